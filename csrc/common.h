@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every kernel shares: where a function may run, and the description of one tensor's work.
+#pragma once
+
+#include <cstdint>
+
+// Every helper is forced inline. The CPU kernels are compiled once for each instruction set; an out-of-line copy of an
+// inline function could be merged by the linker across those files and run AVX-512 code on a machine without it.
+#if defined(__CUDACC__)
+#define LDPK_FN __host__ __device__ __forceinline__
+#else
+#define LDPK_FN inline __attribute__((always_inline))
+#endif
+
+namespace ldpk {
+
+// The numbers are part of the Python interface (ldpkernels/_tables.py).
+enum class Dtype : int64_t { f32 = 0, f64 = 1, bf16 = 2, f16 = 3 };
+
+// One tensor of a launch. Its elements own the numbers first, first + 1, ... of the random stream (docs/rng.md);
+// `first` is a multiple of 8. Fields are 8 bytes wide so that every backend can read the table as 64-bit integers.
+struct Span {
+  uint64_t data;
+  uint64_t out;
+  int64_t numel;
+  int64_t first;
+  int64_t dtype;
+};
+
+// 2 words: Philox4x32-10 with a 64-bit key. 8 words: ChaCha20 with a 256-bit key.
+struct Key {
+  uint32_t words[8];
+  int32_t size;
+};
+
+}  // namespace ldpk

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// One table of kernels for each instruction set, chosen when the program runs.
+#pragma once
+
+#include "../common.h"
+#include "../mechanisms/two_point.h"
+
+namespace ldpk {
+
+struct Kernels {
+  using TwoPointKernel = void (*)(const Span&, const TwoPointLaw&, const Key&, int64_t begin, int64_t end);
+  const char* name;
+  TwoPointKernel two_point_values;
+  TwoPointKernel two_point_bits;
+  TwoPointKernel two_point_thresholds;
+  void (*keystream)(const Key&, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out);
+};
+
+extern const Kernels kScalarKernels;
+#if defined(__x86_64__)
+extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx512Kernels;
+#elif defined(__aarch64__)
+extern const Kernels kNeonKernels;
+#endif
+
+}  // namespace ldpk

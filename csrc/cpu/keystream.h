@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs of keystream into a buffer that stays in the first-level cache: a mechanism then reads its draws in order and
+// knows neither the cipher nor how many blocks a register computes at once.
+#pragma once
+
+#include "../chacha.h"
+#include "../philox.h"
+
+namespace ldpk {
+
+// Blocks are written in whole steps; the buffer needs room for one step more than was asked for.
+constexpr int kStepBlocks = 32;
+constexpr int kStepBytes = kStepBlocks * ChaCha20::block_words * 4;
+
+template <class Lanes>
+void fill(Philox, const Key& key, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out) {
+  if constexpr (Lanes::blocks == 1) {
+    for (int64_t b = 0; b < blocks; ++b, out += 4) {
+      uint32_t words[4];
+      Philox::block(key, stream, 0, first_block + b, words);
+      memcpy(out, words, 16);
+    }
+  } else {
+    using u64 = typename Lanes::u64;
+    constexpr int registers = Lanes::blocks >= 8 ? 4 : 2;  // independent chains, to cover the multiplier's latency
+    // Lane l computes block l/2 of the first or of the second half, so that pairing lanes within 128 bits, which is all
+    // that AVX does cheaply, leaves the blocks in order.
+    u64 lane;
+    for (int l = 0; l < Lanes::blocks; ++l) lane[l] = l / 2 + (l % 2) * (Lanes::blocks / 2);
+    for (int64_t b = 0; b < blocks; b += registers * Lanes::blocks) {
+      u64 c[registers][4];
+      for (int r = 0; r < registers; ++r) {
+        const u64 index = lane + (first_block + b + r * Lanes::blocks);
+        c[r][0] = index;
+        c[r][1] = index >> 32;
+        c[r][2] = lane * 0 + uint64_t{stream};
+        c[r][3] = lane * 0;
+      }
+#pragma GCC unroll 4
+      for (int r = 0; r < registers; ++r) Philox::rounds<Lanes>(c[r], key.words[0], key.words[1]);
+#pragma GCC unroll 4
+      for (int r = 0; r < registers; ++r) {
+        const u64 w01 = Lanes::join_words(c[r][0], c[r][1]);
+        const u64 w23 = Lanes::join_words(c[r][2], c[r][3]);
+        const u64 halves[2] = {Lanes::even_pairs(w01, w23), Lanes::odd_pairs(w01, w23)};
+        memcpy(out, halves, sizeof(halves));
+        out += Lanes::blocks * 4;
+      }
+    }
+  }
+}
+
+// Lanes are blocks here too: state word w of `count` consecutive blocks is one register.
+template <class Lanes>
+void fill(ChaCha20, const Key& key, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out) {
+  constexpr int lanes = Lanes::count;
+  typedef uint32_t u32 __attribute__((vector_size(4 * lanes)));
+  for (int64_t b = 0; b < blocks; b += lanes, out += 16 * lanes) {
+    uint32_t low[lanes], high[lanes];
+    for (int l = 0; l < lanes; ++l) {
+      low[l] = static_cast<uint32_t>(first_block + b + l);
+      high[l] = static_cast<uint32_t>((first_block + b + l) >> 32);
+    }
+    u32 counter[2];
+    memcpy(&counter[0], low, sizeof(low));
+    memcpy(&counter[1], high, sizeof(high));
+    u32 words[16];
+    ChaCha20::rounds(key, counter[0], counter[1], stream, 0, words);
+    for (int w = 0; w < 16; ++w) {
+      uint32_t column[lanes];
+      memcpy(column, &words[w], sizeof(column));
+      for (int l = 0; l < lanes; ++l) out[16 * l + w] = column[l];
+    }
+  }
+}
+
+// The 16-bit draws of elements [first, first + n) of a keystream; the pointer is into `buffer`, which holds
+// 2 n bytes and two steps more.
+template <class Lanes, class Cipher>
+LDPK_FN const uint16_t* draws16(Cipher cipher, const Key& key, uint32_t stream, uint64_t first, int64_t n, uint32_t* buffer) {
+  constexpr int per_block = 2 * Cipher::block_words;
+  const int64_t skipped = first % per_block;
+  fill<Lanes>(cipher, key, stream, first / per_block, (skipped + n + per_block - 1) / per_block, buffer);
+  return reinterpret_cast<const uint16_t*>(buffer) + skipped;
+}
+
+}  // namespace ldpk

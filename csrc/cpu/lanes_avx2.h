@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eight lanes: AVX2 and F16C. csrc/lanes.h says what each operation means.
+#pragma once
+
+#include <immintrin.h>
+
+#include "../lanes.h"
+
+namespace ldpk {
+
+struct Avx2Lanes {
+  static constexpr int count = 8;
+  static constexpr int blocks = 4;
+  typedef float f32 __attribute__((vector_size(32)));
+  typedef int32_t i32 __attribute__((vector_size(32)));
+  typedef uint32_t u32 __attribute__((vector_size(32)));
+  typedef uint64_t u64 __attribute__((vector_size(32)));
+  typedef double half64 __attribute__((vector_size(32)));
+  struct f64 {
+    half64 lo, hi;
+    friend LDPK_FN f64 operator-(f64 a, f64 b) { return {a.lo - b.lo, a.hi - b.hi}; }
+    friend LDPK_FN f64 operator*(f64 a, f64 b) { return {a.lo * b.lo, a.hi * b.hi}; }
+  };
+  using Mask = i32;  // 0 or -1 in each lane
+
+  static LDPK_FN u64 multiply_low_words(u64 a, uint32_t m) {
+    return (u64)_mm256_mul_epu32((__m256i)a, _mm256_set1_epi64x(m));
+  }
+  // [a0 b0 a2 b2 ...] and [a1 b1 a3 b3 ...]
+  static LDPK_FN u64 even_pairs(u64 a, u64 b) { return (u64)_mm256_unpacklo_epi64((__m256i)a, (__m256i)b); }
+  static LDPK_FN u64 odd_pairs(u64 a, u64 b) { return (u64)_mm256_unpackhi_epi64((__m256i)a, (__m256i)b); }
+  // Each 64-bit lane: the low word of a, then the low word of b.
+  static LDPK_FN u64 join_words(u64 a, u64 b) {
+    return (u64)_mm256_blend_epi32((__m256i)a, (__m256i)(b << 32), 0xaa);
+  }
+
+  static LDPK_FN f32 load(const float* p) { return (f32)_mm256_loadu_ps(p); }
+  static LDPK_FN f64 load(const double* p) { return {(half64)_mm256_loadu_pd(p), (half64)_mm256_loadu_pd(p + 4)}; }
+  static LDPK_FN f32 load_bf16(const uint16_t* p) {
+    return (f32)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p)), 16);
+  }
+  static LDPK_FN f32 load_f16(const uint16_t* p) { return (f32)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)); }
+  static LDPK_FN i32 load_draws(const uint16_t* p) {
+    return (i32)_mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i*)p));
+  }
+
+  static LDPK_FN f32 broadcast(f32, double v) { return (f32)_mm256_set1_ps(static_cast<float>(v)); }
+  static LDPK_FN f64 broadcast(f64, double v) { return {(half64)_mm256_set1_pd(v), (half64)_mm256_set1_pd(v)}; }
+  static LDPK_FN f32 replace_nan(f32 x, double v) { return x != x ? broadcast(x, v) : x; }
+  static LDPK_FN f64 replace_nan(f64 x, double v) {
+    const f64 c = broadcast(x, v);
+    return {x.lo != x.lo ? c.lo : x.lo, x.hi != x.hi ? c.hi : x.hi};
+  }
+
+  static LDPK_FN i32 round_within(f32 z, int32_t lo, int32_t hi) {
+    const i32 k = (i32)_mm256_cvtps_epi32((__m256)z);
+    const i32 at_most = z >= float_at_most(hi) ? (i32)_mm256_set1_epi32(hi) : k;
+    return z <= float_at_least(lo) ? (i32)_mm256_set1_epi32(lo) : at_most;
+  }
+  static LDPK_FN i32 round_within(f64 z, int32_t lo, int32_t hi) {
+    const __m256d l = _mm256_set1_pd(lo), h = _mm256_set1_pd(hi);
+    const __m128i a = _mm256_cvtpd_epi32(_mm256_max_pd(_mm256_min_pd((__m256d)z.lo, h), l));
+    const __m128i b = _mm256_cvtpd_epi32(_mm256_max_pd(_mm256_min_pd((__m256d)z.hi, h), l));
+    return (i32)_mm256_set_m128i(b, a);
+  }
+
+  static LDPK_FN Mask less(i32 a, i32 b) { return a < b; }
+  static LDPK_FN Mask equal(i32 a, i32 b) { return a == b; }
+  static LDPK_FN Mask both(Mask a, Mask b) { return a & b; }
+  static LDPK_FN Mask either(Mask a, Mask b) { return a | b; }
+  static LDPK_FN bool any(Mask m) { return !_mm256_testz_si256((__m256i)m, (__m256i)m); }
+  static LDPK_FN uint32_t bits(Mask m) { return _mm256_movemask_ps((__m256)m); }
+
+  static LDPK_FN void store_choice(uint32_t* p, Mask m, uint32_t lower, uint32_t upper) {
+    const u32 chosen = m ? (u32)_mm256_set1_epi32(upper) : (u32)_mm256_set1_epi32(lower);
+    _mm256_storeu_si256((__m256i*)p, (__m256i)chosen);
+  }
+  static LDPK_FN void store_choice(uint16_t* p, Mask m, uint16_t lower, uint16_t upper) {
+    const __m128i narrow = _mm_packs_epi32(_mm256_castsi256_si128((__m256i)m), _mm256_extracti128_si256((__m256i)m, 1));
+    _mm_storeu_si128((__m128i*)p, _mm_blendv_epi8(_mm_set1_epi16(lower), _mm_set1_epi16(upper), narrow));
+  }
+  static LDPK_FN void store_choice(uint64_t* p, Mask m, uint64_t lower, uint64_t upper) {
+    const __m256i l = _mm256_set1_epi64x(lower), h = _mm256_set1_epi64x(upper);
+    const __m256i m0 = _mm256_cvtepi32_epi64(_mm256_castsi256_si128((__m256i)m));
+    const __m256i m1 = _mm256_cvtepi32_epi64(_mm256_extracti128_si256((__m256i)m, 1));
+    _mm256_storeu_si256((__m256i*)p, _mm256_blendv_epi8(l, h, m0));
+    _mm256_storeu_si256((__m256i*)(p + 4), _mm256_blendv_epi8(l, h, m1));
+  }
+  static LDPK_FN void store_threshold(int64_t* p, i32 k) {
+    const __m256i half = _mm256_set1_epi64x(int64_t{1} << 31);
+    const __m256i k0 = _mm256_cvtepi32_epi64(_mm256_castsi256_si128((__m256i)k));
+    const __m256i k1 = _mm256_cvtepi32_epi64(_mm256_extracti128_si256((__m256i)k, 1));
+    _mm256_storeu_si256((__m256i*)p, _mm256_add_epi64(k0, half));
+    _mm256_storeu_si256((__m256i*)(p + 4), _mm256_add_epi64(k1, half));
+  }
+};
+
+}  // namespace ldpk

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sixteen lanes: AVX-512 F, BW, DQ and VL. csrc/lanes.h says what each operation means.
+#pragma once
+
+#include <immintrin.h>
+
+#include "../lanes.h"
+
+namespace ldpk {
+
+struct Avx512Lanes {
+  static constexpr int count = 16;
+  static constexpr int blocks = 8;
+  typedef float f32 __attribute__((vector_size(64)));
+  typedef int32_t i32 __attribute__((vector_size(64)));
+  typedef uint64_t u64 __attribute__((vector_size(64)));
+  typedef double half64 __attribute__((vector_size(64)));
+  struct f64 {
+    half64 lo, hi;
+    friend LDPK_FN f64 operator-(f64 a, f64 b) { return {a.lo - b.lo, a.hi - b.hi}; }
+    friend LDPK_FN f64 operator*(f64 a, f64 b) { return {a.lo * b.lo, a.hi * b.hi}; }
+  };
+  using Mask = __mmask16;
+
+  static LDPK_FN u64 multiply_low_words(u64 a, uint32_t m) {
+    return (u64)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi64(m));
+  }
+  static LDPK_FN u64 even_pairs(u64 a, u64 b) { return (u64)_mm512_unpacklo_epi64((__m512i)a, (__m512i)b); }
+  static LDPK_FN u64 odd_pairs(u64 a, u64 b) { return (u64)_mm512_unpackhi_epi64((__m512i)a, (__m512i)b); }
+  static LDPK_FN u64 join_words(u64 a, u64 b) {
+    return (u64)_mm512_mask_blend_epi32(0xaaaa, (__m512i)a, (__m512i)(b << 32));
+  }
+
+  static LDPK_FN f32 load(const float* p) { return (f32)_mm512_loadu_ps(p); }
+  static LDPK_FN f64 load(const double* p) { return {(half64)_mm512_loadu_pd(p), (half64)_mm512_loadu_pd(p + 8)}; }
+  static LDPK_FN f32 load_bf16(const uint16_t* p) {
+    return (f32)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)), 16);
+  }
+  static LDPK_FN f32 load_f16(const uint16_t* p) { return (f32)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
+  static LDPK_FN i32 load_draws(const uint16_t* p) {
+    return (i32)_mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i*)p));
+  }
+
+  static LDPK_FN f32 broadcast(f32, double v) { return (f32)_mm512_set1_ps(static_cast<float>(v)); }
+  static LDPK_FN f64 broadcast(f64, double v) { return {(half64)_mm512_set1_pd(v), (half64)_mm512_set1_pd(v)}; }
+  static LDPK_FN f32 replace_nan(f32 x, double v) {
+    const __mmask16 nan = _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q);
+    return (f32)_mm512_mask_blend_ps(nan, (__m512)x, (__m512)broadcast(x, v));
+  }
+  static LDPK_FN half64 replace_nan_half(half64 x, half64 c) {
+    const __mmask8 nan = _mm512_cmp_pd_mask((__m512d)x, (__m512d)x, _CMP_UNORD_Q);
+    return (half64)_mm512_mask_blend_pd(nan, (__m512d)x, (__m512d)c);
+  }
+  static LDPK_FN f64 replace_nan(f64 x, double v) {
+    const f64 c = broadcast(x, v);
+    return {replace_nan_half(x.lo, c.lo), replace_nan_half(x.hi, c.hi)};
+  }
+
+  static LDPK_FN i32 round_within(f32 z, int32_t lo, int32_t hi) {
+    const __m512 v = (__m512)z;
+    const __mmask16 above = _mm512_cmp_ps_mask(v, _mm512_set1_ps(float_at_most(hi)), _CMP_GE_OQ);
+    const __mmask16 below = _mm512_cmp_ps_mask(v, _mm512_set1_ps(float_at_least(lo)), _CMP_LE_OQ);
+    const __m512i k = _mm512_mask_mov_epi32(_mm512_cvtps_epi32(v), above, _mm512_set1_epi32(hi));
+    return (i32)_mm512_mask_mov_epi32(k, below, _mm512_set1_epi32(lo));
+  }
+  static LDPK_FN i32 round_within(f64 z, int32_t lo, int32_t hi) {
+    const __m512d l = _mm512_set1_pd(lo), h = _mm512_set1_pd(hi);
+    const __m256i a = _mm512_cvtpd_epi32(_mm512_max_pd(_mm512_min_pd((__m512d)z.lo, h), l));
+    const __m256i b = _mm512_cvtpd_epi32(_mm512_max_pd(_mm512_min_pd((__m512d)z.hi, h), l));
+    return (i32)_mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+  }
+
+  static LDPK_FN Mask less(i32 a, i32 b) { return _mm512_cmplt_epi32_mask((__m512i)a, (__m512i)b); }
+  static LDPK_FN Mask equal(i32 a, i32 b) { return _mm512_cmpeq_epi32_mask((__m512i)a, (__m512i)b); }
+  static LDPK_FN Mask both(Mask a, Mask b) { return a & b; }
+  static LDPK_FN Mask either(Mask a, Mask b) { return a | b; }
+  static LDPK_FN bool any(Mask m) { return m != 0; }
+  static LDPK_FN uint32_t bits(Mask m) { return m; }
+
+  static LDPK_FN void store_choice(uint32_t* p, Mask m, uint32_t lower, uint32_t upper) {
+    _mm512_storeu_si512(p, _mm512_mask_blend_epi32(m, _mm512_set1_epi32(lower), _mm512_set1_epi32(upper)));
+  }
+  static LDPK_FN void store_choice(uint16_t* p, Mask m, uint16_t lower, uint16_t upper) {
+    const __m256i chosen = _mm256_mask_blend_epi16(m, _mm256_set1_epi16(lower), _mm256_set1_epi16(upper));
+    _mm256_storeu_si256((__m256i*)p, chosen);
+  }
+  static LDPK_FN void store_choice(uint64_t* p, Mask m, uint64_t lower, uint64_t upper) {
+    const __m512i l = _mm512_set1_epi64(lower), h = _mm512_set1_epi64(upper);
+    _mm512_storeu_si512(p, _mm512_mask_blend_epi64(static_cast<__mmask8>(m), l, h));
+    _mm512_storeu_si512(p + 8, _mm512_mask_blend_epi64(static_cast<__mmask8>(m >> 8), l, h));
+  }
+  static LDPK_FN void store_threshold(int64_t* p, i32 k) {
+    const __m512i half = _mm512_set1_epi64(int64_t{1} << 31);
+    const __m512i k0 = _mm512_cvtepi32_epi64(_mm512_castsi512_si256((__m512i)k));
+    const __m512i k1 = _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64((__m512i)k, 1));
+    _mm512_storeu_si512(p, _mm512_add_epi64(k0, half));
+    _mm512_storeu_si512(p + 8, _mm512_add_epi64(k1, half));
+  }
+};
+
+}  // namespace ldpk

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads for one call. They are started and joined within it: no pool outlives a call, so a fork never meets one, and
+// 20 microseconds a thread are small beside the work that is worth a thread.
+#pragma once
+
+#include <atomic>
+#include <cfenv>
+#include <thread>
+#include <vector>
+
+#include "../common.h"
+
+namespace ldpk {
+
+// A caller may have set flush-to-zero or another rounding mode. Thresholds are the same on every machine, so the kernels
+// run in the default environment and give the caller's back.
+class DefaultFloatEnvironment {
+ public:
+  DefaultFloatEnvironment() {
+    std::fegetenv(&saved_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~DefaultFloatEnvironment() { std::fesetenv(&saved_); }
+  DefaultFloatEnvironment(const DefaultFloatEnvironment&) = delete;
+
+ private:
+  std::fenv_t saved_;
+};
+
+// task(i) for every i in [0, tasks), on at most `threads` threads, the caller's included.
+template <class Task>
+void parallel_for(int64_t tasks, int64_t threads, Task task) {
+  std::atomic<int64_t> next{0};
+  const auto work = [&] {
+    DefaultFloatEnvironment environment;
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) task(i);
+  };
+  std::vector<std::jthread> helpers;
+  for (int64_t t = 1; t < threads && t < tasks; ++t) helpers.emplace_back(work);
+  work();
+}
+
+}  // namespace ldpk

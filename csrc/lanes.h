@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vocabulary in which mechanisms are written, for one lane. This is the scalar CPU backend, the CUDA backend and the
+// definition of every operation; csrc/cpu/lanes_*.h say the same for a register of lanes.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+
+#include "common.h"
+
+#if defined(__CUDACC__)
+#include <cuda_fp16.h>
+#endif
+
+namespace ldpk {
+
+template <class To, class From>
+LDPK_FN To bit_cast(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  memcpy(&to, &from, sizeof(To));
+  return to;
+}
+
+// The largest float that is at most k, and the smallest that is at least k, for |k| < 2^31.
+LDPK_FN float float_at_most(int32_t k) {
+  const float f = static_cast<float>(k);
+  if (static_cast<double>(f) <= k) return f;
+  return bit_cast<float>(bit_cast<uint32_t>(f) + (f > 0 ? -1 : 1));
+}
+LDPK_FN float float_at_least(int32_t k) { return -float_at_most(-k); }
+
+struct ScalarLanes {
+  static constexpr int count = 1;   // elements of a register
+  static constexpr int blocks = 1;  // Philox blocks of a register: 64-bit lanes
+  using f32 = float;
+  using f64 = double;
+  using i32 = int32_t;
+  using u32 = uint32_t;
+  using u64 = uint64_t;
+  using Mask = bool;
+
+  static LDPK_FN u64 multiply_low_words(u64 a, uint32_t m) { return uint64_t{static_cast<uint32_t>(a)} * m; }
+
+  static LDPK_FN f32 load(const float* p) { return *p; }
+  static LDPK_FN f64 load(const double* p) { return *p; }
+  static LDPK_FN f32 load_bf16(const uint16_t* p) { return bit_cast<float>(uint32_t{*p} << 16); }
+  static LDPK_FN f32 load_f16(const uint16_t* p) {
+#if defined(__CUDA_ARCH__)
+    return __half2float(__ushort_as_half(*p));
+#else
+    const uint32_t magnitude = *p & 0x7fffu;
+    const float value = magnitude >= 0x7c00u ? bit_cast<float>((magnitude << 13) | 0x7f800000u)
+                                             : bit_cast<float>(magnitude << 13) * 0x1p112f;
+    return *p & 0x8000u ? -value : value;
+#endif
+  }
+  static LDPK_FN i32 load_draws(const uint16_t* p) { return static_cast<int16_t>(*p); }
+
+  static LDPK_FN f32 broadcast(f32, double v) { return static_cast<float>(v); }
+  static LDPK_FN f64 broadcast(f64, double v) { return v; }
+  static LDPK_FN f32 replace_nan(f32 x, double v) { return x != x ? static_cast<float>(v) : x; }
+  static LDPK_FN f64 replace_nan(f64 x, double v) { return x != x ? v : x; }
+
+  // The nearest integer, ties to even, kept to [lo, hi] with both ends attained. z is not NaN.
+  static LDPK_FN i32 round_within(f32 z, int32_t lo, int32_t hi) {
+    if (z >= float_at_most(hi)) return hi;
+    if (z <= float_at_least(lo)) return lo;
+    return static_cast<int32_t>(rintf(z));
+  }
+  static LDPK_FN i32 round_within(f64 z, int32_t lo, int32_t hi) {
+    return static_cast<int32_t>(rint(z >= hi ? hi : z <= lo ? lo : z));
+  }
+
+  static LDPK_FN Mask less(i32 a, i32 b) { return a < b; }
+  static LDPK_FN Mask equal(i32 a, i32 b) { return a == b; }
+  static LDPK_FN Mask both(Mask a, Mask b) { return a && b; }
+  static LDPK_FN Mask either(Mask a, Mask b) { return a || b; }
+  static LDPK_FN bool any(Mask m) { return m; }
+  static LDPK_FN uint32_t bits(Mask m) { return m; }
+
+  // Chooses between two bit patterns and stores.
+  template <class T>
+  static LDPK_FN void store_choice(T* p, Mask m, T lower, T upper) {
+    *p = m ? upper : lower;
+  }
+  static LDPK_FN void store_threshold(int64_t* p, i32 k) { *p = int64_t{k} + (int64_t{1} << 31); }
+};
+
+}  // namespace ldpk

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two-point mechanism of LDP-FL (equation 2), decided by comparing integers. docs/mechanisms/two_point.md.
+//
+// A weight x becomes an integer k in [k_lo, k_hi]; a draw u is uniform on the 2^32 integers from -2^31; the report is
+// "upper" if u < k, so P(upper) = (2^31 + k) / 2^32 exactly. Privacy is the host's choice of k_lo and k_hi and holds for
+// every bit pattern of x, because no path out of `threshold` leaves that interval.
+#pragma once
+
+#include "../lanes.h"
+
+namespace ldpk {
+
+struct TwoPointLaw {
+  double center;    // x = center is reported as a fair coin
+  double slope;     // > 0; thresholds a unit of weight
+  double fallback;  // what a NaN weight is taken for
+  int64_t k_lo;
+  int64_t k_hi;
+  uint64_t lower;  // the two outputs, as bits of the tensor's dtype
+  uint64_t upper;
+};
+
+template <class Lanes>
+struct TwoPoint {
+  using i32 = typename Lanes::i32;
+  using Mask = typename Lanes::Mask;
+
+  // (x - center) * slope is a subtraction, then a multiplication: there is nothing to contract into a fused operation,
+  // so every backend rounds it alike. x * slope - center * slope would lose the weight where |center| >> r.
+  template <class Float>
+  static LDPK_FN i32 threshold(Float x, const TwoPointLaw& law) {
+    x = Lanes::replace_nan(x, law.fallback);
+    const Float z = (x - Lanes::broadcast(x, law.center)) * Lanes::broadcast(x, law.slope);
+    return Lanes::round_within(z, static_cast<int32_t>(law.k_lo), static_cast<int32_t>(law.k_hi));
+  }
+
+  // u < k on 32 bits from 16-bit halves. The high half decides alone but once in 2^16, so the low half is drawn only
+  // on a tie: `low_draws` is a function that returns it.
+  template <class LowDraws>
+  static LDPK_FN Mask is_upper(i32 k, i32 high_draw, LowDraws low_draws) {
+    const i32 high = k >> 16;
+    const Mask tie = Lanes::equal(high_draw, high);
+    Mask upper = Lanes::less(high_draw, high);
+    if (Lanes::any(tie)) [[unlikely]] {
+      upper = Lanes::either(upper, Lanes::both(tie, Lanes::less(low_draws(), k & 0xffff)));
+    }
+    return upper;
+  }
+};
+
+}  // namespace ldpk

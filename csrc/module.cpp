@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registration: NumPy tables in, kernels out. Addresses in a table were checked by ldpkernels/_tensors.py.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "chacha.h"
+#include "cpu/dispatch.h"
+#include "cpu/parallel.h"
+#include "cpu/summary.h"
+#include "cpu/tally.h"
+#include "philox.h"
+
+namespace py = pybind11;
+
+namespace ldpk {
+namespace {
+
+template <class T>
+using Table = py::array_t<T, py::array::c_style>;
+using Bytes = py::array_t<uint8_t, py::array::c_style>;
+
+std::vector<const Kernels*> available_kernels() {
+  std::vector<const Kernels*> found;
+#if defined(__x86_64__)
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    found.push_back(&kAvx512Kernels);
+  }
+  if (avx2) found.push_back(&kAvx2Kernels);
+#elif defined(__aarch64__)
+  found.push_back(&kNeonKernels);
+#endif
+  found.push_back(&kScalarKernels);
+  return found;
+}
+
+const Kernels& kernels_named(const std::string& name) {
+  for (const Kernels* k : available_kernels()) {
+    if (name.empty() || name == k->name) return *k;
+  }
+  throw std::invalid_argument("this machine has no '" + name + "' kernels");
+}
+
+Key key_of(const Table<uint32_t>& words) {
+  if (words.size() != 2 && words.size() != 8) throw std::invalid_argument("a key has 2 or 8 words");
+  Key key{};
+  key.size = static_cast<int32_t>(words.size());
+  memcpy(key.words, words.data(), words.size() * 4);
+  return key;
+}
+
+constexpr int64_t kChunk = 1 << 16;  // elements a task: a multiple of every group, and small enough for the second-level cache
+
+// task(span, begin, end) over all chunks of all spans.
+template <class Task>
+void for_chunks(const Span* spans, int64_t count, int64_t threads, Task task) {
+  std::vector<int64_t> first_task(count + 1, 0);
+  for (int64_t s = 0; s < count; ++s) first_task[s + 1] = first_task[s] + (spans[s].numel + kChunk - 1) / kChunk;
+  parallel_for(first_task[count], threads, [&](int64_t t) {
+    const int64_t s = std::upper_bound(first_task.begin(), first_task.end(), t) - first_task.begin() - 1;
+    const int64_t begin = (t - first_task[s]) * kChunk;
+    task(s, begin, std::min(begin + kChunk, spans[s].numel));
+  });
+}
+
+template <Kernels::TwoPointKernel Kernels::*kernel>
+void two_point(const Table<Span>& spans, const Table<TwoPointLaw>& laws, const Table<uint32_t>& key_words,
+               const std::string& isa, int64_t threads) {
+  if (spans.size() != laws.size()) throw std::invalid_argument("one law for each span");
+  const Key key = key_of(key_words);
+  const auto run = kernels_named(isa).*kernel;
+  const Span* s = spans.data();
+  const TwoPointLaw* law = laws.data();
+  const int64_t count = spans.size();
+  py::gil_scoped_release unlocked;
+  for_chunks(s, count, threads, [&](int64_t i, int64_t begin, int64_t end) { run(s[i], law[i], key, begin, end); });
+}
+
+Table<uint32_t> keystream(const Table<uint32_t>& key_words, uint32_t stream, uint64_t first_block, int64_t blocks,
+                          const std::string& isa) {
+  const Key key = key_of(key_words);
+  Table<uint32_t> out(blocks * (key.size == ChaCha20::key_words ? ChaCha20::block_words : Philox::block_words));
+  kernels_named(isa).keystream(key, stream, first_block, blocks, out.mutable_data());
+  return out;
+}
+
+// One cipher block at a counter of one's own: the published test vectors, and the derivation of keys.
+Table<uint32_t> cipher_block(const Table<uint32_t>& key_words, const Table<uint32_t>& counter) {
+  if (counter.size() != 4) throw std::invalid_argument("a counter has 4 words");
+  const Key key = key_of(key_words);
+  const uint32_t* c = counter.data();
+  const uint64_t index = c[0] | uint64_t{c[1]} << 32;
+  uint32_t words[16];
+  if (key.size == ChaCha20::key_words) {
+    ChaCha20::block(key, c[2], c[3], index, words);
+    return Table<uint32_t>(16, words);
+  }
+  uint32_t(&four)[4] = reinterpret_cast<uint32_t(&)[4]>(words);
+  Philox::block(key, c[2], c[3], index, four);
+  return Table<uint32_t>(4, words);
+}
+
+template <class T, class Load>
+Summary summarize_chunk(const Span& span, int64_t begin, int64_t end, Load load) {
+  const T* x = reinterpret_cast<const T*>(span.data) + begin;
+  return summarize(end - begin, [&](int64_t i) { return load(x + i); });
+}
+
+std::vector<Summary> summarize_spans(const Table<Span>& spans, int64_t threads) {
+  const Span* s = spans.data();
+  const int64_t count = spans.size();
+  std::vector<std::vector<Summary>> parts(count);
+  for (int64_t i = 0; i < count; ++i) parts[i].resize((s[i].numel + kChunk - 1) / kChunk);
+  py::gil_scoped_release unlocked;
+  for_chunks(s, count, threads, [&](int64_t i, int64_t begin, int64_t end) {
+    Summary& part = parts[i][begin / kChunk];
+    switch (static_cast<Dtype>(s[i].dtype)) {
+      case Dtype::f32: part = summarize_chunk<float>(s[i], begin, end, [](const float* p) { return *p; }); break;
+      case Dtype::f64: part = summarize_chunk<double>(s[i], begin, end, [](const double* p) { return *p; }); break;
+      case Dtype::bf16: part = summarize_chunk<uint16_t>(s[i], begin, end, ScalarLanes::load_bf16); break;
+      case Dtype::f16: part = summarize_chunk<uint16_t>(s[i], begin, end, ScalarLanes::load_f16); break;
+    }
+  });
+  std::vector<Summary> sums(count);
+  for (int64_t i = 0; i < count; ++i) {
+    for (const Summary& part : parts[i]) sums[i].add(part);
+  }
+  return sums;
+}
+
+void tally_add(Tally& tally, const std::vector<Bytes>& reports, int64_t threads) {
+  std::vector<const uint8_t*> pointers;
+  for (const Bytes& report : reports) {
+    if (report.size() != tally.bytes()) throw std::invalid_argument("a report of another size");
+    pointers.push_back(report.data());
+  }
+  py::gil_scoped_release unlocked;
+  tally.add(pointers, threads);
+}
+
+template <class Float>
+void tally_decode(const Tally& tally, int64_t first, double offset, double step, Table<Float> out, int64_t threads) {
+  if (first % 8 || first < 0 || (first + out.size() + 7) / 8 > tally.bytes()) throw std::invalid_argument("elements outside the tally");
+  Float* p = out.mutable_data();
+  const int64_t n = out.size();
+  py::gil_scoped_release unlocked;
+  tally.decode(first, n, offset, step, p, threads);
+}
+
+Bytes tally_planes(const Tally& tally) {
+  Bytes out(std::vector<py::ssize_t>{tally.planes(), tally.bytes()});
+  for (int64_t p = 0; p < tally.planes(); ++p) memcpy(out.mutable_data(p, 0), tally.plane(p), tally.bytes());
+  return out;
+}
+
+PYBIND11_MODULE(_native, m) {
+  m.doc() = "The C++ kernels of ldpkernels. The public functions are in the package.";
+  PYBIND11_NUMPY_DTYPE(Span, data, out, numel, first, dtype);
+  PYBIND11_NUMPY_DTYPE(TwoPointLaw, center, slope, fallback, k_lo, k_hi, lower, upper);
+  m.attr("SPAN") = py::dtype::of<Span>();
+  m.attr("TWO_POINT_LAW") = py::dtype::of<TwoPointLaw>();
+
+  m.def("isas", [] {
+    std::vector<std::string> names;
+    for (const Kernels* k : available_kernels()) names.emplace_back(k->name);
+    return names;
+  });
+  m.def("two_point_values", two_point<&Kernels::two_point_values>);
+  m.def("two_point_bits", two_point<&Kernels::two_point_bits>);
+  m.def("two_point_thresholds", two_point<&Kernels::two_point_thresholds>);
+  m.def("keystream", keystream);
+  m.def("cipher_block", cipher_block);
+
+  py::class_<Summary>(m, "Summary")
+      .def_readonly("min", &Summary::min)
+      .def_readonly("max", &Summary::max)
+      .def_readonly("sum", &Summary::sum)
+      .def_readonly("sum_squares", &Summary::sum_squares)
+      .def_readonly("finite", &Summary::finite);
+  m.def("summarize", summarize_spans);
+
+  py::class_<Tally>(m, "Tally")
+      .def(py::init<int64_t>())
+      .def_property_readonly("count", &Tally::count)
+      .def_property_readonly("bytes", &Tally::bytes)
+      .def("add", tally_add)
+      .def("merge", [](Tally& into, const Tally& from, int64_t threads) {
+        if (into.bytes() != from.bytes()) throw std::invalid_argument("a tally of another size");
+        into.merge(from, threads);
+      })
+      .def("planes", tally_planes)
+      .def("restore", [](Tally& tally, int64_t count, const Bytes& planes) {
+        if (planes.ndim() != 2 || planes.shape(1) != tally.bytes()) throw std::invalid_argument("planes of another size");
+        tally.restore(count, planes.data(), planes.shape(0));
+      })
+      .def("decode_f32", tally_decode<float>)
+      .def("decode_f64", tally_decode<double>);
+}
+
+}  // namespace
+}  // namespace ldpk
