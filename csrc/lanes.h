@@ -40,7 +40,15 @@ struct ScalarLanes {
   using u64 = uint64_t;
   using Mask = bool;
 
-  static LDPK_FN u64 multiply_low_words(u64 a, uint32_t m) { return uint64_t{static_cast<uint32_t>(a)} * m; }
+  static LDPK_FN u64 multiply_low_words(u64 a, uint32_t m) {
+#if defined(__CUDA_ARCH__)
+    u64 product;  // nvcc makes three instructions of the C++ below
+    asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(static_cast<uint32_t>(a)), "r"(m));
+    return product;
+#else
+    return uint64_t{static_cast<uint32_t>(a)} * m;
+#endif
+  }
 
   static LDPK_FN f32 load(const float* p) { return *p; }
   static LDPK_FN f64 load(const double* p) { return *p; }
@@ -64,9 +72,15 @@ struct ScalarLanes {
 
   // The nearest integer, ties to even, kept to [lo, hi] with both ends attained. z is not NaN.
   static LDPK_FN i32 round_within(f32 z, int32_t lo, int32_t hi) {
+#if defined(__CUDA_ARCH__)
+    const i32 k = __float2int_rn(z);  // saturates, so that it may come first and no branch is needed
+    const i32 at_most = z >= float_at_most(hi) ? hi : k;
+    return z <= float_at_least(lo) ? lo : at_most;
+#else
     if (z >= float_at_most(hi)) return hi;
     if (z <= float_at_least(lo)) return lo;
     return static_cast<int32_t>(rintf(z));
+#endif
   }
   static LDPK_FN i32 round_within(f64 z, int32_t lo, int32_t hi) {
     return static_cast<int32_t>(rint(z >= hi ? hi : z <= lo ? lo : z));

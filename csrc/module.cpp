@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chacha.h"
 #include "cpu/dispatch.h"
 #include "cpu/parallel.h"
-#include "cpu/summary.h"
 #include "cpu/tally.h"
 #include "philox.h"
 
@@ -107,26 +107,15 @@ Table<uint32_t> cipher_block(const Table<uint32_t>& key_words, const Table<uint3
   return Table<uint32_t>(4, words);
 }
 
-template <class T, class Load>
-Summary summarize_chunk(const Span& span, int64_t begin, int64_t end, Load load) {
-  const T* x = reinterpret_cast<const T*>(span.data) + begin;
-  return summarize(end - begin, [&](int64_t i) { return load(x + i); });
-}
-
-std::vector<Summary> summarize_spans(const Table<Span>& spans, int64_t threads) {
+std::vector<Summary> summarize_spans(const Table<Span>& spans, const std::string& isa, int64_t threads) {
+  const Kernels& kernels = kernels_named(isa);
   const Span* s = spans.data();
   const int64_t count = spans.size();
   std::vector<std::vector<Summary>> parts(count);
   for (int64_t i = 0; i < count; ++i) parts[i].resize((s[i].numel + kChunk - 1) / kChunk);
   py::gil_scoped_release unlocked;
   for_chunks(s, count, threads, [&](int64_t i, int64_t begin, int64_t end) {
-    Summary& part = parts[i][begin / kChunk];
-    switch (static_cast<Dtype>(s[i].dtype)) {
-      case Dtype::f32: part = summarize_chunk<float>(s[i], begin, end, [](const float* p) { return *p; }); break;
-      case Dtype::f64: part = summarize_chunk<double>(s[i], begin, end, [](const double* p) { return *p; }); break;
-      case Dtype::bf16: part = summarize_chunk<uint16_t>(s[i], begin, end, ScalarLanes::load_bf16); break;
-      case Dtype::f16: part = summarize_chunk<uint16_t>(s[i], begin, end, ScalarLanes::load_f16); break;
-    }
+    parts[i][begin / kChunk] = kernels.summarize(s[i], begin, end);
   });
   std::vector<Summary> sums(count);
   for (int64_t i = 0; i < count; ++i) {
@@ -142,7 +131,7 @@ void tally_add(Tally& tally, const std::vector<Bytes>& reports, int64_t threads)
     pointers.push_back(report.data());
   }
   py::gil_scoped_release unlocked;
-  tally.add(pointers, threads);
+  tally.add(std::move(pointers), threads);
 }
 
 template <class Float>
@@ -187,13 +176,13 @@ PYBIND11_MODULE(_native, m) {
   m.def("summarize", summarize_spans);
 
   py::class_<Tally>(m, "Tally")
-      .def(py::init<int64_t>())
+      .def(py::init([](int64_t bytes, const std::string& isa) { return Tally(bytes, kernels_named(isa)); }))
       .def_property_readonly("count", &Tally::count)
       .def_property_readonly("bytes", &Tally::bytes)
       .def("add", tally_add)
-      .def("merge", [](Tally& into, const Tally& from, int64_t threads) {
+      .def("merge", [](Tally& into, const Tally& from) {
         if (into.bytes() != from.bytes()) throw std::invalid_argument("a tally of another size");
-        into.merge(from, threads);
+        into.merge(from);
       })
       .def("planes", tally_planes)
       .def("restore", [](Tally& tally, int64_t count, const Bytes& planes) {

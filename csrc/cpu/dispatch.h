@@ -2,8 +2,8 @@
 // One table of kernels for each instruction set, chosen when the program runs.
 #pragma once
 
-#include "../common.h"
 #include "../mechanisms/two_point.h"
+#include "summary.h"
 
 namespace ldpk {
 
@@ -14,6 +14,9 @@ struct Kernels {
   TwoPointKernel two_point_bits;
   TwoPointKernel two_point_thresholds;
   void (*keystream)(const Key&, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out);
+  Summary (*summarize)(const Span&, int64_t begin, int64_t end);
+  void (*count_bits)(int bits, const uint8_t* const* reports, uint8_t* const* planes, int plane_count, int64_t begin,
+                     int64_t end);
 };
 
 extern const Kernels kScalarKernels;

@@ -6,6 +6,7 @@
 
 #include <type_traits>
 
+#include "bit_counter.h"
 #include "dispatch.h"
 #include "keystream.h"
 
@@ -141,9 +142,23 @@ void keystream(const Key& key, uint32_t stream, uint64_t first_block, int64_t bl
 }
 
 template <class Lanes>
+Summary summarize(const Span& span, int64_t begin, int64_t end) {
+  const auto of = [&](auto dtype) {
+    using Bits = typename Element<dtype()>::Bits;
+    return summarize_range<Lanes, dtype()>(reinterpret_cast<const Bits*>(span.data) + begin, end - begin);
+  };
+  switch (static_cast<Dtype>(span.dtype)) {
+    case Dtype::f32: return of(std::integral_constant<Dtype, Dtype::f32>{});
+    case Dtype::f64: return of(std::integral_constant<Dtype, Dtype::f64>{});
+    case Dtype::bf16: return of(std::integral_constant<Dtype, Dtype::bf16>{});
+    default: return of(std::integral_constant<Dtype, Dtype::f16>{});
+  }
+}
+
+template <class Lanes>
 constexpr Kernels kernels_for(const char* name) {
   return {name, two_point<Lanes, Output::values>, two_point<Lanes, Output::bits>, two_point<Lanes, Output::thresholds>,
-          keystream<Lanes>};
+          keystream<Lanes>, summarize<Lanes>, count_bits<Lanes>};
 }
 
 }  // namespace ldpk

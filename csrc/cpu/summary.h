@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What adaptive ranges need of a layer, in one pass: extremes, mean and spread of its numbers, and how many are none.
+// What adaptive ranges need of a layer, in one pass: extremes, sums and count of its finite numbers.
 #pragma once
-
-#include <cmath>
-#include <limits>
 
 #include "../lanes.h"
 
 namespace ldpk {
 
 struct Summary {
-  double min = std::numeric_limits<double>::infinity();
-  double max = -std::numeric_limits<double>::infinity();
+  double min = __builtin_inf();
+  double max = -__builtin_inf();
   double sum = 0;
   double sum_squares = 0;
   int64_t finite = 0;
 
-  void add(const Summary& other) {
+  LDPK_FN void add(const Summary& other) {
     min = other.min < min ? other.min : min;
     max = other.max > max ? other.max : max;
     sum += other.sum;
@@ -25,23 +22,36 @@ struct Summary {
   }
 };
 
-// Sixteen partial sums whatever the machine, so that the result is too.
-template <class Load>
-Summary summarize(int64_t n, Load load) {
-  constexpr int lanes = 16;
-  Summary parts[lanes];
-  for (int64_t i = 0; i < n; ++i) {
-    const double x = load(i);
-    Summary& part = parts[i % lanes];
-    if (!std::isfinite(x)) continue;
-    part.min = x < part.min ? x : part.min;
-    part.max = x > part.max ? x : part.max;
-    part.sum += x;
-    part.sum_squares += x * x;
-    ++part.finite;
+// Element i goes to partial sum i mod 16, whatever the machine, so the result is the same bits on every one.
+template <class Lanes, Dtype dtype, class Bits>
+Summary summarize_range(const Bits* in, int64_t n) {
+  constexpr int width = 16;
+  double min[width], max[width], sum[width] = {}, squares[width] = {}, finite[width] = {};
+  for (int l = 0; l < width; ++l) min[l] = __builtin_inf(), max[l] = -__builtin_inf();
+  for (int64_t i = 0; i < n; i += width) {
+    double x[width];
+    const int filled = n - i < width ? static_cast<int>(n - i) : width;
+    for (int l = 0; l < filled; ++l) {
+      if constexpr (dtype == Dtype::f32) x[l] = bit_cast<float>(in[i + l]);
+      if constexpr (dtype == Dtype::f64) x[l] = bit_cast<double>(in[i + l]);
+      if constexpr (dtype == Dtype::bf16) x[l] = bit_cast<float>(static_cast<uint32_t>(in[i + l]) << 16);
+      if constexpr (dtype == Dtype::f16) x[l] = ScalarLanes::load_f16(in + i + l);
+    }
+    for (int l = filled; l < width; ++l) x[l] = __builtin_nan("");
+    for (int l = 0; l < width; ++l) {
+      const bool ok = x[l] - x[l] == 0;  // neither infinite nor NaN
+      const double v = ok ? x[l] : 0.0;
+      const double low = ok ? x[l] : __builtin_inf(), high = ok ? x[l] : -__builtin_inf();
+      min[l] = low < min[l] ? low : min[l];
+      max[l] = high > max[l] ? high : max[l];
+      sum[l] += v;
+      squares[l] += v * v;
+      finite[l] += ok ? 1.0 : 0.0;
+    }
   }
-  for (int l = 1; l < lanes; ++l) parts[0].add(parts[l]);
-  return parts[0];
+  Summary total;
+  for (int l = 0; l < width; ++l) total.add({min[l], max[l], sum[l], squares[l], static_cast<int64_t>(finite[l])});
+  return total;
 }
 
 }  // namespace ldpk

@@ -1,46 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adding one-bit reports. The counters are bit-sliced: plane p holds bit p of every weight's count, packed as the reports
-// are, so adding a report touches about two bits of counter a weight and the whole state is log2(n + 1) bits a weight.
+// The sum of one-bit reports: log2(n + 1) bits a weight, in planes (bit_counter.h).
 #pragma once
 
 #include <cstring>
 #include <vector>
 
+#include "bit_counter.h"
+#include "dispatch.h"
 #include "parallel.h"
 
 namespace ldpk {
 
 class Tally {
  public:
-  explicit Tally(int64_t bytes) : bytes_(bytes), words_((bytes + 7) / 8) {}
+  Tally(int64_t bytes, const Kernels& kernels) : bytes_(bytes), kernels_(kernels) {}
 
   // Each report has `bytes` bytes, bit i of byte b being element 8 b + i.
-  void add(const std::vector<const uint8_t*>& reports, int64_t threads) {
+  void add(std::vector<const uint8_t*> reports, int64_t threads) {
     reserve(count_ + static_cast<int64_t>(reports.size()));
-    for_tiles(threads, [&](int64_t begin, int64_t words) {
-      uint64_t sums[4][kTileWords];
-      size_t i = 0;
-      for (; i + 7 <= reports.size(); i += 7) {
-        add_seven(&reports[i], begin, words, sums);
-        for (int p = 0; p < 3; ++p) ripple(p, begin, words, sums[p]);
-      }
-      for (; i < reports.size(); ++i) {
-        load(reports[i], begin, words, sums[0]);
-        ripple(0, begin, words, sums[0]);
-      }
+    // The bytes past the last whole register, of every report, in padded copies.
+    const int64_t whole = bytes_ / kPlanePadding * kPlanePadding;
+    std::vector<uint8_t> ends(reports.size() * kPlanePadding);
+    std::vector<const uint8_t*> end_pointers;
+    for (size_t i = 0; i < reports.size(); ++i) {
+      uint8_t* end = &ends[i * kPlanePadding];
+      memcpy(end, reports[i] + whole, bytes_ - whole);
+      end_pointers.push_back(end);
+    }
+    std::vector<uint8_t*> planes(planes_.size()), plane_ends(planes_.size());
+    for (size_t p = 0; p < planes_.size(); ++p) {
+      planes[p] = planes_[p].data();
+      plane_ends[p] = planes[p] + whole;
+    }
+    parallel_for((whole + kTileBytes - 1) / kTileBytes, threads, [&](int64_t t) {
+      const int64_t begin = t * kTileBytes;
+      add_range(reports, planes, begin, begin + kTileBytes < whole ? begin + kTileBytes : whole);
     });
-    count_ += reports.size();
+    if (whole < bytes_) add_range(end_pointers, plane_ends, 0, kPlanePadding);
+    count_ += static_cast<int64_t>(reports.size());
   }
 
-  void merge(const Tally& other, int64_t threads) {
+  void merge(const Tally& other) {
     reserve(count_ + other.count_);
-    for_tiles(threads, [&](int64_t begin, int64_t words) {
-      uint64_t carry[kTileWords];
-      for (size_t p = 0; p < other.planes_.size(); ++p) {
-        memcpy(carry, &other.planes_[p][begin], words * 8);
-        ripple(p, begin, words, carry);
-      }
-    });
+    for (size_t p = 0; p < other.planes_.size(); ++p) {
+      // Bits of weight 2^p are a report for the planes from p on.
+      std::vector<uint8_t*> planes;
+      for (size_t q = p; q < planes_.size(); ++q) planes.push_back(planes_[q].data());
+      const uint8_t* report = other.planes_[p].data();
+      kernels_.count_bits(1, &report, planes.data(), static_cast<int>(planes.size()), 0, padded());
+    }
     count_ += other.count_;
   }
 
@@ -66,77 +74,36 @@ class Tally {
   int64_t count() const { return count_; }
   int64_t bytes() const { return bytes_; }
   int64_t planes() const { return static_cast<int64_t>(planes_.size()); }
-  const uint8_t* plane(int64_t p) const { return reinterpret_cast<const uint8_t*>(planes_[p].data()); }
+  const uint8_t* plane(int64_t p) const { return planes_[p].data(); }
   void restore(int64_t count, const uint8_t* planes, int64_t n) {
     count_ = count;
-    planes_.assign(n, std::vector<uint64_t>(words_));
+    planes_.assign(n, std::vector<uint8_t>(padded()));
     for (int64_t p = 0; p < n; ++p) memcpy(planes_[p].data(), planes + p * bytes_, bytes_);
   }
 
  private:
-  static constexpr int64_t kTileWords = 512;  // 4 KB a plane: a tile of all planes stays in the first-level cache
+  static constexpr int64_t kTileBytes = 4096;  // of a plane: a tile of all planes stays in the first-level cache
 
-  template <class Work>
-  void for_tiles(int64_t threads, Work work) {
-    parallel_for((words_ + kTileWords - 1) / kTileWords, threads, [&](int64_t t) {
-      const int64_t begin = t * kTileWords;
-      work(begin, begin + kTileWords < words_ ? kTileWords : words_ - begin);
-    });
-  }
+  int64_t padded() const { return (bytes_ + kPlanePadding - 1) / kPlanePadding * kPlanePadding; }
 
   // Planes enough for every count up to n, so that no carry leaves the last one.
   void reserve(int64_t n) {
     size_t planes = 0;
     while (planes < 63 && (int64_t{1} << planes) <= n) ++planes;
-    while (planes_.size() < planes) planes_.emplace_back(words_);
+    while (planes_.size() < planes) planes_.emplace_back(padded());
   }
 
-  void load(const uint8_t* report, int64_t begin, int64_t words, uint64_t* out) const {
-    const int64_t left = bytes_ - begin * 8;
-    if (left >= words * 8) {
-      memcpy(out, report + begin * 8, words * 8);
-    } else {
-      out[words - 1] = 0;
-      memcpy(out, report + begin * 8, left);
+  void add_range(const std::vector<const uint8_t*>& reports, const std::vector<uint8_t*>& planes, int64_t begin,
+                 int64_t end) const {
+    for (size_t i = 0; i < reports.size();) {
+      int bits = 4;
+      while (i + (size_t{1} << bits) - 1 > reports.size()) --bits;
+      kernels_.count_bits(bits, &reports[i], planes.data(), static_cast<int>(planes.size()), begin, end);
+      i += (size_t{1} << bits) - 1;
     }
   }
 
-  // Seven bits a weight become a three-bit sum by four full adders.
-  void add_seven(const uint8_t* const* reports, int64_t begin, int64_t words, uint64_t (*sums)[kTileWords]) const {
-    uint64_t r[7][kTileWords];
-    for (int i = 0; i < 7; ++i) load(reports[i], begin, words, r[i]);
-    for (int64_t w = 0; w < words; ++w) {
-      uint64_t ones = r[0][w], a = r[1][w], b = r[2][w], twos[3];
-      const auto full_add = [](uint64_t& x, uint64_t y, uint64_t z) {
-        const uint64_t u = x ^ y, carry = (x & y) | (u & z);
-        x = u ^ z;
-        return carry;
-      };
-      twos[0] = full_add(ones, a, b);
-      twos[1] = full_add(ones, r[3][w], r[4][w]);
-      twos[2] = full_add(ones, r[5][w], r[6][w]);
-      sums[2][w] = full_add(twos[0], twos[1], twos[2]);
-      sums[1][w] = twos[0];
-      sums[0][w] = ones;
-    }
-  }
-
-  // Adds a bit of weight 2^p to every count of the tile; `carry` is used up.
-  void ripple(size_t p, int64_t begin, int64_t words, uint64_t* carry) {
-    for (; p < planes_.size(); ++p) {
-      uint64_t* plane = &planes_[p][begin];
-      uint64_t left = 0;
-      for (int64_t w = 0; w < words; ++w) {
-        const uint64_t sum = plane[w] ^ carry[w];
-        carry[w] &= plane[w];
-        plane[w] = sum;
-        left |= carry[w];
-      }
-      if (!left) return;
-    }
-  }
-
-  uint64_t byte_of(size_t p, int64_t byte) const { return plane(p)[byte]; }
+  uint64_t byte_of(size_t p, int64_t byte) const { return planes_[p][byte]; }
 
   // Bit i of a byte to bit 0 of byte i.
   static uint64_t spread(uint64_t b) {
@@ -146,9 +113,9 @@ class Tally {
   }
 
   int64_t bytes_;
-  int64_t words_;
+  const Kernels& kernels_;
   int64_t count_ = 0;
-  std::vector<std::vector<uint64_t>> planes_;
+  std::vector<std::vector<uint8_t>> planes_;
 };
 
 }  // namespace ldpk

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which kernels run. They all give the same bits, so this is a matter of speed and of checking."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any
+
+from ldpkernels import _native
+
+_forced: ContextVar[str | None] = ContextVar("ldpkernels_backend", default=None)
+
+
+def backends() -> tuple[str, ...]:
+    """The backends of this machine, those that run by default first.
+
+    The names of the CPU's are instruction sets ("avx512", "avx2", "neon", "scalar"); "reference" is the slow, obvious
+    one; "cuda" and "triton" are there with a GPU, and "triton" on the CPU where TRITON_INTERPRET=1.
+
+    >>> "reference" in backends()
+    True
+    """
+    return (*_gpu_backends(), *_native.isas(), "reference")
+
+
+@contextlib.contextmanager
+def backend(name: str) -> Iterator[None]:
+    """Run every call in the block on one backend. LDPKERNELS_BACKEND does so for a whole process.
+
+    >>> import numpy as np, ldpkernels
+    >>> with ldpkernels.backend("reference"):
+    ...     slow = ldpkernels.perturb_(np.zeros(3), 0.0, 1.0, eps=1.0, generator=ldpkernels.key(0))
+    >>> fast = ldpkernels.perturb_(np.zeros(3), 0.0, 1.0, eps=1.0, generator=ldpkernels.key(0))
+    >>> bool((slow == fast).all())
+    True
+    """
+    token = _forced.set(_known(name))
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+def chosen(device_type: str) -> str:
+    """The backend for tensors on a type of device: the forced one if it can, else the fastest."""
+    forced = _forced.get() or os.environ.get("LDPKERNELS_BACKEND")
+    if forced:
+        forced = _known(forced)
+    if device_type == "cuda":
+        if forced is None:
+            return _gpu_backends()[0]
+        if forced in ("cuda", "triton"):
+            return forced
+    elif device_type == "cpu":
+        if forced is None:
+            return _native.isas()[0]
+        if forced != "cuda":
+            return forced
+    else:
+        raise ValueError(f"tensors on {device_type!r} are not supported: move them to 'cpu' or 'cuda'")
+    raise ValueError(f"backend {forced!r} cannot reach tensors on {device_type!r}")
+
+
+def host_isa() -> str:
+    """The instruction set for work that only the CPU does: the forced one, else the best."""
+    forced = _forced.get() or os.environ.get("LDPKERNELS_BACKEND")
+    return forced if forced in _native.isas() else _native.isas()[0]
+
+
+def threads() -> int:
+    """How many CPU threads a large call may use: torch's setting where torch is in use."""
+    import sys
+
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        return int(torch.get_num_threads())
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _known(name: str) -> str:
+    if name not in backends():
+        raise ValueError(f"backend {name!r} is not available here: use one of {', '.join(backends())}")
+    return name
+
+
+@lru_cache(maxsize=1)
+def _gpu_backends() -> tuple[str, ...]:
+    found = []
+    if importlib.util.find_spec("torch") and importlib.util.find_spec("triton"):
+        import torch
+
+        gpu = torch.cuda.is_available()
+        if gpu and importlib.util.find_spec("ldpkernels._cuda"):
+            found.append("cuda")
+        if gpu or os.environ.get("TRITON_INTERPRET") == "1":
+            found.append("triton")
+    return tuple(found)

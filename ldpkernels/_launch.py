@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From checked tables to the kernels of the chosen backend. It imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from ldpkernels import _backends, _native
+from ldpkernels._dtypes import Dtype
+from ldpkernels.keys import Key
+from ldpkernels.two_point import Output, two_point_law
+
+SMALL = 1 << 17  # elements below which a thread costs more than it saves
+
+
+def two_point_laws(c: Sequence[float], r: Sequence[float], eps: float, dtypes: Sequence[Dtype], output: Output) -> Any:
+    """The kernels' parameters for each tensor."""
+    rows = [two_point_law(ci, ri, eps, d, output)[:7] for ci, ri, d in zip(c, r, dtypes, strict=True)]
+    return np.array(rows, dtype=_native.TWO_POINT_LAW)
+
+
+def two_point(output: Literal["values", "bits", "thresholds"], spans: Any, laws: Any, key: Any, device_type: str) -> None:
+    """Run one kernel over all spans. `key` is a Key, or an int64 tensor on the device."""
+    name = _backends.chosen(device_type)
+    if name == "triton":
+        from ldpkernels import triton
+
+        getattr(triton, output)(spans, laws, key.tensor() if isinstance(key, Key) else key)
+    elif name == "cuda":
+        import torch
+
+        from ldpkernels import _cuda
+
+        stream = torch.cuda.current_stream(key.device).cuda_stream
+        getattr(_cuda, f"two_point_{output}")(spans, laws, key.data_ptr(), 2 * key.numel(), key.device.index, stream)
+    else:
+        words = key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
+        if name == "reference":
+            from ldpkernels import reference
+
+            reference.two_point(output, spans, laws, words)
+        else:
+            getattr(_native, f"two_point_{output}")(spans, laws, words, name, worthwhile_threads(spans))
+
+
+def worthwhile_threads(spans: Any) -> int:
+    """No more threads than there is work for."""
+    return max(1, min(_backends.threads(), int(spans["numel"].sum()) // SMALL))

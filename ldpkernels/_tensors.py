@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a caller hands in, as a flat list of named tensors; and every check that comes before the first write."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ldpkernels import _native
+from ldpkernels._dtypes import DTYPES, Dtype
+
+Container = Literal["module", "mapping", "sequence", "tensor"]
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Tensors of one library, in order, each once."""
+
+    names: list[str]
+    values: list[Any]
+    container: Container
+    is_torch: bool
+
+
+def collect(model: Any, buffers: str | None = None) -> Tensors:
+    """The tensors of a module, a mapping, a sequence or a tensor; floating-point buffers as the caller decides."""
+    if buffers not in (None, "perturb", "keep"):
+        raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
+    torch = sys.modules.get("torch")  # a model of tensors exists only where torch was imported
+    container: Container
+    if torch is not None and isinstance(model, torch.nn.Module):
+        container, named = "module", _module_tensors(model, buffers)
+    elif isinstance(model, Mapping):
+        container, named = "mapping", [(_name(k), v) for k, v in model.items()]
+    elif _is_tensor(model):
+        container, named = "tensor", [("", model)]
+    elif isinstance(model, Sequence) and not isinstance(model, (str, bytes)):
+        container, named = "sequence", [(str(i), v) for i, v in enumerate(model)]
+    else:
+        raise TypeError(f"model is a {type(model).__name__}: pass a module, a tensor, or a sequence or mapping of tensors")
+    if not named:
+        raise ValueError(f"the {container} has no tensors: there is nothing to perturb")
+    names, values = _each_once(named)
+    is_torch = torch is not None and isinstance(values[0], torch.Tensor)
+    return Tensors(names, values, container, is_torch)
+
+
+def per_tensor(argument: str, value: Any, tensors: Tensors) -> list[float]:
+    """One number for each tensor, from a number, a sequence, or a mapping by tensor or module name."""
+    names = tensors.names
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return _by_name(argument, value, names)
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        if len(value) != len(names):
+            raise ValueError(f"{argument} has {len(value)} values for {len(names)} tensors: pass one each, or one number")
+        return [float(v) for v in value]
+    try:
+        return [float(value)] * len(names)
+    except (TypeError, ValueError):
+        raise TypeError(f"{argument}={value!r} must be a number, a sequence or a mapping by name") from None
+
+
+def first_elements(sizes: Sequence[int]) -> list[int]:
+    """Where each tensor starts in the stream: at the multiple of 8 that follows the one before."""
+    starts, next_start = [], 0
+    for size in sizes:
+        starts.append(next_start)
+        next_start += (size + 7) // 8 * 8
+    return starts
+
+
+def report_bytes(sizes: Sequence[int]) -> int:
+    """The length of a one-bit report of tensors of these sizes."""
+    return sum((size + 7) // 8 for size in sizes)
+
+
+def span_table(addresses: Sequence[int], outs: Sequence[int], sizes: Sequence[int], dtypes: Sequence[Dtype]) -> Any:
+    """The kernels' description of the tensors."""
+    rows = list(zip(addresses, outs, sizes, first_elements(sizes), (d.code for d in dtypes), strict=True))
+    return np.array(rows, dtype=_native.SPAN)
+
+
+def numpy_dtype(name: str, array: np.ndarray[Any, Any], written: bool) -> Dtype:
+    """The format of an array that a kernel may touch, or a TypeError or ValueError that says what to do."""
+    label = f"tensor {name!r}" if name else "the tensor"
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"{label} is a {type(array).__name__} among NumPy arrays: pass tensors of one library")
+    if array.dtype.name not in DTYPES or not array.dtype.isnative:
+        raise TypeError(f"{label} has dtype {array.dtype}: convert it to {', '.join(DTYPES)}, or leave it out")
+    if written and not array.flags.writeable:
+        raise ValueError(f"{label} is read-only: pass a copy")
+    if _may_overlap(array.shape, tuple(s // array.itemsize for s in array.strides)):
+        raise ValueError(f"{label} overlaps itself (strides {array.strides}): pass a copy")
+    return DTYPES[array.dtype.name]
+
+
+def torch_dtype(name: str, tensor: Any, written: bool) -> Dtype:
+    """The same for a torch tensor."""
+    import torch
+
+    label = f"tensor {name!r}" if name else "the tensor"
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{label} is a {type(tensor).__name__} among torch tensors: pass tensors of one library")
+    if tensor.is_quantized or tensor.layout is not torch.strided:
+        kind = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
+        raise TypeError(f"{label} is {kind}: convert it to a dense floating-point tensor")
+    dtype = DTYPES.get(str(tensor.dtype).removeprefix("torch."))
+    if dtype is None:
+        raise TypeError(f"{label} has dtype {tensor.dtype}: convert it to {', '.join(DTYPES)}, or leave it out")
+    if tensor.is_meta:
+        raise ValueError(f"{label} is on the meta device and has no data: materialize it first")
+    if written and not tensor.is_contiguous() and _may_overlap(tuple(tensor.shape), tensor.stride()):
+        raise ValueError(f"{label} overlaps itself (strides {tensor.stride()}): pass a clone")
+    return dtype
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where a tensor lies: address, shape, strides in bytes, bytes an element."""
+
+    address: int
+    shape: Sequence[int]
+    strides: Sequence[int]
+    itemsize: int
+
+    def extent(self) -> tuple[int, int]:
+        """First byte, and the one past the last."""
+        if 0 in self.shape:
+            return self.address, self.address
+        reaches = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
+        low, high = sum(min(reach, 0) for reach in reaches), sum(max(reach, 0) for reach in reaches)
+        return self.address + low, self.address + high + self.itemsize
+
+    def marks(self, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which bytes from `start` to `stop` belong to the tensor."""
+        offsets = np.zeros((), np.int64)
+        for n, s in zip(self.shape, self.strides, strict=True):
+            offsets = offsets[..., None] + np.arange(n) * s
+        marked = np.zeros(stop - start, np.bool_)
+        for byte in range(self.itemsize):
+            marked[self.address - start + offsets.ravel() + byte] = True
+        return marked
+
+
+def refuse_shared_memory(names: Sequence[str], memories: Sequence[Memory]) -> None:
+    """Tensors that share elements would be perturbed twice, the second time from the first one's output."""
+    extents = [m.extent() for m in memories]
+    open_ones: list[int] = []
+    for i in sorted(range(len(extents)), key=lambda i: extents[i]):
+        start, stop = extents[i]
+        if start == stop:
+            continue
+        open_ones = [j for j in open_ones if extents[j][1] > start]
+        for j in open_ones:  # rare, and harmless where two views interleave
+            bounds = extents[j][0], max(stop, extents[j][1])
+            if bool((memories[i].marks(*bounds) & memories[j].marks(*bounds)).any()):
+                raise ValueError(f"tensors {names[j]!r} and {names[i]!r} share memory: pass one of them, or a copy")
+        open_ones.append(i)
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return isinstance(value, np.ndarray) or (torch is not None and isinstance(value, torch.Tensor))
+
+
+def _name(key: Any) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"a mapping's key {key!r} must be a string")
+    return key
+
+
+def _module_tensors(module: Any, buffers: str | None) -> list[tuple[str, Any]]:
+    import torch
+
+    named = list(module.named_parameters())
+    for name, parameter in named:
+        if isinstance(parameter, torch.nn.parameter.UninitializedTensorMixin):
+            raise ValueError(f"parameter {name!r} is not initialized: run the module once before perturbing it")
+    if buffers == "keep":
+        return named
+    floating = [(name, b) for name, b in module.named_buffers() if b.is_floating_point() or b.is_complex()]
+    if floating and buffers is None:
+        raise ValueError(
+            f"buffer {floating[0][0]!r} (one of {len(floating)}) holds statistics of the training data and leaves the "
+            "device with the model: pass buffers='perturb' to perturb it too (C and R then need its range), or "
+            "buffers='keep' if it stays"
+        )
+    return named + floating
+
+
+def _each_once(named: list[tuple[str, Any]]) -> tuple[list[str], list[Any]]:
+    """Tied tensors appear once, under their first name."""
+    names, values, seen = [], [], set()
+    for name, value in named:
+        if id(value) not in seen:
+            seen.add(id(value))
+            names.append(name)
+            values.append(value)
+    return names, values
+
+
+def _by_name(argument: str, value: Mapping[Any, Any], names: Sequence[str]) -> list[float]:
+    used, numbers = set(), []
+    for name in names:
+        key: str | None = name  # the tensor's own, else its module's, else the module's around that
+        while key is not None and key not in value:
+            key = key.rpartition(".")[0] if "." in key else ("" if key else None)
+        if key is None:
+            raise ValueError(f"{argument} names no range for {name!r}: add it, or its module")
+        used.add(key)
+        numbers.append(float(value[key]))
+    unused = set(value) - used
+    if unused:
+        raise ValueError(f"{argument} names {sorted(map(str, unused))[0]!r}, which is no tensor or module of the model")
+    return numbers
+
+
+def _may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether some element may be reached twice; exact for every view that slicing and transposing make."""
+    if 0 in shape:
+        return False
+    reach = 0
+    for stride, size in sorted((abs(st), sz) for st, sz in zip(strides, shape, strict=True) if sz > 1):
+        if stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The public functions of the two-point mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ldpkernels import _launch, _tensors
+from ldpkernels.keys import Generator, numpy_key, torch_key
+from ldpkernels.reports import Layout, Report
+from ldpkernels.two_point import Output, TwoPoint
+
+if TYPE_CHECKING:
+    import torch
+
+Model = TypeVar("Model")
+Range = float | Sequence[float] | Mapping[str, float]
+
+
+def perturb_(
+    model: Model, C: Range, R: Range, eps: float, *, generator: Generator = None, buffers: str | None = None
+) -> Model:
+    """Perturb every weight in place by the two-point mechanism of LDP-FL, and return the model.
+
+    A weight w becomes one of two values, C +- R (e^eps + 1) / (e^eps - 1), with the probabilities that make it w on
+    average. **Each weight on its own** is eps-locally differentially private with respect to [C - R, C + R]; a model of d
+    weights released whole is d * eps (`ldpkernels.accounting` composes it). C and R must not depend on private data: the
+    two output values reveal them.
+
+    Args:
+        model: A module, a tensor, a NumPy array, or a sequence or mapping of tensors or arrays in fp32, fp64, bf16, fp16.
+        C: Center of the range: a number, or one for each tensor, as a sequence or as a mapping by the tensor's or its
+            module's name.
+        R: Radius of the range, likewise. Weights outside are clipped.
+        eps: Privacy parameter of each weight.
+        generator: A `torch.Generator` (for arrays a `numpy.random.Generator`), an `ldpkernels.key`, a key tensor, or
+            "secure" for ChaCha20 keyed by the operating system. None is the device's default generator for tensors, and
+            "secure" for arrays.
+        buffers: "perturb" or "keep", for a module with floating-point buffers.
+
+    Everything is checked before the first write. A NaN weight is reported as C, an infinite one as the end of the range.
+    No gradient flows through.
+
+    >>> import numpy as np, ldpkernels
+    >>> w = np.full(100_000, 0.3, np.float32)
+    >>> out = ldpkernels.perturb_(w, C=0.0, R=1.0, eps=1.0, generator=ldpkernels.key(0))
+    >>> out is w, sorted(set(out.tolist())), round(float(out.mean()), 1)
+    (True, [-2.1639535427093506, 2.1639535427093506], 0.3)
+    """
+    mechanism = TwoPoint(eps)
+    tensors, c, r = _prepare(model, C, R, buffers)
+    if tensors.is_torch:
+        import torch
+
+        from ldpkernels import ops
+
+        _name_errors(tensors, written=True)
+        with torch.no_grad():
+            ops.two_point_(tensors.values, torch_key(generator, tensors.values[0].device), c, r, mechanism.eps)
+    else:
+        _perturb_arrays(tensors, c, r, mechanism.eps, generator)
+    return model
+
+
+def report(
+    model: Any, C: Range, R: Range, eps: float, *, generator: Generator = None, buffers: str | None = None
+) -> Report:
+    """The two-point mechanism as one bit a weight, for a server that calls `ldpkernels.aggregate`.
+
+    The arguments and the guarantee are those of `perturb_`; the model is not changed. A report carries the names and
+    shapes, C, R and eps, and the bits.
+
+    >>> import numpy as np, ldpkernels
+    >>> one = ldpkernels.report({"w": np.zeros((3, 5))}, C=0.0, R=1.0, eps=1.0)
+    >>> one.nbytes
+    2
+    """
+    mechanism = TwoPoint(eps)
+    tensors, c, r = _prepare(model, C, R, buffers)
+    if tensors.is_torch:
+        import torch
+
+        from ldpkernels import ops
+
+        dtypes = _name_errors(tensors, written=False)
+        with torch.no_grad():
+            key = torch_key(generator, tensors.values[0].device)
+            payload = ops.two_point_report(tensors.values, key, c, r, mechanism.eps)
+    else:
+        dtypes = [_tensors.numpy_dtype(n, a, written=False) for n, a in zip(tensors.names, tensors.values, strict=True)]
+        laws = _launch.two_point_laws(c, r, mechanism.eps, dtypes, "report")
+        flat = [np.ascontiguousarray(a) for a in tensors.values]
+        sizes = [a.size for a in flat]
+        payload = np.empty(_tensors.report_bytes(sizes), np.uint8)
+        outs = [payload.ctypes.data + first // 8 for first in _tensors.first_elements(sizes)]
+        spans = _tensors.span_table([a.ctypes.data for a in flat], outs, sizes, dtypes)
+        _launch.two_point("bits", spans, laws, numpy_key(generator), "cpu")
+    layout = Layout.of(tensors, c, r, mechanism, dtypes)
+    return Report(layout, payload)
+
+
+def two_point_threshold(x: Any, c: float, r: float, eps: float, *, output: Output = "report") -> torch.Tensor | Any:
+    """The integers T that are executed, as int64: the report is "upper" with probability exactly T / 2^32.
+
+    `output="report"` is the law of `report`, and `output="values"` the law of `perturb_` on tensors of x's dtype, whose
+    two values are rounded to that dtype (`TwoPoint.outputs`). Check privacy by comparing any two T, unbiasedness by
+    decoding: lower + (upper - lower) * T / 2^32.
+
+    >>> import numpy as np
+    >>> two_point_threshold(np.float32([-1, 0, 1, np.nan]), c=0.0, r=1.0, eps=1.0)
+    array([1155094610, 2147483648, 3139872686, 2147483648])
+    """
+    mechanism = TwoPoint(eps)
+    if output not in ("report", "values"):
+        raise ValueError(f"output={output!r} must be 'report' or 'values'")
+    tensors, c_values, r_values = _prepare(x, c, r, None)
+    if tensors.container != "tensor":
+        raise TypeError(f"x is a {tensors.container}: pass one tensor")
+    if tensors.is_torch:
+        from ldpkernels import ops
+
+        _name_errors(tensors, written=False)
+        return ops.two_point_threshold(x, c_values[0], r_values[0], mechanism.eps, output)
+    dtypes = [_tensors.numpy_dtype("", x, written=False)]
+    laws = _launch.two_point_laws(c_values, r_values, mechanism.eps, dtypes, output)
+    flat, thresholds = np.ascontiguousarray(x), np.empty(x.shape, np.int64)
+    spans = _tensors.span_table([flat.ctypes.data], [thresholds.ctypes.data], [flat.size], dtypes)
+    _launch.two_point("thresholds", spans, laws, numpy_key(None), "cpu")
+    return thresholds
+
+
+def _prepare(model: Any, C: Range, R: Range, buffers: str | None) -> tuple[_tensors.Tensors, list[float], list[float]]:
+    tensors = _tensors.collect(model, buffers)
+    return tensors, _tensors.per_tensor("C", C, tensors), _tensors.per_tensor("R", R, tensors)
+
+
+def _name_errors(tensors: _tensors.Tensors, written: bool) -> Any:
+    """The operation's own checks, run first here, where tensors have names."""
+    return [_tensors.torch_dtype(n, t, written) for n, t in zip(tensors.names, tensors.values, strict=True)]
+
+
+def _perturb_arrays(tensors: _tensors.Tensors, c: list[float], r: list[float], eps: float, generator: Generator) -> None:
+    arrays = tensors.values
+    dtypes = [_tensors.numpy_dtype(n, a, written=True) for n, a in zip(tensors.names, arrays, strict=True)]
+    laws = _launch.two_point_laws(c, r, eps, dtypes, "values")
+    memories = [_tensors.Memory(a.ctypes.data, a.shape, a.strides, a.itemsize) for a in arrays]
+    _tensors.refuse_shared_memory(tensors.names, memories)
+    flat = [np.ascontiguousarray(a) for a in arrays]
+    spans = _tensors.span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
+    _launch.two_point("values", spans, laws, numpy_key(generator), "cpu")
+    for array, values in zip(arrays, flat, strict=True):
+        if not array.flags.c_contiguous:
+            array[...] = values

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two-point mechanism: its claim, and the integers that execute it.
+
+A report is one bit: "upper" with probability T / 2^32, where the integer T depends on the weight. Everything here is
+computed on the host in exact rationals; the kernels only clamp, multiply, round and compare (csrc/mechanisms/two_point.h).
+The derivation is in docs/mechanisms/two_point.md.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ldpkernels._dtypes import DTYPES, Dtype, compute_dtype
+
+if TYPE_CHECKING:
+    from ldpkernels.accounting import RandomizedResponseEvent
+
+N = 2**32
+SMALLEST_RADIUS = Fraction(1, 2**96)  # keeps every slope finite in fp32
+
+Output = Literal["report", "values"]
+
+
+class Law(NamedTuple):
+    """What a kernel executes for one range; the first seven fields are csrc's TwoPointLaw."""
+
+    center: float
+    slope: float
+    fallback: float
+    k_lo: int
+    k_hi: int
+    lower_bits: int
+    upper_bits: int
+    lower: Fraction
+    upper: Fraction
+
+
+@dataclass(frozen=True)
+class TwoPoint:
+    """The two-point mechanism of LDP-FL at eps for each weight.
+
+    >>> mechanism = TwoPoint(1.0)
+    >>> mechanism.effective_eps <= 1.0
+    True
+    >>> mechanism.variance(0.0, c=0.0, r=1.0) == mechanism.scale**2
+    True
+    """
+
+    eps: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eps", _checked_eps(self.eps))
+
+    @property
+    def lowest_threshold(self) -> int:
+        """The least T that is executed; the greatest is 2^32 less this."""
+        return _lowest_threshold(self.eps)
+
+    @property
+    def half_range(self) -> int:
+        """How far a report's T may lie from 2^31 (H in the documentation)."""
+        return N // 2 - self.lowest_threshold
+
+    @property
+    def effective_eps(self) -> float:
+        """The eps of the integers that are executed, rounded up; never above `eps`."""
+        return min(self.eps, _log_up(Fraction(N - self.lowest_threshold, self.lowest_threshold)))
+
+    @property
+    def scale(self) -> float:
+        """How far from the center a report decodes to, in units of r (B_eff in the documentation)."""
+        return N // 2 / self.half_range
+
+    @property
+    def event(self) -> RandomizedResponseEvent:
+        """What one report of one weight costs, for `ldpkernels.accounting`."""
+        from ldpkernels.accounting import RandomizedResponseEvent
+
+        return RandomizedResponseEvent(self.effective_eps)
+
+    def outputs(self, c: float, r: float, dtype: Any = None) -> tuple[float, float]:
+        """The two values: of `perturb_` on tensors of `dtype`, or without one those to which a report decodes.
+
+        >>> TwoPoint(1.0).outputs(0.0, 1.0, "bfloat16")
+        (-2.171875, 2.171875)
+        """
+        law = two_point_law(c, r, self.eps, dtype_named(dtype or "float64"), "values" if dtype else "report")
+        return float(law.lower), float(law.upper)
+
+    def variance(self, w: Any, c: float, r: float, dtype: Any = None) -> Any:
+        """Variance of the output for a weight w (a number, an array or a tensor), clipped to [c - r, c + r]."""
+        lower, upper = self.outputs(c, r, dtype)
+        x = w + self.bias(w, c, r)
+        return (upper - x) * (x - lower)
+
+    def bias(self, w: Any, c: float, r: float) -> Any:
+        """Expected output less w: what clipping to [c - r, c + r] moves, and nothing else.
+
+        >>> TwoPoint(1.0).bias(3.0, c=0.0, r=1.0)
+        -2.0
+        """
+        if isinstance(w, (int, float)):
+            return min(max(w, c - r), c + r) - w
+        return w.clip(c - r, c + r) - w
+
+    def executed_eps(self, c: float, r: float, dtype: Any) -> float:
+        """The eps that `perturb_` executes on tensors of `dtype`, rounded up; never above `effective_eps`."""
+        law = two_point_law(c, r, self.eps, dtype_named(dtype), "values")
+        t_lo, t_hi = N // 2 + law.k_lo, N // 2 + law.k_hi
+        return min(self.effective_eps, _log_up(max(Fraction(t_hi, t_lo), Fraction(N - t_lo, N - t_hi))))
+
+
+def dtype_named(dtype: Any) -> Dtype:
+    """One of the four formats, from its name or from a NumPy or torch dtype."""
+    name = getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise TypeError(f"dtype {dtype} is not supported: use one of {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+@lru_cache(maxsize=4096)
+def two_point_law(c: float, r: float, eps: float, dtype: Dtype, output: Output) -> Law:
+    """The integers for a range [c - r, c + r], for reports or for values written back in `dtype`."""
+    compute = compute_dtype(dtype)
+    center, radius = _checked_range(c, r, compute)
+    lowest = _lowest_threshold(eps)
+    half = N // 2 - lowest
+    reach = radius * Fraction(N // 2, half)
+    if output == "report":
+        slope = compute.ceil(half / radius) if radius else Fraction(1)
+        k = half if radius else 0
+        return Law(float(center), float(slope), float(center), -k, k, 0, 0, center - reach, center + reach)
+    lower, upper = _outputs(center, reach, dtype, compute)
+    middle, width = (lower + upper) / 2, upper - lower
+    k_hi = math.floor(N * (center + radius - middle) / width) if width else 0
+    k_lo = math.ceil(N * (center - radius - middle) / width) if width else 0
+    if k_lo > k_hi:  # the range is narrower than a step of T: one threshold for every weight
+        k_lo = k_hi = round(N * (center - middle) / width)
+    # The privacy of what is executed, in integers: T_hi / T_lo and its mirror are within (N - lowest) / lowest <= e^eps.
+    t_lo, t_hi = N // 2 + k_lo, N // 2 + k_hi
+    assert 0 < t_lo <= t_hi < N
+    assert t_hi * lowest <= (N - lowest) * t_lo
+    assert (N - t_lo) * lowest <= (N - lowest) * (N - t_hi)
+    slope = compute.ceil(N / width) if k_lo < k_hi else Fraction(1)
+    bits = dtype.bits(lower), dtype.bits(upper)
+    return Law(float(middle), float(slope), float(center), k_lo, k_hi, *bits, lower, upper)
+
+
+def executed_range(c: float, r: float, dtype: Dtype) -> tuple[float, float]:
+    """C and R as a kernel for `dtype` executes them: rounded to the format in which it compares."""
+    center, radius = _checked_range(c, r, compute_dtype(dtype))
+    return float(center), float(radius)
+
+
+def _outputs(center: Fraction, reach: Fraction, dtype: Dtype, compute: Dtype) -> tuple[Fraction, Fraction]:
+    """The nearest numbers of `dtype` at or outside center +- reach whose middle the kernel can subtract exactly."""
+    largest = dtype.largest
+    if abs(center) + reach > largest:
+        raise OverflowError(
+            f"c={float(center):g} with outputs {float(reach):g} to either side overflows {dtype.name} "
+            f"(largest number {float(largest):g}): use a smaller r, a larger eps or a wider dtype"
+        )
+    lower, upper = dtype.floor(center - reach), dtype.ceil(center + reach)
+    if not compute.holds((lower + upper) / 2):
+        step = dtype.quantum(max(abs(lower), abs(upper)))
+        low, high = math.floor((center - reach) / step), math.ceil((center + reach) / step)
+        high += (low + high) % 2
+        lower, upper = low * step, high * step
+        if upper > largest:
+            lower, upper = lower - 2 * step, upper - 2 * step if upper - 2 * step >= center + reach else largest
+    return lower, upper
+
+
+def _checked_eps(eps: Any) -> float:
+    value = float(eps)
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError(f"eps={eps} must be a finite number above 0")
+    _lowest_threshold(value)
+    return value
+
+
+def _checked_range(c: float, r: float, compute: Dtype) -> tuple[Fraction, Fraction]:
+    if not math.isfinite(c):
+        raise ValueError(f"C={c} must be finite")
+    if not math.isfinite(r) or r < 0:
+        raise ValueError(f"R={r} must be finite and at least 0")
+    center, radius = compute.nearest(c), compute.nearest(r)
+    if abs(center) + radius > compute.largest:
+        raise OverflowError(f"C={c} with R={r} leaves {compute.name}: use a smaller range")
+    return center, max(radius, SMALLEST_RADIUS) if r > 0 else Fraction(0)
+
+
+@lru_cache(maxsize=256)
+def _lowest_threshold(eps: float) -> int:
+    """ceil(2^32 / (e^eps + 1)), so that (2^32 - T) / T <= e^eps."""
+    if eps > 23:
+        return 1
+    with decimal.localcontext(decimal.Context(prec=60)):
+        lowest = int((N / (decimal.Decimal(eps).exp() + 1)).to_integral_value(decimal.ROUND_CEILING))
+    if lowest >= N // 2:
+        raise ValueError(f"eps={eps} is too small to execute with 32-bit thresholds: use at least 9.4e-10")
+    return lowest
+
+
+def _log_up(ratio: Fraction) -> float:
+    """A float at or above ln(ratio)."""
+    with decimal.localcontext(decimal.Context(prec=60)):
+        exact = (decimal.Decimal(ratio.numerator) / decimal.Decimal(ratio.denominator)).ln()
+        value = float(exact)
+        return value if decimal.Decimal(value) >= exact else math.nextafter(value, math.inf)
