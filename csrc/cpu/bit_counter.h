@@ -56,6 +56,42 @@ struct BitCounter {
   }
 };
 
+// Row i of an 8x8 bit matrix is byte i; rows become columns (Warren, Hacker's Delight, 7-3).
+LDPK_FN uint64_t transpose_bits(uint64_t m) {
+  uint64_t swap = (m ^ (m >> 7)) & 0x00aa00aa00aa00aaull;
+  m ^= swap ^ (swap << 7);
+  swap = (m ^ (m >> 14)) & 0x0000cccc0000ccccull;
+  m ^= swap ^ (swap << 14);
+  swap = (m ^ (m >> 28)) & 0x00000000f0f0f0f0ull;
+  return m ^ swap ^ (swap << 28);
+}
+
+// offset + step * count for the n elements from byte `byte` on.
+template <class Lanes, class Float>
+void decode_counts(const uint8_t* const* planes, int plane_count, int64_t byte, int64_t n, double offset, double step,
+                   Float* out) {
+  constexpr int tile = 512;
+  for (int64_t begin = 0; begin < n; begin += tile) {
+    const int64_t left = n - begin < tile ? n - begin : tile;
+    double counts[tile] = {};
+    for (int group = 0; group < plane_count; group += 8) {
+      uint8_t digits[tile];
+      const int members = plane_count - group < 8 ? plane_count - group : 8;
+      for (int64_t b = 0; b < (left + 7) / 8; ++b) {
+        uint64_t rows = 0;
+        for (int p = 0; p < members; ++p) rows |= uint64_t{planes[group + p][byte + begin / 8 + b]} << (8 * p);
+        rows = transpose_bits(rows);
+        memcpy(digits + 8 * b, &rows, 8);
+      }
+      const double weight = static_cast<double>(uint64_t{1} << group);
+      for (int i = 0; i < left; ++i) counts[i] += weight * digits[i];
+    }
+    Float values[tile];
+    for (int i = 0; i < left; ++i) values[i] = static_cast<Float>(offset + step * counts[i]);
+    memcpy(out + begin, values, left * sizeof(Float));
+  }
+}
+
 // Adds 2^bits - 1 reports, bits from 1 to 4, over bytes [begin, end) of the planes and of the reports, a multiple of
 // kPlanePadding apart.
 template <class Lanes>

@@ -17,6 +17,10 @@ struct Kernels {
   Summary (*summarize)(const Span&, int64_t begin, int64_t end);
   void (*count_bits)(int bits, const uint8_t* const* reports, uint8_t* const* planes, int plane_count, int64_t begin,
                      int64_t end);
+  void (*decode_f32)(const uint8_t* const* planes, int plane_count, int64_t byte, int64_t n, double offset, double step,
+                     float* out);
+  void (*decode_f64)(const uint8_t* const* planes, int plane_count, int64_t byte, int64_t n, double offset, double step,
+                     double* out);
 };
 
 extern const Kernels kScalarKernels;

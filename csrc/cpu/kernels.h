@@ -158,7 +158,8 @@ Summary summarize(const Span& span, int64_t begin, int64_t end) {
 template <class Lanes>
 constexpr Kernels kernels_for(const char* name) {
   return {name, two_point<Lanes, Output::values>, two_point<Lanes, Output::bits>, two_point<Lanes, Output::thresholds>,
-          keystream<Lanes>, summarize<Lanes>, count_bits<Lanes>};
+          keystream<Lanes>, summarize<Lanes>, count_bits<Lanes>,
+          decode_counts<Lanes, float>, decode_counts<Lanes, double>};
 }
 
 }  // namespace ldpk

@@ -56,18 +56,15 @@ class Tally {
   template <class Float>
   void decode(int64_t first, int64_t n, double offset, double step, Float* out, int64_t threads) const {
     constexpr int64_t chunk = 1 << 16;
+    std::vector<const uint8_t*> planes;
+    for (const auto& plane : planes_) planes.push_back(plane.data());
     parallel_for((n + chunk - 1) / chunk, threads, [&](int64_t t) {
       const int64_t begin = t * chunk, end = begin + chunk < n ? begin + chunk : n;
-      for (int64_t i = begin; i < end; i += 8) {
-        const int64_t byte = (first + i) / 8;
-        int64_t counts[8] = {};
-        for (size_t group = 0; group < planes_.size(); group += 8) {  // eight counts side by side, eight bits of each
-          uint64_t bits = 0;
-          for (size_t p = group; p < planes_.size() && p < group + 8; ++p) bits |= spread(byte_of(p, byte)) << (p - group);
-          for (int e = 0; e < 8; ++e) counts[e] |= static_cast<int64_t>((bits >> (8 * e)) & 0xff) << group;
-        }
-        for (int e = 0; e < 8 && i + e < end; ++e) out[i + e] = static_cast<Float>(offset + step * static_cast<double>(counts[e]));
-      }
+      const auto run = [&] {
+        if constexpr (sizeof(Float) == 4) return kernels_.decode_f32;
+        else return kernels_.decode_f64;
+      }();
+      run(planes.data(), static_cast<int>(planes.size()), (first + begin) / 8, end - begin, offset, step, out + begin);
     });
   }
 
@@ -82,7 +79,7 @@ class Tally {
   }
 
  private:
-  static constexpr int64_t kTileBytes = 4096;  // of a plane: a tile of all planes stays in the first-level cache
+  static constexpr int64_t kTileBytes = 16384;  // of a plane: a tile of all planes stays in the first-level cache
 
   int64_t padded() const { return (bytes_ + kPlanePadding - 1) / kPlanePadding * kPlanePadding; }
 
@@ -101,15 +98,6 @@ class Tally {
       kernels_.count_bits(bits, &reports[i], planes.data(), static_cast<int>(planes.size()), begin, end);
       i += (size_t{1} << bits) - 1;
     }
-  }
-
-  uint64_t byte_of(size_t p, int64_t byte) const { return planes_[p][byte]; }
-
-  // Bit i of a byte to bit 0 of byte i.
-  static uint64_t spread(uint64_t b) {
-    b = (b | b << 28) & 0x0000000f0000000full;
-    b = (b | b << 14) & 0x0003000300030003ull;
-    return (b | b << 7) & 0x0101010101010101ull;
   }
 
   int64_t bytes_;

@@ -1,0 +1,56 @@
+# Everything a newcomer needs is `make demo` and `make test`; both set the project up first.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+EXTRAS := test,accounting,demo
+# torch first and pinned: left to a dependency, pip may fetch a build with several GB of CUDA libraries.
+TORCH ?= torch==2.13.0
+STAMP := $(VENV)/.ready
+
+.PHONY: demo test lint bench exhaustive gpu wheels neon clean help
+
+help:
+	@echo "make demo        train a small federated model under local differential privacy, and draw the result"
+	@echo "make test        lint, types, every test but the longest; what CI runs"
+	@echo "make bench       throughput beside torch, NumPy and the memory floor: a table and a picture"
+	@echo "make exhaustive  every one of the 2^32 floats, for several settings (about 10 minutes)"
+	@echo "make gpu         GPU tests and benchmarks with the machine's own python3, torch and nvcc; needs no network"
+	@echo "make wheels      fetch the wheels that make gpu takes along to a machine without pytest"
+	@echo "make neon        cross-compile the AArch64 kernels and run them under qemu"
+
+$(STAMP): pyproject.toml CMakeLists.txt $(shell find csrc -type f)
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
+	touch $@
+
+demo: $(STAMP)
+	$(PY) -m ldpkernels demo --out out/demo.png
+
+lint: $(STAMP)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(VENV)/bin/clang-format --dry-run --Werror $(shell find csrc -type f)
+
+test: lint
+	$(PY) -m pytest -m "not exhaustive and not gpu"
+
+bench: $(STAMP)
+	$(PY) benchmarks/report.py --out out/bench
+
+exhaustive: $(STAMP)
+	$(PY) -m pytest -m exhaustive --capture=no
+
+neon:
+	tests/neon/run
+
+wheels:
+	$(PYTHON) -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 --dest .wheels \
+	  pytest pytest-benchmark pluggy iniconfig py-cpuinfo
+
+gpu:
+	benchmarks/gpu/run
+
+clean:
+	rm -rf build out $(VENV) .pytest_cache .mypy_cache .ruff_cache
