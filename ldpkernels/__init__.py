@@ -6,9 +6,9 @@ are the same with one bit a weight on the wire. Importing this package imports n
 """
 
 from ldpkernels._backends import backend, backends
+from ldpkernels._ranges import ranges
 from ldpkernels.keys import Key, key, secure_key
 from ldpkernels.perturb import perturb_, report, two_point_threshold
-from ldpkernels._ranges import ranges
 from ldpkernels.reports import Aggregate, Report, aggregate
 from ldpkernels.two_point import TwoPoint
 

@@ -48,28 +48,34 @@ def backend(name: str) -> Iterator[None]:
 
 def chosen(device_type: str) -> str:
     """The backend for tensors on a type of device: the forced one if it can, else the fastest."""
-    forced = _forced.get() or os.environ.get("LDPKERNELS_BACKEND")
-    if forced:
-        forced = _known(forced)
+    name = forced()
+    gpus = _gpu_backends()
     if device_type == "cuda":
-        if forced is None:
-            return _gpu_backends()[0]
-        if forced in ("cuda", "triton"):
-            return forced
+        able = gpus
     elif device_type == "cpu":
-        if forced is None:
-            return _native.isas()[0]
-        if forced != "cuda":
-            return forced
+        interpreter = [b for b in gpus if b == "triton" and os.environ.get("TRITON_INTERPRET") == "1"]
+        able = (*_native.isas(), *interpreter, "reference")
     else:
         raise ValueError(f"tensors on {device_type!r} are not supported: move them to 'cpu' or 'cuda'")
-    raise ValueError(f"backend {forced!r} cannot reach tensors on {device_type!r}")
+    if not able:
+        raise RuntimeError("tensors on 'cuda' need the CUDA backend (build with nvcc) or Triton (pip install triton)")
+    if name is None:
+        return able[0]
+    if name not in able:
+        raise ValueError(f"backend {name!r} cannot reach tensors on {device_type!r}: use one of {', '.join(able)}")
+    return name
+
+
+def forced() -> str | None:
+    """The backend that the caller or the environment asks for."""
+    name = _forced.get() or os.environ.get("LDPKERNELS_BACKEND")
+    return _known(name) if name else None
 
 
 def host_isa() -> str:
     """The instruction set for work that only the CPU does: the forced one, else the best."""
-    forced = _forced.get() or os.environ.get("LDPKERNELS_BACKEND")
-    return forced if forced in _native.isas() else _native.isas()[0]
+    name, available = forced(), _native.isas()
+    return name if name in available else available[0]
 
 
 def threads() -> int:

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-import math
+import struct
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -18,54 +19,60 @@ class Dtype:
     precision: int  # significant bits
     min_exponent: int  # of the smallest normal number, 2 ** min_exponent
     max_exponent: int  # of the largest finite number, below 2 ** (max_exponent + 1)
+    code_of_struct: str
 
-    @property
+    @cached_property
     def largest(self) -> Fraction:
         """The largest finite number."""
-        return (2 - Fraction(1, 2 ** (self.precision - 1))) * Fraction(2) ** self.max_exponent
+        return power_of_two(self.max_exponent + 1) - power_of_two(self.max_exponent - self.precision + 1)
 
-    def quantum(self, x: Fraction | float) -> Fraction:
-        """The spacing of this format's numbers around x."""
-        exponent = math.frexp(float(x))[1] - 1 if x else self.min_exponent
-        if abs(Fraction(x)) < Fraction(2) ** exponent:  # float(x) was rounded up to a power of two
+    def spacing(self, x: Fraction) -> int:
+        """The power of two by which this format's numbers around x are apart."""
+        n, d = abs(x.numerator), x.denominator
+        exponent = n.bit_length() - d.bit_length() if n else self.min_exponent
+        if n and (n << max(-exponent, 0)) < (d << max(exponent, 0)):
             exponent -= 1
-        return Fraction(2) ** (max(exponent, self.min_exponent) - self.precision + 1)
+        return max(exponent, self.min_exponent) - self.precision + 1
 
     def floor(self, x: Fraction) -> Fraction:
         """The largest number of this format that is at most x."""
-        quantum = self.quantum(x)
-        return math.floor(x / quantum) * quantum
+        return floor_to(x, self.spacing(x))
 
     def ceil(self, x: Fraction) -> Fraction:
         """The smallest number of this format that is at least x."""
         return -self.floor(-x)
 
-    def nearest(self, x: Fraction | float) -> Fraction:
-        """The number of this format nearest to x, ties to even."""
-        quantum = self.quantum(x)
-        return round(Fraction(x) / quantum) * quantum
+    def nearest(self, x: float) -> float:
+        """x rounded to this format, ties to even; an OverflowError where it has no finite number."""
+        rounded: float = struct.unpack(self.code_of_struct, struct.pack(self.code_of_struct, x))[0]
+        return rounded
 
     def holds(self, x: Fraction) -> bool:
         """Whether x is a finite number of this format."""
-        return abs(x) <= self.largest and self.nearest(x) == x
+        return abs(x) <= self.largest and self.floor(x) == x
 
-    def bits(self, x: Fraction) -> int:
+    def bits(self, x: float) -> int:
         """The bit pattern of a number of this format."""
-        sign = int(x < 0) << (8 * self.itemsize - 1)
-        quantum = self.quantum(x)
-        significand = int(abs(x) / quantum)
-        exponent = quantum.numerator.bit_length() - quantum.denominator.bit_length()
-        hidden = 1 << (self.precision - 1)
-        if significand < hidden:
-            return sign | significand
-        biased = exponent + self.precision - 1 - self.min_exponent + 1
-        return sign | biased << (self.precision - 1) | (significand - hidden)
+        packed = struct.pack("<" + self.code_of_struct, x)
+        return int.from_bytes(packed, "little") >> 8 * (len(packed) - self.itemsize)  # bfloat16 is half a float32
 
 
-FLOAT32 = Dtype("float32", 0, 4, 24, -126, 127)
-FLOAT64 = Dtype("float64", 1, 8, 53, -1022, 1023)
-BFLOAT16 = Dtype("bfloat16", 2, 2, 8, -126, 127)
-FLOAT16 = Dtype("float16", 3, 2, 11, -14, 15)
+def power_of_two(exponent: int) -> Fraction:
+    """2 ** exponent, exactly."""
+    return Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)
+
+
+def floor_to(x: Fraction, spacing: int) -> Fraction:
+    """The largest multiple of 2 ** spacing that is at most x."""
+    if spacing >= 0:
+        return Fraction(x.numerator // (x.denominator << spacing) << spacing)
+    return Fraction((x.numerator << -spacing) // x.denominator, 1 << -spacing)
+
+
+FLOAT32 = Dtype("float32", 0, 4, 24, -126, 127, "f")
+FLOAT64 = Dtype("float64", 1, 8, 53, -1022, 1023, "d")
+BFLOAT16 = Dtype("bfloat16", 2, 2, 8, -126, 127, "f")
+FLOAT16 = Dtype("float16", 3, 2, 11, -14, 15, "e")
 DTYPES = {d.name: d for d in (FLOAT32, FLOAT64, BFLOAT16, FLOAT16)}
 
 

@@ -22,7 +22,9 @@ def two_point_laws(c: Sequence[float], r: Sequence[float], eps: float, dtypes: S
     return np.array(rows, dtype=_native.TWO_POINT_LAW)
 
 
-def two_point(output: Literal["values", "bits", "thresholds"], spans: Any, laws: Any, key: Any, device_type: str) -> None:
+def two_point(
+    output: Literal["values", "bits", "thresholds"], spans: Any, laws: Any, key: Any, device_type: str
+) -> None:
     """Run one kernel over all spans. `key` is a Key, or an int64 tensor on the device."""
     name = _backends.chosen(device_type)
     if name == "triton":

@@ -77,8 +77,8 @@ def ranges(
         clients: How many reports were averaged.
         buffers: As for `perturb_`.
 
-    Where the mean of n clients is noisy, its extremes are mostly noise, and a min/max radius feeds on itself: it grows by
-    about B sqrt(2 ln d / n) a round. With `eps` and `clients`, a warning says where that is at least 1.
+    Where the mean of n clients is noisy, its extremes are mostly noise, and a min/max radius feeds on itself: it grows
+    by about B sqrt(2 ln d / n) a round. With `eps` and `clients`, a warning says where that is at least 1.
 
     >>> import numpy as np
     >>> ranges({"a.weight": np.array([-1.0, 3.0]), "a.bias": np.array([0.5]), "b.weight": np.array([2.0, 2.5])})
@@ -99,7 +99,6 @@ def ranges(
         if method == "quantile":
             C[layer.name], radius = _quantile_range(layer, quantile)
         elif method == "noise-subtracted":
-            assert eps is not None and clients is not None and before is not None
             C[layer.name], radius = layer.mean, _noise_subtracted_radius(layer, before, eps, clients)
         else:
             C[layer.name], radius = (layer.min + layer.max) / 2, (layer.max - layer.min) / 2
@@ -182,7 +181,7 @@ def _quantile_range(layer: _Layer, quantile: float) -> tuple[float, float]:
     return float(low + high) / 2, float(high - low) / 2
 
 
-def _noise_subtracted_radius(layer: _Layer, previous_radius: float, eps: float, clients: int) -> float:
+def _noise_subtracted_radius(layer: _Layer, previous_radius: Any, eps: Any, clients: Any) -> float:
     """The radius that holds d weights of the spread that is left when the noise's is taken away.
 
     The noise's variance is at most (r B)^2 / n a weight. What is left is known to about noise * sqrt(2 / d), so it is
@@ -220,7 +219,9 @@ def _previous_radius(previous: Any, name: str, tensors: _tensors.Tensors) -> flo
 
 
 def _contiguous(tensor: Any) -> Any:
-    return np.ascontiguousarray(tensor) if isinstance(tensor, np.ndarray) else tensor.detach().contiguous().resolve_neg()
+    return (
+        np.ascontiguousarray(tensor) if isinstance(tensor, np.ndarray) else tensor.detach().contiguous().resolve_neg()
+    )
 
 
 def _size(tensor: Any) -> int:

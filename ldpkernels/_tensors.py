@@ -41,7 +41,9 @@ def collect(model: Any, buffers: str | None = None) -> Tensors:
     elif isinstance(model, Sequence) and not isinstance(model, (str, bytes)):
         container, named = "sequence", [(str(i), v) for i, v in enumerate(model)]
     else:
-        raise TypeError(f"model is a {type(model).__name__}: pass a module, a tensor, or a sequence or mapping of tensors")
+        raise TypeError(
+            f"model is a {type(model).__name__}: pass a module, a tensor, or a sequence or mapping of tensors"
+        )
     if not named:
         raise ValueError(f"the {container} has no tensors: there is nothing to perturb")
     names, values = _each_once(named)
@@ -58,7 +60,9 @@ def per_tensor(argument: str, value: Any, tensors: Tensors) -> list[float]:
         return _by_name(argument, value, names)
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         if len(value) != len(names):
-            raise ValueError(f"{argument} has {len(value)} values for {len(names)} tensors: pass one each, or one number")
+            raise ValueError(
+                f"{argument} has {len(value)} values for {len(names)} tensors: pass one each, or one number"
+            )
         return [float(v) for v in value]
     try:
         return [float(value)] * len(names)
@@ -180,7 +184,7 @@ def _module_tensors(module: Any, buffers: str | None) -> list[tuple[str, Any]]:
 
     named = list(module.named_parameters())
     for name, parameter in named:
-        if isinstance(parameter, torch.nn.parameter.UninitializedTensorMixin):
+        if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
             raise ValueError(f"parameter {name!r} is not initialized: run the module once before perturbing it")
     if buffers == "keep":
         return named

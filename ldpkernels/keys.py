@@ -107,8 +107,8 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
     if generator == "secure":
         if torch.compiler.is_compiling():
             raise RuntimeError(
-                "generator='secure' would be drawn once, when the function is compiled: pass secure_key().tensor(device) "
-                "as an argument of the compiled function"
+                "generator='secure' would be drawn once, when the function is compiled: pass "
+                "secure_key().tensor(device) as an argument of the compiled function"
             )
         return secure_key().tensor(device)
     if generator is None:
@@ -116,7 +116,9 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
         return words ^ _fork_salt() if _forked else words
     if isinstance(generator, torch.Generator):
         size = (PHILOX,)
-        words = torch.randint(-(2**63), 2**63 - 1, size, dtype=torch.int64, device=generator.device, generator=generator)
+        words = torch.randint(
+            -(2**63), 2**63 - 1, size, dtype=torch.int64, device=generator.device, generator=generator
+        )
         return words.to(device, non_blocking=True)
     raise TypeError(
         f"generator={generator!r} must be None, 'secure', an ldpkernels key, an int64 key tensor or a torch.Generator"
@@ -127,8 +129,8 @@ def _words(block: np.ndarray[Any, Any]) -> tuple[int, ...]:
     return tuple(int(w) for w in np.ascontiguousarray(block).astype("<u4").view("<u8"))
 
 
-# A forked child inherits the default generator's state: parent and child would draw the same keys, and put the same noise
-# on different updates. So a child that has not been seeded anew mixes 63 bits of its own into the keys it draws.
+# A forked child inherits the default generator's state: parent and child would draw the same keys, and put the same
+# noise on different updates. So a child that has not been seeded anew mixes 63 bits of its own into the keys it draws.
 _forked = False
 _salt = 0
 _seed_at_fork: int | None = None

@@ -2,8 +2,8 @@
 """`torch.ops.ldpkernels`: schemas, fake kernels and implementations.
 
 Each operation is a function of its arguments, the key among them, which is a tensor on the tensors' own device: nothing
-is hidden, nothing synchronises, and a CUDA graph replays with whatever key the tensor then holds. Library.define and impl
-cost 7 microseconds a call, torch.library.custom_op 170.
+is hidden, nothing synchronises, and a CUDA graph replays with whatever key the tensor then holds. Library.define and
+impl cost 7 microseconds a call, torch.library.custom_op 170.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ldpkernels import _launch, _tensors
 from ldpkernels._dtypes import Dtype
 from ldpkernels.two_point import Output
 
-_library = torch.library.Library("ldpkernels", "DEF")
+_library: Any = torch.library.Library("ldpkernels", "DEF")
 _library.define("two_point_(Tensor(a!)[] tensors, Tensor key, float[] c, float[] r, float eps) -> ()")
 _library.define("two_point_report(Tensor[] tensors, Tensor key, float[] c, float[] r, float eps) -> Tensor")
 _library.define("two_point_threshold(Tensor x, float c, float r, float eps, str output) -> Tensor")
@@ -90,7 +90,9 @@ def _memory(t: torch.Tensor) -> _tensors.Memory:
     return _tensors.Memory(t.data_ptr(), t.shape, [s * size for s in t.stride()], size)
 
 
-def _fake_two_point_(tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float) -> None:
+def _fake_two_point_(
+    tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float
+) -> None:
     return None
 
 

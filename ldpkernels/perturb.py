@@ -26,12 +26,12 @@ def perturb_(
     """Perturb every weight in place by the two-point mechanism of LDP-FL, and return the model.
 
     A weight w becomes one of two values, C +- R (e^eps + 1) / (e^eps - 1), with the probabilities that make it w on
-    average. **Each weight on its own** is eps-locally differentially private with respect to [C - R, C + R]; a model of d
-    weights released whole is d * eps (`ldpkernels.accounting` composes it). C and R must not depend on private data: the
-    two output values reveal them.
+    average. **Each weight on its own** is eps-locally differentially private with respect to [C - R, C + R]; a model of
+    d weights released whole is d * eps (`ldpkernels.accounting` composes it). C and R must not depend on private data:
+    the two output values reveal them.
 
     Args:
-        model: A module, a tensor, a NumPy array, or a sequence or mapping of tensors or arrays in fp32, fp64, bf16, fp16.
+        model: A module, a tensor, a NumPy array, or a sequence or mapping of them, in fp32, fp64, bf16 or fp16.
         C: Center of the range: a number, or one for each tensor, as a sequence or as a mapping by the tensor's or its
             module's name.
         R: Radius of the range, likewise. Weights outside are clipped.
@@ -41,8 +41,8 @@ def perturb_(
             "secure" for arrays.
         buffers: "perturb" or "keep", for a module with floating-point buffers.
 
-    Everything is checked before the first write. A NaN weight is reported as C, an infinite one as the end of the range.
-    No gradient flows through.
+    Everything is checked before the first write. A NaN weight is reported as C, an infinite one as the end of the
+    range. No gradient flows through.
 
     >>> import numpy as np, ldpkernels
     >>> w = np.full(100_000, 0.3, np.float32)
@@ -142,7 +142,9 @@ def _name_errors(tensors: _tensors.Tensors, written: bool) -> Any:
     return [_tensors.torch_dtype(n, t, written) for n, t in zip(tensors.names, tensors.values, strict=True)]
 
 
-def _perturb_arrays(tensors: _tensors.Tensors, c: list[float], r: list[float], eps: float, generator: Generator) -> None:
+def _perturb_arrays(
+    tensors: _tensors.Tensors, c: list[float], r: list[float], eps: float, generator: Generator
+) -> None:
     arrays = tensors.values
     dtypes = [_tensors.numpy_dtype(n, a, written=True) for n, a in zip(tensors.names, arrays, strict=True)]
     laws = _launch.two_point_laws(c, r, eps, dtypes, "values")

@@ -73,14 +73,17 @@ def thresholds(x: Array, law: Any) -> Array:
         for i, w in enumerate(x):
             weight = compute(law["fallback"]) if np.isnan(w) else w
             z = (weight - compute(law["center"])) * compute(law["slope"])
-            out[i] = k_hi if z >= _at_most(k_hi, compute) else k_lo if z <= -_at_most(-k_lo, compute) else int(np.rint(z))
+            out[i] = (
+                k_hi if z >= _at_most(k_hi, compute) else k_lo if z <= -_at_most(-k_lo, compute) else int(np.rint(z))
+            )
     return out
 
 
 def is_upper(k: Array, key: Array, first: int) -> Array:
     """u < k for the 32-bit draws u of elements first, first + 1, ...: high half, then low half."""
     u = draws16(key, 0, first, len(k)) * 2**16 + (draws16(key, 1, first, len(k)) & 0xFFFF)
-    return u < k
+    upper: Array = u < k
+    return upper
 
 
 def two_point(output: str, spans: Array, laws: Array, key: Array) -> None:
@@ -106,7 +109,7 @@ def _at_most(k: int, number: Any) -> Any:
 
 
 def _memory(address: int, n: int, dtype: np.dtype[Any]) -> Array:
-    buffer = (ctypes.c_char * (n * dtype.itemsize)).from_address(address) if n else b""
+    buffer: Any = (ctypes.c_char * (n * dtype.itemsize)).from_address(address) if n else b""
     return np.frombuffer(buffer, dtype)
 
 

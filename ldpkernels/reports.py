@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from ldpkernels import _native, _tensors
-from ldpkernels._dtypes import DTYPES, FLOAT64, Dtype
 from ldpkernels._backends import host_isa, threads
+from ldpkernels._dtypes import DTYPES, FLOAT64, Dtype
 from ldpkernels.two_point import TwoPoint, executed_range
 
 MAGIC = b"LDPK"
@@ -92,7 +92,9 @@ class Layout:
         if any(n < 0 for shape in self.shapes for n in shape):
             raise ValueError("a tensor has a negative size")
         if self.mechanism != "two-point" or self.stream != STREAM:
-            raise ValueError(f"it is of mechanism {self.mechanism!r}, stream {self.stream}, which this version cannot read")
+            raise ValueError(
+                f"it is of mechanism {self.mechanism!r}, stream {self.stream}, which this version cannot read"
+            )
         if self.container not in ("module", "mapping", "sequence", "tensor") or self.library not in ("torch", "numpy"):
             raise ValueError(f"it is of {self.library!r} {self.container!r}")
         if TwoPoint(self.eps).lowest_threshold != self.threshold:
@@ -121,7 +123,9 @@ class Report:
     @cached_property
     def bits(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The bits in host memory, eight weights a byte, each tensor from a byte of its own."""
-        array: np.ndarray[Any, Any] = self.payload if isinstance(self.payload, np.ndarray) else self.payload.cpu().numpy()
+        array: np.ndarray[Any, Any] = (
+            self.payload if isinstance(self.payload, np.ndarray) else self.payload.cpu().numpy()
+        )
         return array
 
     def to_bytes(self) -> bytes:
@@ -197,7 +201,14 @@ class Aggregate:
             raise ValueError("nothing to average: add at least one report")
         layout, means = self.layout, []
         scale = TwoPoint(layout.eps).scale
-        columns = (layout.shapes, layout.sizes, layout.c, layout.r, layout.dtypes, _tensors.first_elements(layout.sizes))
+        columns = (
+            layout.shapes,
+            layout.sizes,
+            layout.c,
+            layout.r,
+            layout.dtypes,
+            _tensors.first_elements(layout.sizes),
+        )
         for shape, size, c, r, dtype, first in zip(*columns, strict=True):
             reach = r * scale
             flat: np.ndarray[Any, Any] = np.empty(size, dtype)
@@ -225,7 +236,9 @@ class Aggregate:
             raise ValueError(f"not an aggregate: it counts {clients!r} clients")
         planes = clients.bit_length()
         if len(payload) != planes * layout.nbytes:
-            raise ValueError(f"not an aggregate: {len(payload)} bytes where the header promises {planes * layout.nbytes}")
+            raise ValueError(
+                f"not an aggregate: {len(payload)} bytes where the header promises {planes * layout.nbytes}"
+            )
         bits = np.frombuffer(payload, np.uint8).reshape(planes, layout.nbytes)
         for plane in bits:
             _refuse_padding(plane, layout)

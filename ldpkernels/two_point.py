@@ -2,7 +2,8 @@
 """The two-point mechanism: its claim, and the integers that execute it.
 
 A report is one bit: "upper" with probability T / 2^32, where the integer T depends on the weight. Everything here is
-computed on the host in exact rationals; the kernels only clamp, multiply, round and compare (csrc/mechanisms/two_point.h).
+computed on the host in exact rationals; the kernels only clamp, multiply, round and compare
+(csrc/mechanisms/two_point.h).
 The derivation is in docs/mechanisms/two_point.md.
 """
 
@@ -15,7 +16,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ldpkernels._dtypes import DTYPES, Dtype, compute_dtype
+from ldpkernels._dtypes import DTYPES, Dtype, compute_dtype, power_of_two
 
 if TYPE_CHECKING:
     from ldpkernels.accounting import RandomizedResponseEvent
@@ -141,13 +142,14 @@ def two_point_law(c: float, r: float, eps: float, dtype: Dtype, output: Output) 
     k_lo = math.ceil(N * (center - radius - middle) / width) if width else 0
     if k_lo > k_hi:  # the range is narrower than a step of T: one threshold for every weight
         k_lo = k_hi = round(N * (center - middle) / width)
-    # The privacy of what is executed, in integers: T_hi / T_lo and its mirror are within (N - lowest) / lowest <= e^eps.
+    # Privacy of what is executed, in integers: T_hi / T_lo and its mirror are within (N - lowest) / lowest <= e^eps.
     t_lo, t_hi = N // 2 + k_lo, N // 2 + k_hi
-    assert 0 < t_lo <= t_hi < N
-    assert t_hi * lowest <= (N - lowest) * t_lo
-    assert (N - t_lo) * lowest <= (N - lowest) * (N - t_hi)
+    upper_ok = t_hi * lowest <= (N - lowest) * t_lo
+    lower_ok = (N - t_lo) * lowest <= (N - lowest) * (N - t_hi)
+    if not (0 < t_lo <= t_hi < N and upper_ok and lower_ok):
+        raise ArithmeticError(f"thresholds {t_lo} to {t_hi} break eps={eps} for C={c}, R={r}, {dtype.name}: a bug")
     slope = compute.ceil(N / width) if k_lo < k_hi else Fraction(1)
-    bits = dtype.bits(lower), dtype.bits(upper)
+    bits = dtype.bits(float(lower)), dtype.bits(float(upper))
     return Law(float(middle), float(slope), float(center), k_lo, k_hi, *bits, lower, upper)
 
 
@@ -167,7 +169,7 @@ def _outputs(center: Fraction, reach: Fraction, dtype: Dtype, compute: Dtype) ->
         )
     lower, upper = dtype.floor(center - reach), dtype.ceil(center + reach)
     if not compute.holds((lower + upper) / 2):
-        step = dtype.quantum(max(abs(lower), abs(upper)))
+        step = power_of_two(dtype.spacing(max(abs(lower), abs(upper))))
         low, high = math.floor((center - reach) / step), math.ceil((center + reach) / step)
         high += (low + high) % 2
         lower, upper = low * step, high * step
@@ -189,8 +191,11 @@ def _checked_range(c: float, r: float, compute: Dtype) -> tuple[Fraction, Fracti
         raise ValueError(f"C={c} must be finite")
     if not math.isfinite(r) or r < 0:
         raise ValueError(f"R={r} must be finite and at least 0")
-    center, radius = compute.nearest(c), compute.nearest(r)
-    if abs(center) + radius > compute.largest:
+    try:
+        center, radius = Fraction(compute.nearest(c)), Fraction(compute.nearest(r))
+    except OverflowError:
+        radius = Fraction(compute.largest) + 1
+    if radius > compute.largest or abs(center) + radius > compute.largest:
         raise OverflowError(f"C={c} with R={r} leaves {compute.name}: use a smaller range")
     return center, max(radius, SMALLEST_RADIUS) if r > 0 else Fraction(0)
 

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: `python -m ldpkernels COMMAND`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ldpkernels import __version__, demo, verify
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse and run; the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ldpkernels", description="Local differential privacy for model updates."
+    )
+    parser.add_argument("--version", action="version", version=f"ldpkernels {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in (verify, demo):
+        command.add_parser(commands)
+    args = parser.parse_args(arguments)
+    return int(args.run(args))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
