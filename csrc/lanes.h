@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vocabulary in which mechanisms are written, for one lane. This is the scalar CPU backend, the CUDA backend and the
-// definition of every operation; csrc/cpu/lanes_*.h say the same for a register of lanes.
+// The vocabulary in which mechanisms are written, for one lane. This is the scalar CPU backend, the CUDA backend and
+// the definition of every operation; csrc/cpu/lanes_*.h say the same for a register of lanes.
 #pragma once
 
 #include <cmath>

@@ -56,7 +56,8 @@ Key key_of(const Table<uint32_t>& words) {
   return key;
 }
 
-constexpr int64_t kChunk = 1 << 16;  // elements a task: a multiple of every group, and small enough for the second-level cache
+constexpr int64_t kChunk =
+    1 << 16;  // elements a task: a multiple of every group, and small enough for the second-level cache
 
 // task(span, begin, end) over all chunks of all spans.
 template <class Task>
@@ -70,17 +71,19 @@ void for_chunks(const Span* spans, int64_t count, int64_t threads, Task task) {
   });
 }
 
-template <Kernels::TwoPointKernel Kernels::*kernel>
-void two_point(const Table<Span>& spans, const Table<TwoPointLaw>& laws, const Table<uint32_t>& key_words,
-               const std::string& isa, int64_t threads) {
+// A mechanism's kernel over all spans.
+template <class Law, Kernels::Run<Law> Kernels::* kernel>
+void run(const Table<Span>& spans, const Table<Law>& laws, const Table<uint32_t>& key_words, const std::string& isa,
+         int64_t threads) {
   if (spans.size() != laws.size()) throw std::invalid_argument("one law for each span");
   const Key key = key_of(key_words);
-  const auto run = kernels_named(isa).*kernel;
+  const auto run_chunk = kernels_named(isa).*kernel;
   const Span* s = spans.data();
-  const TwoPointLaw* law = laws.data();
+  const Law* law = laws.data();
   const int64_t count = spans.size();
   py::gil_scoped_release unlocked;
-  for_chunks(s, count, threads, [&](int64_t i, int64_t begin, int64_t end) { run(s[i], law[i], key, begin, end); });
+  for_chunks(s, count, threads,
+             [&](int64_t i, int64_t begin, int64_t end) { run_chunk(s[i], law[i], key, begin, end); });
 }
 
 Table<uint32_t> keystream(const Table<uint32_t>& key_words, uint32_t stream, uint64_t first_block, int64_t blocks,
@@ -136,7 +139,8 @@ void tally_add(Tally& tally, const std::vector<Bytes>& reports, int64_t threads)
 
 template <class Float>
 void tally_decode(const Tally& tally, int64_t first, double offset, double step, Table<Float> out, int64_t threads) {
-  if (first % 8 || first < 0 || (first + out.size() + 7) / 8 > tally.bytes()) throw std::invalid_argument("elements outside the tally");
+  if (first % 8 || first < 0 || (first + out.size() + 7) / 8 > tally.bytes())
+    throw std::invalid_argument("elements outside the tally");
   Float* p = out.mutable_data();
   const int64_t n = out.size();
   py::gil_scoped_release unlocked;
@@ -161,9 +165,9 @@ PYBIND11_MODULE(_native, m) {
     for (const Kernels* k : available_kernels()) names.emplace_back(k->name);
     return names;
   });
-  m.def("two_point_values", two_point<&Kernels::two_point_values>);
-  m.def("two_point_bits", two_point<&Kernels::two_point_bits>);
-  m.def("two_point_thresholds", two_point<&Kernels::two_point_thresholds>);
+  m.def("two_point_values", run<TwoPointLaw, &Kernels::two_point_values>);
+  m.def("two_point_bits", run<TwoPointLaw, &Kernels::two_point_bits>);
+  m.def("two_point_thresholds", run<TwoPointLaw, &Kernels::two_point_thresholds>);
   m.def("keystream", keystream);
   m.def("cipher_block", cipher_block);
 
@@ -180,15 +184,18 @@ PYBIND11_MODULE(_native, m) {
       .def_property_readonly("count", &Tally::count)
       .def_property_readonly("bytes", &Tally::bytes)
       .def("add", tally_add)
-      .def("merge", [](Tally& into, const Tally& from) {
-        if (into.bytes() != from.bytes()) throw std::invalid_argument("a tally of another size");
-        into.merge(from);
-      })
+      .def("merge",
+           [](Tally& into, const Tally& from) {
+             if (into.bytes() != from.bytes()) throw std::invalid_argument("a tally of another size");
+             into.merge(from);
+           })
       .def("planes", tally_planes)
-      .def("restore", [](Tally& tally, int64_t count, const Bytes& planes) {
-        if (planes.ndim() != 2 || planes.shape(1) != tally.bytes()) throw std::invalid_argument("planes of another size");
-        tally.restore(count, planes.data(), planes.shape(0));
-      })
+      .def("restore",
+           [](Tally& tally, int64_t count, const Bytes& planes) {
+             if (planes.ndim() != 2 || planes.shape(1) != tally.bytes())
+               throw std::invalid_argument("planes of another size");
+             tally.restore(count, planes.data(), planes.shape(0));
+           })
       .def("decode_f32", tally_decode<float>)
       .def("decode_f64", tally_decode<double>);
 }

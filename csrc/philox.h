@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 //
-// A word travels in the low half of a 64-bit lane. The high half is garbage that no step reads: the multiplication takes
-// the low halves only, and its 64-bit product is at once the new low word (as it stands) and the new high word (shifted).
-// The same text is scalar code on a GPU and four or eight blocks at a time on a CPU.
+// A word travels in the low half of a 64-bit lane. The high half is garbage that no step reads: the multiplication
+// takes the low halves only, and its 64-bit product is at once the new low word (as it stands) and the new high word
+// (shifted). The same text is scalar code on a GPU and four or eight blocks at a time on a CPU.
 #pragma once
 
 #include "lanes.h"
@@ -21,9 +21,9 @@ struct Philox {
     for (int round = 0; round < 10; ++round) {
       const auto p0 = Lanes::multiply_low_words(c[0], 0xD2511F53u);
       const auto p1 = Lanes::multiply_low_words(c[2], 0xCD9E8D57u);
-      c[0] = (p1 >> 32) ^ c[1] ^ uint64_t{k0};
+      c[0] = (p1 >> 32) ^ c[1] ^ uint64_t { k0 };
       c[1] = p1;
-      c[2] = (p0 >> 32) ^ c[3] ^ uint64_t{k1};
+      c[2] = (p0 >> 32) ^ c[3] ^ uint64_t { k1 };
       c[3] = p0;
       k0 += 0x9E3779B9u;
       k1 += 0xBB67AE85u;

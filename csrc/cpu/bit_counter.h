@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adding one-bit reports to bit-sliced counters: plane p holds bit p of every weight's count, packed as the reports are.
+// Adding one-bit reports to bit-sliced counters: plane p holds bit p of every weight's count, packed as the reports
+// are.
 #pragma once
 
 #include "../lanes.h"
@@ -99,10 +100,14 @@ void count_bits(int bits, const uint8_t* const* reports, uint8_t* const* planes,
                 int64_t end) {
   using Counter = BitCounter<Lanes>;
   switch (bits) {
-    case 1: return Counter::template add<1>(reports, planes, plane_count, begin, end);
-    case 2: return Counter::template add<2>(reports, planes, plane_count, begin, end);
-    case 3: return Counter::template add<3>(reports, planes, plane_count, begin, end);
-    default: return Counter::template add<4>(reports, planes, plane_count, begin, end);
+    case 1:
+      return Counter::template add<1>(reports, planes, plane_count, begin, end);
+    case 2:
+      return Counter::template add<2>(reports, planes, plane_count, begin, end);
+    case 3:
+      return Counter::template add<3>(reports, planes, plane_count, begin, end);
+    default:
+      return Counter::template add<4>(reports, planes, plane_count, begin, end);
   }
 }
 

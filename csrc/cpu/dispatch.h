@@ -8,11 +8,12 @@
 namespace ldpk {
 
 struct Kernels {
-  using TwoPointKernel = void (*)(const Span&, const TwoPointLaw&, const Key&, int64_t begin, int64_t end);
+  template <class Law>
+  using Run = void (*)(const Span&, const Law&, const Key&, int64_t begin, int64_t end);
   const char* name;
-  TwoPointKernel two_point_values;
-  TwoPointKernel two_point_bits;
-  TwoPointKernel two_point_thresholds;
+  Run<TwoPointLaw> two_point_values;
+  Run<TwoPointLaw> two_point_bits;
+  Run<TwoPointLaw> two_point_thresholds;
   void (*keystream)(const Key&, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out);
   Summary (*summarize)(const Span&, int64_t begin, int64_t end);
   void (*count_bits)(int bits, const uint8_t* const* reports, uint8_t* const* planes, int plane_count, int64_t begin,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels.h"
 #include "../lanes.h"
+#include "kernels.h"
 
 namespace ldpk {
 const Kernels kScalarKernels = kernels_for<ScalarLanes>("scalar");

@@ -77,7 +77,8 @@ void fill(ChaCha20, const Key& key, uint32_t stream, uint64_t first_block, int64
 // The 16-bit draws of elements [first, first + n) of a keystream; the pointer is into `buffer`, which holds
 // 2 n bytes and two steps more.
 template <class Lanes, class Cipher>
-LDPK_FN const uint16_t* draws16(Cipher cipher, const Key& key, uint32_t stream, uint64_t first, int64_t n, uint32_t* buffer) {
+LDPK_FN const uint16_t* draws16(Cipher cipher, const Key& key, uint32_t stream, uint64_t first, int64_t n,
+                                uint32_t* buffer) {
   constexpr int per_block = 2 * Cipher::block_words;
   const int64_t skipped = first % per_block;
   fill<Lanes>(cipher, key, stream, first / per_block, (skipped + n + per_block - 1) / per_block, buffer);

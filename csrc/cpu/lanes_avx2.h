@@ -30,9 +30,7 @@ struct Avx2Lanes {
   static LDPK_FN u64 even_pairs(u64 a, u64 b) { return (u64)_mm256_unpacklo_epi64((__m256i)a, (__m256i)b); }
   static LDPK_FN u64 odd_pairs(u64 a, u64 b) { return (u64)_mm256_unpackhi_epi64((__m256i)a, (__m256i)b); }
   // Each 64-bit lane: the low word of a, then the low word of b.
-  static LDPK_FN u64 join_words(u64 a, u64 b) {
-    return (u64)_mm256_blend_epi32((__m256i)a, (__m256i)(b << 32), 0xaa);
-  }
+  static LDPK_FN u64 join_words(u64 a, u64 b) { return (u64)_mm256_blend_epi32((__m256i)a, (__m256i)(b << 32), 0xaa); }
 
   static LDPK_FN f32 load(const float* p) { return (f32)_mm256_loadu_ps(p); }
   static LDPK_FN f64 load(const double* p) { return {(half64)_mm256_loadu_pd(p), (half64)_mm256_loadu_pd(p + 4)}; }

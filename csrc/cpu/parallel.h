@@ -12,8 +12,8 @@
 
 namespace ldpk {
 
-// A caller may have set flush-to-zero or another rounding mode. Thresholds are the same on every machine, so the kernels
-// run in the default environment and give the caller's back.
+// A caller may have set flush-to-zero or another rounding mode. Thresholds are the same on every machine, so the
+// kernels run in the default environment and give the caller's back.
 class DefaultFloatEnvironment {
  public:
   DefaultFloatEnvironment() {

@@ -61,8 +61,10 @@ class Tally {
     parallel_for((n + chunk - 1) / chunk, threads, [&](int64_t t) {
       const int64_t begin = t * chunk, end = begin + chunk < n ? begin + chunk : n;
       const auto run = [&] {
-        if constexpr (sizeof(Float) == 4) return kernels_.decode_f32;
-        else return kernels_.decode_f64;
+        if constexpr (sizeof(Float) == 4)
+          return kernels_.decode_f32;
+        else
+          return kernels_.decode_f64;
       }();
       run(planes.data(), static_cast<int>(planes.size()), (first + begin) / 8, end - begin, offset, step, out + begin);
     });

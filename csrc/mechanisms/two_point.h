@@ -2,8 +2,8 @@
 // The two-point mechanism of LDP-FL (equation 2), decided by comparing integers. docs/mechanisms/two_point.md.
 //
 // A weight x becomes an integer k in [k_lo, k_hi]; a draw u is uniform on the 2^32 integers from -2^31; the report is
-// "upper" if u < k, so P(upper) = (2^31 + k) / 2^32 exactly. Privacy is the host's choice of k_lo and k_hi and holds for
-// every bit pattern of x, because no path out of `threshold` leaves that interval.
+// "upper" if u < k, so P(upper) = (2^31 + k) / 2^32 exactly. Privacy is the host's choice of k_lo and k_hi and holds
+// for every bit pattern of x, because no path out of `threshold` leaves that interval.
 #pragma once
 
 #include "../lanes.h"

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU skeleton: elements [begin, end) of one tensor through an action, a tile of keystream at a time. An action is
+// a mechanism with one kind of output; csrc/cpu/two_point.h is one to read. Each file cpu/isa_*.cpp compiles the
+// skeleton once for its instruction set, and names no other file's lanes: the linker merges equal instantiations, and
+// must not find one that was compiled for a better machine.
+#pragma once
+
+#include <type_traits>
+
+#include "keystream.h"
+
+namespace ldpk {
+
+template <Dtype>
+struct Element;
+template <>
+struct Element<Dtype::f32> {
+  using Bits = uint32_t;
+  template <class Lanes>
+  static LDPK_FN auto load(const Bits* p) {
+    return Lanes::load(reinterpret_cast<const float*>(p));
+  }
+};
+template <>
+struct Element<Dtype::f64> {
+  using Bits = uint64_t;
+  template <class Lanes>
+  static LDPK_FN auto load(const Bits* p) {
+    return Lanes::load(reinterpret_cast<const double*>(p));
+  }
+};
+template <>
+struct Element<Dtype::bf16> {
+  using Bits = uint16_t;
+  template <class Lanes>
+  static LDPK_FN auto load(const Bits* p) {
+    return Lanes::load_bf16(p);
+  }
+};
+template <>
+struct Element<Dtype::f16> {
+  using Bits = uint16_t;
+  template <class Lanes>
+  static LDPK_FN auto load(const Bits* p) {
+    return Lanes::load_f16(p);
+  }
+};
+
+// A group is 8 elements, one byte of one-bit reports, or a register where that is longer.
+template <class Lanes>
+constexpr int kGroup = Lanes::count > 8 ? Lanes::count : 8;
+
+constexpr int kTile = 1024;
+constexpr int kTileWords = (kTile * 2 + 2 * kStepBytes) / 4;
+
+template <class Lanes, class Cipher>
+__attribute__((noinline)) typename Lanes::i32 rare_draws(const Key& key, uint32_t stream, uint64_t element) {
+  alignas(64) uint32_t buffer[2 * kStepBytes / 4];
+  return Lanes::load_draws(draws16<Lanes>(Cipher{}, key, stream, element, Lanes::count, buffer));
+}
+
+// The 16-bit draws of a register of elements. Those of the first `prefilled` keystreams are at hand; a later one costs
+// a block of cipher for itself, and is for branches that are rarely taken.
+template <class Lanes, class Cipher, int prefilled>
+struct Draws {
+  const Key& key;
+  uint64_t element;
+  const uint16_t* streams[prefilled > 0 ? prefilled : 1];
+
+  LDPK_FN Draws at(int i) const {
+    Draws moved = *this;
+    moved.element += i;
+    for (int s = 0; s < prefilled; ++s) moved.streams[s] += i;
+    return moved;
+  }
+  LDPK_FN typename Lanes::i32 operator[](int stream) const { return Lanes::load_draws(streams[stream]); }
+  LDPK_FN typename Lanes::i32 rare(uint32_t stream) const { return rare_draws<Lanes, Cipher>(key, stream, element); }
+};
+
+// An action has
+//   Law          its parameters for one tensor, a struct of 8-byte fields
+//   prefilled    how many keystreams it reads for every element
+//   in_place     whether it writes where the weights were, or to span.out
+//   Out<dtype>   what it writes, and per_out, how many elements share one
+//   group<Lanes, dtype>(in, out, draws, law)   kGroup elements
+// `begin` is a multiple of 8.
+template <class Lanes, class Action, class Cipher, Dtype dtype>
+void run_range(const Span& span, const typename Action::Law& span_law, const Key& key, int64_t begin, int64_t end) {
+  using Bits = typename Element<dtype>::Bits;
+  using Out = typename Action::template Out<dtype>;
+  constexpr int group = kGroup<Lanes>, per_out = Action::per_out, prefilled = Action::prefilled;
+  const typename Action::Law law = span_law;  // a local copy: the compiler sees that no store changes it
+  const Bits* in = reinterpret_cast<const Bits*>(span.data);
+  Out* out = reinterpret_cast<Out*>(Action::in_place ? span.data : span.out);
+  alignas(64) uint32_t buffers[prefilled > 0 ? prefilled : 1][kTileWords];
+  for (int64_t tile = begin; tile < end; tile += kTile) {
+    const int64_t n = end - tile < kTile ? end - tile : kTile;
+    Draws<Lanes, Cipher, prefilled> draws{key, static_cast<uint64_t>(span.first + tile), {}};
+    for (int s = 0; s < prefilled; ++s)
+      draws.streams[s] = draws16<Lanes>(Cipher{}, key, s, draws.element, n, buffers[s]);
+    int64_t i = 0;
+    for (; i + group <= n; i += group) {
+      Action::template group<Lanes, dtype>(in + tile + i, out + (tile + i) / per_out, draws.at(i), law);
+    }
+    if (i < n) {  // the last group, in padded copies; a report's unused bits are zero
+      const int64_t rest = n - i;
+      Bits padded[group] = {};
+      Out result[group / per_out];
+      memcpy(padded, in + tile + i, rest * sizeof(Bits));
+      Action::template group<Lanes, dtype>(padded, result, draws.at(i), law);
+      for (int64_t e = rest; per_out == 8 && e < group; ++e) result[e / 8] &= ~(1u << (e % 8));
+      memcpy(out + (tile + i) / per_out, result, (rest + per_out - 1) / per_out * sizeof(Out));
+    }
+  }
+}
+
+template <class Lanes, class Action, class Cipher>
+void run_any_dtype(const Span& span, const typename Action::Law& law, const Key& key, int64_t begin, int64_t end) {
+  switch (static_cast<Dtype>(span.dtype)) {
+    case Dtype::f32:
+      return run_range<Lanes, Action, Cipher, Dtype::f32>(span, law, key, begin, end);
+    case Dtype::f64:
+      return run_range<Lanes, Action, Cipher, Dtype::f64>(span, law, key, begin, end);
+    case Dtype::bf16:
+      return run_range<Lanes, Action, Cipher, Dtype::bf16>(span, law, key, begin, end);
+    case Dtype::f16:
+      return run_range<Lanes, Action, Cipher, Dtype::f16>(span, law, key, begin, end);
+  }
+}
+
+template <class Lanes, class Action>
+void run(const Span& span, const typename Action::Law& law, const Key& key, int64_t begin, int64_t end) {
+  if (key.size == ChaCha20::key_words) return run_any_dtype<Lanes, Action, ChaCha20>(span, law, key, begin, end);
+  run_any_dtype<Lanes, Action, Philox>(span, law, key, begin, end);
+}
+
+}  // namespace ldpk
