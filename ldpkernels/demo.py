@@ -55,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
     data = _digits(args.clients, args.seed)
     weights = sum(p.numel() for p in _network(args.seed).parameters())
     print(
-        f"{args.clients} clients, {weights} weights; each upload is {(weights + 7) // 8} bytes of bits instead of {4 * weights}."
+        f"{args.clients} clients, {weights} weights: {(weights + 7) // 8} bytes of bits an upload instead of {4 * weights}."
     )
     private, sent = _federate(data, args, eps=args.eps)
     plain, _ = _federate(data, args, eps=None)

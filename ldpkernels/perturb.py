@@ -57,7 +57,7 @@ def perturb_(
 
         from ldpkernels import ops
 
-        _name_errors(tensors, written=True)
+        _name_errors(tensors)
         with torch.no_grad():
             ops.two_point_(tensors.values, torch_key(generator, tensors.values[0].device), c, r, mechanism.eps)
     else:
@@ -85,12 +85,12 @@ def report(
 
         from ldpkernels import ops
 
-        dtypes = _name_errors(tensors, written=False)
+        dtypes = _name_errors(tensors)
         with torch.no_grad():
             key = torch_key(generator, tensors.values[0].device)
             payload = ops.two_point_report(tensors.values, key, c, r, mechanism.eps)
     else:
-        dtypes = [_tensors.numpy_dtype(n, a, written=False) for n, a in zip(tensors.names, tensors.values, strict=True)]
+        dtypes = _checked_arrays(tensors, written=False)
         laws = _launch.two_point_laws(c, r, mechanism.eps, dtypes, "report")
         flat = [np.ascontiguousarray(a) for a in tensors.values]
         sizes = [a.size for a in flat]
@@ -122,7 +122,7 @@ def two_point_threshold(x: Any, c: float, r: float, eps: float, *, output: Outpu
     if tensors.is_torch:
         from ldpkernels import ops
 
-        _name_errors(tensors, written=False)
+        _name_errors(tensors)
         return ops.two_point_threshold(x, c_values[0], r_values[0], mechanism.eps, output)
     dtypes = [_tensors.numpy_dtype("", x, written=False)]
     laws = _launch.two_point_laws(c_values, r_values, mechanism.eps, dtypes, output)
@@ -137,19 +137,25 @@ def _prepare(model: Any, C: Range, R: Range, buffers: str | None) -> tuple[_tens
     return tensors, _tensors.per_tensor("C", C, tensors), _tensors.per_tensor("R", R, tensors)
 
 
-def _name_errors(tensors: _tensors.Tensors, written: bool) -> Any:
+def _name_errors(tensors: _tensors.Tensors) -> Any:
     """The operation's own checks, run first here, where tensors have names."""
-    return [_tensors.torch_dtype(n, t, written) for n, t in zip(tensors.names, tensors.values, strict=True)]
+    return [_tensors.torch_dtype(n, t) for n, t in zip(tensors.names, tensors.values, strict=True)]
+
+
+def _checked_arrays(tensors: _tensors.Tensors, written: bool) -> Any:
+    arrays = tensors.values
+    dtypes = [_tensors.numpy_dtype(n, a, written) for n, a in zip(tensors.names, arrays, strict=True)]
+    memories = [_tensors.Memory(a.ctypes.data, a.shape, a.strides, a.itemsize) for a in arrays]
+    _tensors.refuse_shared_memory(tensors.names, memories)
+    return dtypes
 
 
 def _perturb_arrays(
     tensors: _tensors.Tensors, c: list[float], r: list[float], eps: float, generator: Generator
 ) -> None:
     arrays = tensors.values
-    dtypes = [_tensors.numpy_dtype(n, a, written=True) for n, a in zip(tensors.names, arrays, strict=True)]
+    dtypes = _checked_arrays(tensors, written=True)
     laws = _launch.two_point_laws(c, r, eps, dtypes, "values")
-    memories = [_tensors.Memory(a.ctypes.data, a.shape, a.strides, a.itemsize) for a in arrays]
-    _tensors.refuse_shared_memory(tensors.names, memories)
     flat = [np.ascontiguousarray(a) for a in arrays]
     spans = _tensors.span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
     _launch.two_point("values", spans, laws, numpy_key(generator), "cpu")
