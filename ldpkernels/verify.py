@@ -158,8 +158,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "verify",
         help="measured against theoretical mean and variance, for every mechanism, dtype and backend",
-        description="Samples every mechanism in every floating-point format on every backend of this machine and compares "
-        "mean and variance with the exact law. Exits with 1 where a z-score passes 6.",
+        description="Samples every mechanism in every floating-point format on every backend of this machine, and "
+        "compares mean and variance with the exact law. Exits with 1 where a z-score passes 6.",
         epilog="example: python -m ldpkernels verify --backend avx2 reference --dtype float32 --out verify.png",
     )
     available = ldpkernels.backends()
