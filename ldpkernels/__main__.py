@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ldpkernels import __version__, _audit_cli, demo, verify
+from ldpkernels import __version__, _account_cli, _audit_cli, demo, verify
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -16,7 +16,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"ldpkernels {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (verify, _audit_cli, demo):
+    for command in (verify, _audit_cli, _account_cli, demo):
         command.add_parser(commands)
     args = parser.parse_args(arguments)
     return int(args.run(args))
