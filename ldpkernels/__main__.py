@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 
 from ldpkernels import __version__, _account_cli, _audit_cli, demo, verify
@@ -15,7 +16,9 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m ldpkernels", description="Local differential privacy for model updates."
     )
     parser.add_argument("--version", action="version", version=f"ldpkernels {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    # No abbreviations: a mistyped --d must not become --delta.
+    exact = functools.partial(argparse.ArgumentParser, allow_abbrev=False)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=exact)
     for command in (verify, _audit_cli, _account_cli, demo):
         command.add_parser(commands)
     args = parser.parse_args(arguments)

@@ -103,6 +103,7 @@ def _question(
 ) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = questions.add_parser(
         name,
+        allow_abbrev=False,
         help=text,
         description=text[0].upper() + text[1:] + ".",
         epilog=f"Example: python -m ldpkernels {example}",
