@@ -142,7 +142,7 @@ def two_point_law(c: float, r: float, eps: float, dtype: Dtype, output: Output) 
     k_hi = math.floor(N * (center + radius - middle) / width) if width else 0
     k_lo = math.ceil(N * (center - radius - middle) / width) if width else 0
     if k_lo > k_hi:  # the range is narrower than a step of T: one threshold for every weight
-        k_lo = k_hi = round(N * (center - middle) / width)
+        k_lo = k_hi = min(max(round(N * (center - middle) / width), 1 - N // 2), N // 2 - 1)
     # Privacy of what is executed, in integers: T_hi / T_lo and its mirror are within (N - lowest) / lowest <= e^eps.
     t_lo, t_hi = N // 2 + k_lo, N // 2 + k_hi
     upper_ok = t_hi * lowest <= (N - lowest) * t_lo
