@@ -105,6 +105,25 @@ def test_tied_parameters_are_perturbed_once():
     assert values(x) == outputs(0.3, 0.5)
 
 
+def test_names_and_order_are_pytorchs():
+    """Nested, shared and absent modules and parameters."""
+    shared = torch.nn.Linear(2, 2)
+    m = torch.nn.ModuleDict({"b": torch.nn.Sequential(shared, torch.nn.BatchNorm1d(2), shared), "a": shared})
+    m["c"] = torch.nn.Linear(2, 2, bias=False)
+    m["c"].weight = m["b"][1].weight
+    m["e"] = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 2))
+    m.register_module("d", None)
+    m.register_parameter("top", torch.nn.Parameter(torch.zeros(2)))
+    m.register_buffer("none", None)
+    m.register_buffer("count", torch.tensor(3))
+    m.register_buffer("passing", torch.zeros(2), persistent=False)
+    buffers = [name for name, b in m.named_buffers() if b.is_floating_point()]
+    assert len(buffers) == 3
+    found = ldpkernels.report(m, 0.0, 1.0, EPS, buffers="perturb").layout
+    assert list(found.names) == [name for name, _ in m.named_parameters()] + buffers
+    assert [n for n in found.names if n.startswith("c")] == []
+
+
 class WithStatistics(torch.nn.Module):
     def __init__(self):
         super().__init__()
