@@ -40,6 +40,8 @@ def collect(model: Any, buffers: str | None = None) -> Tensors:
         container, named = "module", _module_tensors(model, buffers)
     elif isinstance(model, Mapping):
         container, named = "mapping", [(_name(k), v) for k, v in model.items()]
+        if not _compiling(torch):
+            named = _untied(named)
     elif _is_tensor(model):
         container, named = "tensor", [("", model)]
     elif isinstance(model, Sequence) and not isinstance(model, (str, bytes)):
@@ -200,6 +202,10 @@ def _number(argument: str, value: Any) -> float:
     raise TypeError(f"{argument}={value!r} must be a number, a sequence of numbers or a mapping of names to numbers")
 
 
+def _compiling(torch: Any) -> bool:
+    return torch is not None and bool(torch.compiler.is_compiling())
+
+
 def _name(key: Any) -> str:
     if not isinstance(key, str):
         raise TypeError(f"a mapping's key {key!r} must be a string")
@@ -251,6 +257,20 @@ def _each_once(named: list[tuple[str, Any]]) -> tuple[list[str], list[Any]]:
             names.append(name)
             values.append(value)
     return names, values
+
+
+def _untied(named: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """A state_dict's tied weights are tensors of their own over the same memory: the first of them stands for all."""
+    torch = sys.modules.get("torch")
+    first: dict[Any, Any] = {}
+    untied = []
+    for name, value in named:
+        if torch is not None and isinstance(value, torch.Tensor) and value.layout is torch.strided and value.numel():
+            place = value.data_ptr(), value.shape, value.stride(), value.dtype, value.device
+            if place[0] and first.setdefault(place, value) is not value:
+                continue
+        untied.append((name, value))
+    return untied
 
 
 def _by_name(argument: str, value: Mapping[Any, Any], names: Sequence[str]) -> list[float]:
