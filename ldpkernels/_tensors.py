@@ -124,6 +124,13 @@ def torch_dtype(name: str, tensor: Any, written: bool) -> Dtype:
     return dtype
 
 
+def refuse_outside(argument: str, lowest: int, highest: int, bound: int) -> None:
+    """Integers beyond [-bound, bound] are the caller's mistake: clipping them is too."""
+    if lowest < -bound or highest > bound:
+        wrong = lowest if lowest < -bound else highest
+        raise ValueError(f"{argument} holds {wrong}, outside [-{bound}, {bound}]: clip it, or use a larger M")
+
+
 @dataclass(frozen=True)
 class Memory:
     """Where a tensor lies: address, shape, strides in bytes, bytes an element."""

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ordinal CLDP on the CPU: weights in place, or integers to integers. A tile of elements is compared with its
+// thresholds digit by digit, a keystream at a time, in plain loops over arrays. What is then left open goes on in a
+// list, each element with draws of its own. How far the first part goes changes the speed and not the bits.
+#pragma once
+
+#include "../mechanisms/ordinal_cldp.h"
+#include "scattered.h"
+#include "skeleton.h"
+
+namespace ldpk {
+
+// A span's dtype where its elements are int64; the others are those of Dtype.
+constexpr int64_t kIntegers = 4;
+
+// The keystream that decides stochastic rounding; no attempt comes so far.
+constexpr uint32_t kRoundingStream = 0xffffffffu;
+
+constexpr int kCldpTile = 512;
+
+template <class Lanes, class Cipher, class Word>
+struct OrdinalCldpTile {
+  using Walk = OrdinalCldp<Word>;
+
+  const OrdinalCldpLaw& law;
+  const Key& key;
+  uint64_t first;  // the first element's number
+  int64_t n;
+  int64_t values[kCldpTile];
+  int64_t samples[kCldpTile];
+
+  alignas(64) uint32_t buffer[(kCldpTile * sizeof(Word) + 2 * kStepBytes) / 4];
+  alignas(64) Word open[kCldpTile];
+  alignas(64) Word less[kCldpTile];
+  alignas(64) int64_t wanted[kCldpTile];  // -1 where this attempt decides, else 0
+
+  Walk walks[kCldpTile];
+  int32_t places[kCldpTile];
+  int32_t rejected[kCldpTile];
+
+  OrdinalCldpTile(const OrdinalCldpLaw& l, const Key& k, uint64_t f, int64_t count)
+      : law(l), key(k), first(f), n(count) {}
+
+  const Word* draws(uint32_t stream) { return draws_of<Lanes, Word>(Cipher{}, key, stream, first, n, buffer); }
+
+  // Enough draws to leave one element in ten open: every draw halves the lanes that are.
+  int dense_draws() const {
+    int count = 3;
+    for (uint64_t lanes = __builtin_popcountll(law.lanes); lanes; lanes >>= 1) ++count;
+    return count;
+  }
+
+  void compare(uint32_t attempt, int count) {
+    const Word sign = static_cast<Word>(law.sign), lanes = static_cast<Word>(law.lanes);
+    Word* __restrict o = open, * __restrict l = less;
+    for (int digit = 0; digit < count; ++digit) {
+      const Word* __restrict words = draws((attempt << 16) + digit);
+      const Word threshold = static_cast<Word>(law.thresholds[digit]);
+      if (digit == 0) {
+        for (int64_t e = 0; e < n; ++e) o[e] = lanes, l[e] = words[e] & sign;
+      }
+      for (int64_t e = 0; e < n; ++e) compare_digit(o[e], l[e], words[e], threshold);
+    }
+  }
+
+  // The samples that are plain: every lane decided, no quotient, inside the reach.
+  void accept() {
+    const Word unsettled = static_cast<Word>(law.quotient), sign = static_cast<Word>(law.sign);
+    const uint64_t reach = static_cast<uint64_t>(law.reach);
+    for (int64_t e = 0; e < n; ++e) {
+      const uint64_t at = static_cast<uint64_t>(values[e]), magnitude = less[e] & static_cast<Word>(sign - 1);
+      const uint64_t down = less[e] & sign ? ~uint64_t{0} : 0, up = ~down;
+      const uint64_t room = reach + ((at ^ up) - up);            // at + reach, or reach - at
+      const uint64_t sample = at + ((magnitude ^ down) - down);  // at - magnitude, or at + magnitude
+      const bool settled = (open[e] | (less[e] & unsettled)) == 0;
+      const bool kept = settled & (magnitude <= room) & ((magnitude | up) != 0);
+      const int64_t chosen = kept ? wanted[e] : 0;
+      samples[e] = static_cast<int64_t>((sample & chosen) | (static_cast<uint64_t>(samples[e]) & ~chosen));
+      wanted[e] &= ~chosen;
+    }
+  }
+
+  // The others, one by one: some have a sample yet, some go on where they are, some must try again.
+  void sort(uint32_t attempt, int count, int64_t& walking, int64_t& again) {
+    int64_t left = 0;
+    for (int64_t e = 0; e < n; ++e) {
+      rejected[left] = static_cast<int32_t>(e);
+      left -= wanted[e];
+    }
+    again = 0;
+    for (int64_t i = 0; i < left; ++i) {
+      const int32_t e = rejected[i];
+      Walk walk{open[e], less[e], (attempt << 16) + count, 0};
+      wanted[e] = 0;
+      if (walk.open == 0 && walk.conclude(values[e], law, samples[e])) continue;
+      if (walk.draw >> 16 != attempt) {
+        rejected[again++] = e;
+      } else {
+        places[walking] = e;
+        walks[walking++] = walk;
+      }
+    }
+  }
+
+  void finish(int64_t walking) {
+    uint64_t elements[kCldpTile], streams[kCldpTile];
+    Word words[kCldpTile];
+    const auto place = [&](int64_t i, int32_t e, const Walk& walk) {
+      places[i] = e;
+      walks[i] = walk;
+      elements[i] = first + e;
+      streams[i] = walk.draw;
+    };
+    for (int64_t i = 0; i < walking; ++i) place(i, places[i], walks[i]);
+    while (walking) {
+      for (int64_t i = walking; i % kScatterStep; ++i) elements[i] = streams[i] = 0;
+      scattered_draws<Lanes, Word>(Cipher{}, key, elements, streams, walking, words);
+      int64_t left = 0;
+      for (int64_t i = 0; i < walking; ++i) {
+        const int32_t e = places[i];
+        Walk walk = walks[i];
+        const bool done = walk.step(words[i], values[e], law, samples[e]);
+        place(left, e, walk);
+        left += !done;
+      }
+      walking = left;
+    }
+  }
+
+  void sample() {
+    const int count = dense_draws();
+    int64_t walking = 0, again = n;
+    for (int64_t e = 0; e < n; ++e) wanted[e] = -1;
+    for (uint32_t attempt = 0;; ++attempt) {
+      compare(attempt, count);
+      accept();
+      sort(attempt, count, walking, again);
+      const bool dense = again > n / 3;  // then the whole tile's keystreams cost less than a block a draw
+      for (int64_t i = 0; i < again; ++i) {
+        if (dense) {
+          wanted[rejected[i]] = -1;
+        } else {
+          places[walking] = rejected[i];
+          walks[walking++] = Walk::attempt(attempt + 1, law);
+        }
+      }
+      if (!dense) break;
+    }
+    finish(walking);
+  }
+
+  void load_integers(const int64_t* in) {
+    for (int64_t e = 0; e < n; ++e) {
+      const int64_t v = in[e];
+      values[e] = v > law.bound ? law.bound : v < -law.bound ? -law.bound : v;
+    }
+  }
+
+  // Weights to integers: one multiplication, in fp64. A NaN is taken for 0.
+  template <Dtype dtype, class Bits>
+  void load_weights(const Bits* in) {
+    const int64_t bound = law.bound;
+    const double top = at_most(bound), scale = law.scale;
+    double scaled[kCldpTile];
+    for (int64_t e = 0; e < n; ++e) {
+      const double z = number<dtype>(in[e]) * scale;
+      scaled[e] = z != z ? 0.0 : z;
+    }
+    if (!law.stochastic) {
+      for (int64_t e = 0; e < n; ++e) {
+        const double z = scaled[e], inside = z > top ? top : z < -top ? -top : z;
+        const int64_t k = static_cast<int64_t>(__builtin_llrint(inside));
+        values[e] = z >= top ? bound : z <= -top ? -bound : k;
+      }
+      return;
+    }
+    const Word* words = draws(kRoundingStream);
+    for (int64_t e = 0; e < n; ++e) {
+      const double z = scaled[e], inside = z > top ? top : z < -top ? -top : z;
+      const double floor = __builtin_floor(inside);
+      const int64_t share = static_cast<int64_t>(__builtin_llrint((inside - floor) * 0x1p32));
+      const int64_t draw = static_cast<int64_t>(static_cast<uint32_t>(words[e] >> (8 * sizeof(Word) - 32)));
+      const int64_t k = static_cast<int64_t>(floor) + (draw < share);
+      values[e] = z >= top ? bound : z <= -top ? -bound : k;
+    }
+  }
+
+  template <Dtype dtype, class Bits>
+  void store_weights(Bits* out) const {
+    const double scale = law.scale;
+    for (int64_t e = 0; e < n; ++e) out[e] = bits<dtype>(static_cast<double>(samples[e]) / scale);
+  }
+
+ private:
+  // The largest double that is at most k, for 0 <= k.
+  static LDPK_FN double at_most(int64_t k) {
+    const double d = static_cast<double>(k);
+    return static_cast<int64_t>(d) <= k ? d : bit_cast<double>(bit_cast<uint64_t>(d) - 1);
+  }
+
+  template <Dtype dtype, class Bits>
+  static LDPK_FN double number(Bits b) {
+    if constexpr (dtype == Dtype::f64) return bit_cast<double>(b);
+    if constexpr (dtype == Dtype::f32) return bit_cast<float>(b);
+    if constexpr (dtype == Dtype::bf16) return bit_cast<float>(static_cast<uint32_t>(b) << 16);
+    if constexpr (dtype == Dtype::f16) return ScalarLanes::load_f16(&b);
+  }
+
+  // Rounded to fp32 and from there to the 16-bit formats, each time to the nearest, ties to even.
+  template <Dtype dtype>
+  static LDPK_FN auto bits(double x) {
+    if constexpr (dtype == Dtype::f64) return bit_cast<uint64_t>(x);
+    const uint32_t b = bit_cast<uint32_t>(static_cast<float>(x));
+    if constexpr (dtype == Dtype::f32) return b;
+    if constexpr (dtype == Dtype::bf16) return static_cast<uint16_t>((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
+    if constexpr (dtype == Dtype::f16) {  // finite and within the format: the host sees to it
+      const uint32_t magnitude = b & 0x7fffffffu;
+      const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+      const uint32_t subnormal = bit_cast<uint32_t>(bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+      return static_cast<uint16_t>((magnitude < 0x38800000u ? subnormal : normal) | ((b >> 16) & 0x8000u));
+    }
+  }
+};
+
+template <class Lanes, class Cipher, class Word>
+void ordinal_cldp_range(const Span& span, const OrdinalCldpLaw& span_law, const Key& key, int64_t begin, int64_t end) {
+  const OrdinalCldpLaw law = span_law;
+  for (int64_t at = begin; at < end; at += kCldpTile) {
+    const int64_t n = end - at < kCldpTile ? end - at : kCldpTile;
+    OrdinalCldpTile<Lanes, Cipher, Word> tile(law, key, static_cast<uint64_t>(span.first + at), n);
+    const auto weights = [&](auto dtype) {
+      using Bits = typename Element<dtype()>::Bits;
+      tile.template load_weights<dtype()>(reinterpret_cast<const Bits*>(span.data) + at);
+      tile.sample();
+      tile.template store_weights<dtype()>(reinterpret_cast<Bits*>(span.data) + at);
+    };
+    if (span.dtype == kIntegers) {
+      tile.load_integers(reinterpret_cast<const int64_t*>(span.data) + at);
+      tile.sample();
+      memcpy(reinterpret_cast<int64_t*>(span.out) + at, tile.samples, n * sizeof(int64_t));
+      continue;
+    }
+    switch (static_cast<Dtype>(span.dtype)) {
+      case Dtype::f32:
+        weights(std::integral_constant<Dtype, Dtype::f32>{});
+        break;
+      case Dtype::f64:
+        weights(std::integral_constant<Dtype, Dtype::f64>{});
+        break;
+      case Dtype::bf16:
+        weights(std::integral_constant<Dtype, Dtype::bf16>{});
+        break;
+      case Dtype::f16:
+        weights(std::integral_constant<Dtype, Dtype::f16>{});
+        break;
+    }
+  }
+}
+
+template <class Lanes>
+void ordinal_cldp(const Span& span, const OrdinalCldpLaw& law, const Key& key, int64_t begin, int64_t end) {
+  const bool chacha = key.size == ChaCha20::key_words;
+  if (law.wide && chacha) return ordinal_cldp_range<Lanes, ChaCha20, uint64_t>(span, law, key, begin, end);
+  if (law.wide) return ordinal_cldp_range<Lanes, Philox, uint64_t>(span, law, key, begin, end);
+  if (chacha) return ordinal_cldp_range<Lanes, ChaCha20, uint32_t>(span, law, key, begin, end);
+  ordinal_cldp_range<Lanes, Philox, uint32_t>(span, law, key, begin, end);
+}
+
+}  // namespace ldpk

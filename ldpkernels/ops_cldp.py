@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`torch.ops.ldpkernels.ordinal_cldp_` and `ordinal_cldp_sample`: schemas, fake kernels and implementations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ldpkernels import _launch, _tensors, ops
+from ldpkernels.ordinal_cldp import Mechanism
+
+_library: Any = torch.library.Library("ldpkernels", "FRAGMENT")
+_library.define(
+    "ordinal_cldp_(Tensor(a!)[] tensors, Tensor key, float[] alpha, int M, int rho, str mechanism, str rounding) -> ()"
+)
+_library.define("ordinal_cldp_sample(Tensor v, Tensor key, float alpha, int M, str mechanism) -> Tensor")
+
+
+def _ordinal_cldp_(
+    tensors: list[torch.Tensor],
+    key: torch.Tensor,
+    alpha: list[float],
+    M: int,
+    rho: int,
+    mechanism: Mechanism,
+    rounding: str,
+) -> None:
+    dtypes, device = ops._check(tensors, written=True)
+    laws = _launch.ordinal_cldp_laws(alpha, M, rho, dtypes, mechanism, rounding)
+    # A view that is not contiguous is perturbed in a copy, in the order of its elements, and written back.
+    flat = [t if ops._is_plain(t) else t.contiguous().resolve_neg() for t in tensors]
+    _launch.ordinal_cldp(ops._spans(flat, [0] * len(flat), dtypes), laws, ops._key(key, device), device.type)
+    for tensor, values in zip(tensors, flat, strict=True):
+        if values is not tensor:
+            tensor.copy_(values)
+    torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])
+
+
+def _ordinal_cldp_sample(
+    v: torch.Tensor, key: torch.Tensor, alpha: float, M: int, mechanism: Mechanism
+) -> torch.Tensor:
+    check_integers(v)
+    laws = _launch.ordinal_cldp_integer_laws(alpha, M, mechanism)
+    if v.numel():
+        lowest, highest = (int(x) for x in v.aminmax())
+        _tensors.refuse_outside("v", lowest, highest, M)
+    flat = v.contiguous()
+    out = torch.empty(v.shape, dtype=torch.int64, device=v.device)
+    spans = _launch.integer_span(flat.data_ptr(), out.data_ptr(), flat.numel())
+    _launch.ordinal_cldp(spans, laws, ops._key(key, v.device), v.device.type)
+    return out
+
+
+def check_integers(v: Any) -> None:
+    """v is a tensor that the kernel can read."""
+    if not isinstance(v, torch.Tensor) or v.is_quantized or v.layout is not torch.strided or v.dtype != torch.int64:
+        kind = f"{v.dtype} tensor ({v.layout})" if isinstance(v, torch.Tensor) else type(v).__name__
+        raise TypeError(f"v is a {kind}: pass a dense int64 tensor")
+    if v.is_meta:
+        raise ValueError("v is on the meta device and has no data: materialize it first")
+
+
+def _fake_ordinal_cldp_(
+    tensors: list[torch.Tensor],
+    key: torch.Tensor,
+    alpha: list[float],
+    M: int,
+    rho: int,
+    mechanism: str,
+    rounding: str,
+) -> None:
+    return None
+
+
+def _fake_sample(v: torch.Tensor, key: torch.Tensor, alpha: float, M: int, mechanism: str) -> Any:
+    return torch.empty(v.shape, dtype=torch.int64, device=v.device)
+
+
+for _name, _implementation, _fake in (
+    ("ordinal_cldp_", _ordinal_cldp_, _fake_ordinal_cldp_),
+    ("ordinal_cldp_sample", _ordinal_cldp_sample, _fake_sample),
+):
+    _library.impl(_name, _implementation, "CPU")
+    _library.impl(_name, _implementation, "CUDA")
+    torch.library.register_fake(f"ldpkernels::{_name}", _fake, lib=_library)
+
+ordinal_cldp_ = torch.ops.ldpkernels.ordinal_cldp_
+ordinal_cldp_sample = torch.ops.ldpkernels.ordinal_cldp_sample
+
+__all__ = ["ordinal_cldp_", "ordinal_cldp_sample"]
