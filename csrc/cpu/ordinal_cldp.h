@@ -52,14 +52,16 @@ struct OrdinalCldpTile {
 
   void compare(uint32_t attempt, int count) {
     const Word sign = static_cast<Word>(law.sign), lanes = static_cast<Word>(law.lanes);
-    Word* __restrict o = open, * __restrict l = less;
+    const int64_t size = n;  // no store in the loops can change it, which the compiler does not see of a member
+    Word* __restrict o = open;
+    Word* __restrict l = less;
     for (int digit = 0; digit < count; ++digit) {
       const Word* __restrict words = draws((attempt << 16) + digit);
       const Word threshold = static_cast<Word>(law.thresholds[digit]);
       if (digit == 0) {
-        for (int64_t e = 0; e < n; ++e) o[e] = lanes, l[e] = words[e] & sign;
+        for (int64_t e = 0; e < size; ++e) o[e] = lanes, l[e] = words[e] & sign;
       }
-      for (int64_t e = 0; e < n; ++e) compare_digit(o[e], l[e], words[e], threshold);
+      for (int64_t e = 0; e < size; ++e) compare_digit(o[e], l[e], words[e], threshold);
     }
   }
 
@@ -135,7 +137,7 @@ struct OrdinalCldpTile {
       compare(attempt, count);
       accept();
       sort(attempt, count, walking, again);
-      const bool dense = again > n / 3;  // then the whole tile's keystreams cost less than a block a draw
+      const bool dense = again > n / 8;  // then the whole tile's keystreams cost less than a block a draw
       for (int64_t i = 0; i < again; ++i) {
         if (dense) {
           wanted[rejected[i]] = -1;
