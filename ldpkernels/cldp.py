@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ldpkernels import _launch, _tensors
+from ldpkernels import _launch_cldp, _tensors
+from ldpkernels._cldp_coins import Mechanism
 from ldpkernels.keys import Generator, numpy_key, torch_key
-from ldpkernels.ordinal_cldp import Mechanism, checked_m, largest_integer
 
 Model = TypeVar("Model")
 Alpha = float | Sequence[float] | Mapping[str, float]
@@ -39,7 +39,7 @@ def cldp_(
         model: A module, a tensor, a NumPy array, or a sequence or mapping of them, in fp32, fp64, bf16 or fp16.
         alpha: Privacy of one integer step: a number, or one for each tensor, as a sequence or as a mapping by the
             tensor's or its module's name. So layers share a budget.
-        c: Weights are clipped to [-c, c]; c 10^rho is at most 2^62.
+        c: Weights are clipped to [-c, c]; c 10^rho is below 2^62.
         rho: Digits that are kept after the decimal point.
         mechanism: "exponential" is the paper's: inside the box, and biased towards its middle. "laplace" adds discrete
             Laplace noise of the same alpha: unbiased, at a quarter of the variance, and not kept to the box.
@@ -60,26 +60,26 @@ def cldp_(
     """
     tensors = _tensors.collect(model, buffers)
     alphas = _tensors.per_tensor("alpha", alpha, tensors)
-    m = largest_integer(c, rho)
     if tensors.is_torch:
         import torch
 
         from ldpkernels import ops_cldp
 
-        dtypes = [_tensors.torch_dtype(n, t, True) for n, t in zip(tensors.names, tensors.values, strict=True)]
-        _launch.ordinal_cldp_laws(alphas, m, int(rho), dtypes, mechanism, rounding)  # refuses before a key is drawn
+        dtypes = [_tensors.torch_dtype(n, t) for n, t in zip(tensors.names, tensors.values, strict=True)]
+        if not torch.compiler.is_compiling():  # there, the operation itself checks when it runs
+            _launch_cldp.weight_laws(alphas, c, rho, dtypes, mechanism, rounding)
         with torch.no_grad():
             key = torch_key(generator, tensors.values[0].device)
-            ops_cldp.ordinal_cldp_(tensors.values, key, alphas, m, int(rho), mechanism, rounding)
+            ops_cldp.ordinal_cldp_(tensors.values, key, alphas, float(c), int(rho), mechanism, rounding)
         return model
     arrays = tensors.values
-    dtypes = [_tensors.numpy_dtype(n, a, True) for n, a in zip(tensors.names, arrays, strict=True)]
-    laws = _launch.ordinal_cldp_laws(alphas, m, int(rho), dtypes, mechanism, rounding)
+    dtypes = [_tensors.numpy_dtype(n, a, written=True) for n, a in zip(tensors.names, arrays, strict=True)]
     memories = [_tensors.Memory(a.ctypes.data, a.shape, a.strides, a.itemsize) for a in arrays]
     _tensors.refuse_shared_memory(tensors.names, memories)
+    laws = _launch_cldp.weight_laws(alphas, c, rho, dtypes, mechanism, rounding)
     flat = [np.ascontiguousarray(a) for a in arrays]
     spans = _tensors.span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
-    _launch.ordinal_cldp(spans, laws, numpy_key(generator), "cpu")
+    _launch_cldp.run(spans, laws, numpy_key(generator), "cpu")
     for array, values in zip(arrays, flat, strict=True):
         if not array.flags.c_contiguous:
             array[...] = values
@@ -94,7 +94,7 @@ def cldp_sample(
     Args:
         v: An int64 tensor or array, of integers from -M to M.
         alpha: P(y | v) / P(y | v') is at most e^(alpha |v - v'|) for every y.
-        M: From 0 to 2^62. The exponential mechanism's outputs lie in [-M, M] too, those of laplace do not.
+        M: From 0 to 2^62 - 1. The exponential mechanism's outputs lie in [-M, M] too, those of laplace do not.
         mechanism: "exponential" or "laplace", as for `cldp_`.
         generator: As for `cldp_`.
 
@@ -103,22 +103,23 @@ def cldp_sample(
     >>> y.dtype, y.shape, bool((abs(y) <= 10**10).all())
     (dtype('int64'), (5,), True)
     """
-    M = checked_m(M)
     if not isinstance(v, np.ndarray):
         import torch
 
         from ldpkernels import ops_cldp
 
         ops_cldp.check_integers(v)
-        _launch.ordinal_cldp_integer_laws(alpha, M, mechanism)
+        if not torch.compiler.is_compiling():
+            _launch_cldp.integer_laws(alpha, M, mechanism)
         with torch.no_grad():
-            return ops_cldp.ordinal_cldp_sample(v, torch_key(generator, v.device), float(alpha), M, mechanism)
+            key = torch_key(generator, v.device)
+            return ops_cldp.ordinal_cldp_sample(v, key, float(alpha), int(M), mechanism)
     if v.dtype != np.int64 or not v.dtype.isnative:
         raise TypeError(f"v has dtype {v.dtype}: convert it to int64")
-    laws = _launch.ordinal_cldp_integer_laws(alpha, M, mechanism)
+    laws = _launch_cldp.integer_laws(alpha, M, mechanism)
     if v.size:
-        _tensors.refuse_outside("v", int(v.min()), int(v.max()), M)
+        _tensors.refuse_outside("v", int(v.min()), int(v.max()), int(M))
     flat, out = np.ascontiguousarray(v), np.empty(v.shape, np.int64)
-    spans = _launch.integer_span(flat.ctypes.data, out.ctypes.data, flat.size)
-    _launch.ordinal_cldp(spans, laws, numpy_key(generator), "cpu")
+    spans = _launch_cldp.integer_span(flat.ctypes.data, out.ctypes.data, flat.size)
+    _launch_cldp.run(spans, laws, numpy_key(generator), "cpu")
     return out

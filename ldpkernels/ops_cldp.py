@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from ldpkernels import _launch, _tensors, ops
-from ldpkernels.ordinal_cldp import Mechanism
+from ldpkernels import _launch_cldp, _tensors, ops
+from ldpkernels._cldp_coins import Mechanism
 
 _library: Any = torch.library.Library("ldpkernels", "FRAGMENT")
 _library.define(
-    "ordinal_cldp_(Tensor(a!)[] tensors, Tensor key, float[] alpha, int M, int rho, str mechanism, str rounding) -> ()"
+    "ordinal_cldp_(Tensor(a!)[] tensors, Tensor key, float[] alpha, float c, int rho, str mechanism, str rounding)"
+    " -> ()"
 )
 _library.define("ordinal_cldp_sample(Tensor v, Tensor key, float alpha, int M, str mechanism) -> Tensor")
 
@@ -21,19 +22,20 @@ def _ordinal_cldp_(
     tensors: list[torch.Tensor],
     key: torch.Tensor,
     alpha: list[float],
-    M: int,
+    c: float,
     rho: int,
     mechanism: Mechanism,
     rounding: str,
 ) -> None:
-    dtypes, device = ops._check(tensors, written=True)
-    laws = _launch.ordinal_cldp_laws(alpha, M, rho, dtypes, mechanism, rounding)
+    dtypes, device = ops._check(tensors)
+    laws = _launch_cldp.weight_laws(alpha, c, rho, dtypes, mechanism, rounding)
     # A view that is not contiguous is perturbed in a copy, in the order of its elements, and written back.
     flat = [t if ops._is_plain(t) else t.contiguous().resolve_neg() for t in tensors]
-    _launch.ordinal_cldp(ops._spans(flat, [0] * len(flat), dtypes), laws, ops._key(key, device), device.type)
+    _launch_cldp.run(ops._spans(flat, [0] * len(flat), dtypes), laws, ops._key(key, device), device.type)
     for tensor, values in zip(tensors, flat, strict=True):
         if values is not tensor:
-            tensor.copy_(values)
+            with torch.inference_mode():  # inference tensors and leaves too: nothing may fail after the first write
+                tensor.copy_(values)
     torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])
 
 
@@ -41,14 +43,14 @@ def _ordinal_cldp_sample(
     v: torch.Tensor, key: torch.Tensor, alpha: float, M: int, mechanism: Mechanism
 ) -> torch.Tensor:
     check_integers(v)
-    laws = _launch.ordinal_cldp_integer_laws(alpha, M, mechanism)
+    laws = _launch_cldp.integer_laws(alpha, M, mechanism)
+    flat = v.contiguous().resolve_neg()
     if v.numel():
-        lowest, highest = (int(x) for x in v.aminmax())
+        lowest, highest = (int(x) for x in flat.aminmax())
         _tensors.refuse_outside("v", lowest, highest, M)
-    flat = v.contiguous()
     out = torch.empty(v.shape, dtype=torch.int64, device=v.device)
-    spans = _launch.integer_span(flat.data_ptr(), out.data_ptr(), flat.numel())
-    _launch.ordinal_cldp(spans, laws, ops._key(key, v.device), v.device.type)
+    spans = _launch_cldp.integer_span(flat.data_ptr(), out.data_ptr(), flat.numel())
+    _launch_cldp.run(spans, laws, ops._key(key, v.device), v.device.type)
     return out
 
 
@@ -65,7 +67,7 @@ def _fake_ordinal_cldp_(
     tensors: list[torch.Tensor],
     key: torch.Tensor,
     alpha: list[float],
-    M: int,
+    c: float,
     rho: int,
     mechanism: str,
     rounding: str,
@@ -83,6 +85,7 @@ for _name, _implementation, _fake in (
 ):
     _library.impl(_name, _implementation, "CPU")
     _library.impl(_name, _implementation, "CUDA")
+    _library.impl(_name, torch.library.fallthrough_kernel, "Negative")  # the implementations resolve such views
     torch.library.register_fake(f"ldpkernels::{_name}", _fake, lib=_library)
 
 ordinal_cldp_ = torch.ops.ldpkernels.ordinal_cldp_

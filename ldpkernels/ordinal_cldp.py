@@ -1,55 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ordinal mechanisms of LDP-Fed: their claim, and the integers that execute it.
-
-An integer v moves by a two-sided geometric step. Here its coins' thresholds are computed, in decimal arithmetic with far
-more digits than they have, and rounded so that alpha is never exceeded; the kernels only compare
-(csrc/mechanisms/ordinal_cldp.h). The derivation is in docs/mechanisms/ordinal_cldp.md.
-"""
+"""The ordinal mechanisms of LDP-Fed: their claim, their law and its moments. docs/mechanisms/ordinal_cldp.md."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context, Decimal, localcontext
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ldpkernels._dtypes import Dtype
+from ldpkernels._cldp_coins import (
+    DIGITS,
+    EXACT,
+    LARGEST_INTEGER,
+    MARGIN,
+    Coins,
+    Mechanism,
+    N,
+    checked_alpha,
+    checked_mechanism,
+    checked_rho,
+    checked_room,
+    coins_for,
+    largest_integer,
+)
 
 if TYPE_CHECKING:
     from ldpkernels.accounting import PureEvent
 
-Mechanism = Literal["exponential", "laplace"]
-MECHANISMS = ("exponential", "laplace")
-
-DIGITS = 128  # binary digits of a threshold
-N = 2**DIGITS
-LARGEST_M = 2**62
-LARGEST_INTEGER = 2**63 - 1
 LARGEST_PMF = 2**20
-LARGEST_RHO = 22  # 10 ** 22 is the last power of ten that fp64 holds
-LONGEST_STEP = Fraction(1109, 100)  # 16 ln 2: a quotient is worth a step of at most e^-this
-ROOM = 64  # a laplace step leaves its output's range with probability below e^-64
-
-_EXACT = Context(prec=100)
-_MARGIN = Decimal("1e-60")  # above what 100 digits lose, far below what a threshold resolves
-
-
-class Coins(NamedTuple):
-    """The thresholds, out of 2^128, of a magnitude's binary digits and of its quotient."""
-
-    digits: tuple[int, ...]
-    quotient: int  # 0: the digits reach every magnitude
-    lipschitz: Decimal  # the largest |ln P(g + 1) - ln P(g)| over all magnitudes g
-
-    @property
-    def log_odds(self) -> tuple[Decimal, ...]:
-        """What each digit adds to ln P(g)."""
-        with localcontext(_EXACT):
-            return tuple((Decimal(t) / Decimal(N - t)).ln() for t in self.digits)
 
 
 @dataclass(frozen=True)
@@ -61,7 +42,7 @@ class OrdinalCLDP:
 
     >>> mechanism = OrdinalCLDP(alpha=0.1, c=1.0, rho=2)
     >>> mechanism.M, mechanism.effective_alpha <= 0.1, round(mechanism.variance(0))
-    (100, True, 768)
+    (100, True, 706)
     >>> round(OrdinalCLDP(0.1, 1.0, 2, "laplace").variance(0), 1)
     199.8
     """
@@ -73,7 +54,7 @@ class OrdinalCLDP:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "alpha", checked_alpha(self.alpha))
-        object.__setattr__(self, "rho", _checked_rho(self.rho))
+        object.__setattr__(self, "rho", checked_rho(self.rho))
         largest_integer(self.c, self.rho)
         checked_mechanism(self.mechanism)
         if self.mechanism == "laplace":
@@ -87,7 +68,7 @@ class OrdinalCLDP:
     @property
     def coins(self) -> Coins:
         """The thresholds that are executed."""
-        return coins(self.alpha, self.M, self.mechanism)
+        return coins_for(self.alpha, self.M, self.mechanism)
 
     @property
     def effective_alpha(self) -> float:
@@ -124,10 +105,12 @@ class OrdinalCLDP:
         if m > LARGEST_PMF:
             raise ValueError(f"M={m} is too large to list all probabilities: at most 2^20")
         log_law = _log_magnitudes(self.coins, 2 * m)
-        weights = np.exp(log_law[np.abs(np.arange(-m, m + 1) - v)])
+        weights: np.ndarray[Any, np.dtype[np.float64]] = np.exp(log_law[np.abs(np.arange(-m, m + 1) - v)])
         if self.mechanism == "exponential":
-            return weights / weights.sum()
-        return weights / _laplace_sum(self.coins)
+            weights /= weights.sum()
+        else:
+            weights /= _laplace_sum(self.coins)
+        return weights
 
     def bias(self, v: int) -> float:
         """Expected output less v: towards 0 for the exponential mechanism, 0 for laplace.
@@ -152,127 +135,12 @@ class OrdinalCLDP:
         return int(v)
 
 
-@lru_cache(maxsize=1024)
-def coins(alpha: float, m: int, mechanism: Mechanism) -> Coins:
-    """Thresholds whose law has |ln P(g + 1) - ln P(g)| <= s, where s is alpha / 2 (exponential) or alpha (laplace).
-
-    P(g) multiplies the odds of the binary digits of g. From g to g + 1 a digit comes and all lower ones, if they are
-    there, go; so each threshold is chosen as the smallest integer for which that costs at most s, from the lowest digit
-    on. Below the resolution of a threshold alpha is not noticed, and the digits are fair coins.
-    """
-    rate = Fraction(alpha) / (2 if mechanism == "exponential" else 1)
-    most = (2 * m).bit_length() if mechanism == "exponential" else DIGITS
-    count = 0
-    while count < most and rate * 2 ** (count + 1) <= LONGEST_STEP:
-        count += 1
-    with localcontext(_EXACT):
-        s = Decimal(rate.numerator) / Decimal(rate.denominator)
-        lower, lipschitz, digits = Decimal(0), Decimal(0), []
-        for _ in range(count):
-            t = _ceil(N / (1 + (s - lower - _MARGIN).max(Decimal(0)).exp()))
-            log_odds = (Decimal(t) / Decimal(N - t)).ln()
-            lipschitz = max(lipschitz, abs(log_odds - lower))
-            lower += log_odds
-            digits.append(t)
-        quotient = 0
-        if count < most:
-            quotient = max(1, _ceil(N * (lower - s + _MARGIN).exp()))
-            lipschitz = max(lipschitz, abs((Decimal(quotient) / N).ln() - lower))
-        if not (lipschitz <= s and quotient < N):
-            raise ArithmeticError(f"thresholds for alpha={alpha}, M={m} ({mechanism}) break alpha: a bug")
-    return Coins(tuple(digits), quotient, lipschitz)
-
-
-def law_row(
-    alpha: float, m: int, mechanism: Mechanism, *, reach: int = LARGEST_INTEGER, scale: float = 1.0, rounding: str = ""
-) -> tuple[Any, ...]:
-    """csrc's OrdinalCldpLaw; `reach` is how far laplace outputs may lie from 0."""
-    found, laplace = coins(alpha, m, mechanism), mechanism == "laplace"
-    count = len(found.digits)
-    lanes = 2**count - 1 + (2 ** (count + 1) if found.quotient else 0)
-    return (
-        m, reach if laplace else m, laplace, count + 1 + (found.quotient > 0) > 32, rounding == "stochastic", scale,
-        lanes, 2**count, 2 ** (count + 1) if found.quotient else 0, _lanes(found),
-    )  # fmt: skip
-
-
-def checked_alpha(alpha: Any) -> float:
-    """alpha as a float, or an error that says what is right."""
-    value = float(alpha)
-    if not math.isfinite(value) or value <= 0:
-        raise ValueError(f"alpha={alpha} must be a finite number above 0")
-    return value
-
-
-def checked_mechanism(mechanism: Any) -> Mechanism:
-    """One of the two names."""
-    if mechanism not in MECHANISMS:
-        raise ValueError(f"mechanism={mechanism!r} must be 'exponential' or 'laplace'")
-    return "exponential" if mechanism == "exponential" else "laplace"
-
-
-def checked_m(m: Any) -> int:
-    """M as an integer."""
-    if isinstance(m, bool) or int(m) != m or not 0 <= m <= LARGEST_M:
-        raise ValueError(f"M={m} must be an integer from 0 to 2^62")
-    return int(m)
-
-
-def checked_room(alpha: float, m: int, reach: int) -> None:
-    """The laplace mechanism's output is unbiased because it is hardly ever cut off."""
-    if Fraction(alpha) * (reach - m) < ROOM:
-        least = ROOM / (reach - m) if reach > m else math.inf
-        raise ValueError(
-            f"alpha={alpha} makes laplace noise that would be cut off at {reach}, from M={m}: use an alpha of at least "
-            f"{least:.3g}, a wider dtype, or mechanism='exponential'"
-        )
-
-
-@lru_cache(maxsize=1024)
-def largest_integer(c: Any, rho: int) -> int:
-    """floor(c 10^rho), exactly; c counts as the decimal number that it prints as.
-
-    >>> largest_integer(0.3, 10), largest_integer(2**62, 0) == 2**62
-    (3000000000, True)
-    """
-    rho = _checked_rho(rho)
-    if not (math.isfinite(c) and c >= 0):
-        raise ValueError(f"c={c} must be finite and at least 0")
-    exact = Fraction(c) if isinstance(c, int) else Fraction(repr(float(c)))
-    m = math.floor(exact * 10**rho)
-    if m > LARGEST_M:
-        raise ValueError(f"c={c} with rho={rho} makes c 10^rho = {m}, above 2^62: use a smaller c or rho")
-    return m
-
-
-def reach_in(dtype: Dtype, rho: int) -> int:
-    """The largest integer y for which y 10^-rho is a number of a format."""
-    return min(LARGEST_INTEGER, math.floor(dtype.largest * 10**rho))
-
-
-def _checked_rho(rho: Any) -> int:
-    if isinstance(rho, bool) or int(rho) != rho or not 0 <= rho <= LARGEST_RHO:
-        raise ValueError(f"rho={rho} must be an integer from 0 to {LARGEST_RHO}: digits after the decimal point")
-    return int(rho)
-
-
-def _ceil(x: Decimal) -> int:
-    return int(x.to_integral_value(ROUND_CEILING))
-
-
 def _times_up(x: Decimal, factor: int) -> float:
     """A float at or above x * factor; the last digits of x are not certain."""
-    with localcontext(_EXACT):
-        exact = x * factor * (1 + _MARGIN)
+    with localcontext(EXACT):
+        exact = x * factor * (1 + MARGIN)
         value = float(exact)
         return value if Decimal(value) >= exact else math.nextafter(value, math.inf)
-
-
-@lru_cache(maxsize=1024)
-def _lanes(found: Coins) -> tuple[int, ...]:
-    """Binary digit i, from the highest, of every lane's threshold, as a word."""
-    thresholds = [*found.digits, 0, found.quotient]  # the sign between them is a draw's own bit
-    return tuple(sum((t >> (DIGITS - 1 - i) & 1) << lane for lane, t in enumerate(thresholds)) for i in range(DIGITS))
 
 
 def _log_magnitudes(found: Coins, largest: int) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -289,7 +157,7 @@ def _log_magnitudes(found: Coins, largest: int) -> np.ndarray[Any, np.dtype[np.f
 
 def _laplace_sum(found: Coins) -> float:
     """The sum of P(|y - v|) / P(0) over all integers y."""
-    with localcontext(_EXACT):
+    with localcontext(EXACT):
         one_side = 1 / (1 - Decimal(found.quotient) / N)
         for log_odds in found.log_odds:
             one_side *= 1 + log_odds.exp()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from itertools import count
 from typing import Any
 
@@ -38,7 +38,7 @@ def draws(key: Array, element: int, wide: bool) -> Callable[[int], int]:
     words_of_block, words = (4 if len(key) == 2 else 16), (2 if wide else 1)
     block, place = divmod(element * words, words_of_block)
 
-    @lru_cache(maxsize=None)
+    @cache
     def draw(d: int) -> int:
         found = keystream(key, d, block, 1)[place : place + words]
         return sum(int(w) << 32 * i for i, w in enumerate(found))
@@ -48,7 +48,7 @@ def draws(key: Array, element: int, wide: bool) -> Callable[[int], int]:
 
 def integer(x: float, law: Any, draw: Callable[[int], int]) -> int:
     """A weight as an integer: to the nearest, ties to even, or at random to one of its neighbours."""
-    bound = int(law["bound"])
+    bound: int = int(law["bound"])
     with np.errstate(over="ignore", invalid="ignore"):
         z = float(np.float64(x) * np.float64(law["scale"]))
     if np.isnan(z):
@@ -78,7 +78,7 @@ def sample(v: int, law: Any, draw: Callable[[int], int]) -> int:
         first = attempt * 2**16
         down = bool(draw(first) & sign)
         room = v + reach if down else reach - v
-        magnitude = sum(2**lane for lane in range(sign.bit_length() - 1) if comes_up(lane, first))
+        magnitude: int = sum(2**lane for lane in range(sign.bit_length() - 1) if comes_up(lane, first))
         for comparison in count():
             if not quotient or not comes_up(quotient.bit_length() - 1, first + 2**7 * comparison):
                 break
@@ -101,5 +101,6 @@ def _as_weights(samples: list[int], scale: float, dtype: int) -> Array:
     if dtype == 0:
         return bits
     if dtype == 2:
-        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+        bits = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+        return bits
     return bits.view(np.float32).astype(np.float16).view(np.uint16)
