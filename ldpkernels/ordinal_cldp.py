@@ -28,7 +28,7 @@ from ldpkernels._cldp_coins import (
 )
 
 if TYPE_CHECKING:
-    from ldpkernels.accounting import PureEvent
+    from ldpkernels.accounting import MetricEvent
 
 LARGEST_PMF = 2**20
 
@@ -79,7 +79,8 @@ class OrdinalCLDP:
     def worst_case_eps(self) -> float:
         """The eps of eps-local differential privacy over all of [-M, M], rounded up.
 
-        2 M alpha by the metric; the exponential mechanism keeps half of it (docs/mechanisms/ordinal_cldp.md).
+        By the metric alone it is 2 M alpha, and laplace's is; the exponential mechanism's is M alpha
+        (docs/mechanisms/ordinal_cldp.md).
 
         >>> OrdinalCLDP(alpha=1.0, c=1.0, rho=10).worst_case_eps
         10000000000.0
@@ -87,11 +88,15 @@ class OrdinalCLDP:
         return _times_up(self.coins.lipschitz, 2 * self.M)
 
     @property
-    def event(self) -> PureEvent:
-        """What one weight costs in the worst case, for `ldpkernels.accounting`."""
-        from ldpkernels.accounting import PureEvent
+    def event(self) -> MetricEvent:
+        """What one weight costs by the metric alone, for `ldpkernels.accounting`.
 
-        return PureEvent(self.worst_case_eps)
+        >>> OrdinalCLDP(alpha=0.5, c=1.0, rho=1).event.pure_epsilon
+        10.0
+        """
+        from ldpkernels.accounting import MetricEvent
+
+        return MetricEvent(self.effective_alpha, "linf", 2.0 * self.M)
 
     def pmf(self, v: int) -> np.ndarray[Any, np.dtype[np.float64]]:
         """P(y | v) for y from -M to M, of the thresholds that are executed; for M up to 2^20.

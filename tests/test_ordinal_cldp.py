@@ -11,6 +11,7 @@ import pytest
 
 from ldpkernels import OrdinalCLDP, _native
 from ldpkernels._cldp_coins import DIGITS, N, coins_for, law_row
+from ldpkernels.accounting import MetricEvent
 
 MECHANISMS = ["exponential", "laplace"]
 ALPHAS = [1e-30, 1e-9, 1e-3, 0.1, math.log(2), 1.0, 5.0, 20.0, 300.0, 1e308]
@@ -186,7 +187,9 @@ def test_worst_case_eps_bounds_every_pair():
 
 def test_event():
     mechanism = OrdinalCLDP(0.25, 1.0, 1)
-    assert mechanism.event.pure_epsilon == mechanism.worst_case_eps == 2.5
+    assert mechanism.event == MetricEvent(mechanism.effective_alpha, "linf", 20.0)
+    assert mechanism.event.pure_epsilon == 2 * mechanism.worst_case_eps == 5
+    assert OrdinalCLDP(0.25, 1.0, 1, "laplace").event.pure_epsilon == 5
 
 
 @pytest.mark.parametrize(
