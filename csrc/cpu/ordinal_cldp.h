@@ -4,17 +4,12 @@
 // list, each element with draws of its own. How far the first part goes changes the speed and not the bits.
 #pragma once
 
+#include "../mechanisms/cldp_weights.h"
 #include "../mechanisms/ordinal_cldp.h"
 #include "scattered.h"
 #include "skeleton.h"
 
 namespace ldpk {
-
-// A span's dtype where its elements are int64; the others are those of Dtype.
-constexpr int64_t kIntegers = 4;
-
-// The keystream that decides stochastic rounding; no attempt comes so far.
-constexpr uint32_t kRoundingStream = 0xffffffffu;
 
 constexpr int kCldpTile = 512;
 
@@ -158,68 +153,32 @@ struct OrdinalCldpTile {
     }
   }
 
-  // Weights to integers: one multiplication, in fp64. A NaN is taken for 0.
   template <Dtype dtype, class Bits>
   void load_weights(const Bits* in) {
-    const int64_t bound = law.bound;
-    const double top = at_most(bound), scale = law.scale;
-    double scaled[kCldpTile];
-    for (int64_t e = 0; e < n; ++e) {
-      const double z = number<dtype>(in[e]) * scale;
-      scaled[e] = z != z ? 0.0 : z;
-    }
-    if (!law.stochastic) {
-      for (int64_t e = 0; e < n; ++e) {
-        const double z = scaled[e], inside = z > top ? top : z < -top ? -top : z;
-        const int64_t k = static_cast<int64_t>(__builtin_llrint(inside));
-        values[e] = z >= top ? bound : z <= -top ? -bound : k;
-      }
-      return;
-    }
-    const Word* words = draws(kRoundingStream);
-    for (int64_t e = 0; e < n; ++e) {
-      const double z = scaled[e], inside = z > top ? top : z < -top ? -top : z;
-      const double floor = __builtin_floor(inside);
-      const int64_t share = static_cast<int64_t>(__builtin_llrint((inside - floor) * 0x1p32));
-      const int64_t draw = static_cast<int64_t>(static_cast<uint32_t>(words[e] >> (8 * sizeof(Word) - 32)));
-      const int64_t k = static_cast<int64_t>(floor) + (draw < share);
-      values[e] = z >= top ? bound : z <= -top ? -bound : k;
-    }
+    law.bound <= kSmallInteger ? load<dtype, true>(in) : load<dtype, false>(in);
   }
 
   template <Dtype dtype, class Bits>
-  void store_weights(Bits* out) const {
+  void store_weights(Bits* __restrict out) const {
     const double scale = law.scale;
-    for (int64_t e = 0; e < n; ++e) out[e] = bits<dtype>(static_cast<double>(samples[e]) / scale);
+    const int64_t size = n;
+    for (int64_t e = 0; e < size; ++e) out[e] = weight_bits<dtype>(static_cast<double>(samples[e]) / scale);
   }
 
  private:
-  // The largest double that is at most k, for 0 <= k.
-  static LDPK_FN double at_most(int64_t k) {
-    const double d = static_cast<double>(k);
-    return static_cast<int64_t>(d) <= k ? d : bit_cast<double>(bit_cast<uint64_t>(d) - 1);
-  }
-
-  template <Dtype dtype, class Bits>
-  static LDPK_FN double number(Bits b) {
-    if constexpr (dtype == Dtype::f64) return bit_cast<double>(b);
-    if constexpr (dtype == Dtype::f32) return bit_cast<float>(b);
-    if constexpr (dtype == Dtype::bf16) return bit_cast<float>(static_cast<uint32_t>(b) << 16);
-    if constexpr (dtype == Dtype::f16) return ScalarLanes::load_f16(&b);
-  }
-
-  // Rounded to fp32 and from there to the 16-bit formats, each time to the nearest, ties to even.
-  template <Dtype dtype>
-  static LDPK_FN auto bits(double x) {
-    if constexpr (dtype == Dtype::f64) return bit_cast<uint64_t>(x);
-    const uint32_t b = bit_cast<uint32_t>(static_cast<float>(x));
-    if constexpr (dtype == Dtype::f32) return b;
-    if constexpr (dtype == Dtype::bf16) return static_cast<uint16_t>((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
-    if constexpr (dtype == Dtype::f16) {  // finite and within the format: the host sees to it
-      const uint32_t magnitude = b & 0x7fffffffu;
-      const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-      const uint32_t subnormal = bit_cast<uint32_t>(bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
-      return static_cast<uint16_t>((magnitude < 0x38800000u ? subnormal : normal) | ((b >> 16) & 0x8000u));
+  template <Dtype dtype, bool small, class Bits>
+  void load(const Bits* __restrict in) {
+    const WeightGrid<small> grid(law);
+    const int64_t size = n;
+    int64_t* __restrict v = values;
+    if (!law.stochastic) {
+      for (int64_t e = 0; e < size; ++e) v[e] = grid.nearest(weight_number<dtype>(in[e]));
+      return;
+    }
+    const Word* __restrict words = draws(kRoundingDraw);
+    for (int64_t e = 0; e < size; ++e) {
+      const uint32_t high = static_cast<uint32_t>(words[e] >> (8 * sizeof(Word) - 32));
+      v[e] = grid.stochastic(weight_number<dtype>(in[e]), high);
     }
   }
 };
