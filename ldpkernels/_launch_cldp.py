@@ -61,12 +61,20 @@ def integer_span(address: int, out: int, size: int) -> Any:
 def run(spans: Any, laws: Any, key: Any, device_type: str) -> None:
     """Run the kernel of ldpkernels/ordinal_cldp.py over all spans. `key` is a Key, or an int64 tensor on the device."""
     name = _backends.chosen(device_type)
-    if name not in (*_native.isas(), "reference"):
-        raise NotImplementedError(f"backend {name!r} has no CLDP kernel: move the tensors to 'cpu'")
+    if name == "cuda":
+        import torch
+
+        from ldpkernels import _cuda
+
+        stream = torch.cuda.current_stream(key.device).cuda_stream
+        _cuda.ordinal_cldp(spans, laws, key.data_ptr(), 2 * key.numel(), key.device.index, stream)
+        return
+    if name == "triton":
+        raise NotImplementedError("ordinal CLDP has no Triton kernel: build the CUDA backend, or use the CPU")
     words = key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
-    if name in _native.isas():
-        _native.ordinal_cldp(spans, laws, words, name, _launch.worthwhile_threads(spans, SMALL))
-    else:
+    if name == "reference":
         from ldpkernels import reference_cldp
 
         reference_cldp.ordinal_cldp(spans, laws, words)
+    else:
+        _native.ordinal_cldp(spans, laws, words, name, _launch.worthwhile_threads(spans, SMALL))

@@ -92,7 +92,7 @@ def cldp_sample(
     """A sample of the ordinal CLDP mechanism for every integer of v, as a new tensor or array of the same shape.
 
     Args:
-        v: An int64 tensor or array, of integers from -M to M.
+        v: An int64 tensor or array, of integers from -M to M. (On a GPU others are clipped: looking would synchronise.)
         alpha: P(y | v) / P(y | v') is at most e^(alpha |v - v'|) for every y.
         M: From 0 to 2^62 - 1. The exponential mechanism's outputs lie in [-M, M] too, those of laplace do not.
         mechanism: "exponential" or "laplace", as for `cldp_`.

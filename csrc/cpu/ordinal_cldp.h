@@ -38,13 +38,6 @@ struct OrdinalCldpTile {
 
   const Word* draws(uint32_t stream) { return draws_of<Lanes, Word>(Cipher{}, key, stream, first, n, buffer); }
 
-  // Enough draws to leave one element in ten open: every draw halves the lanes that are.
-  int dense_draws() const {
-    int count = 3;
-    for (uint64_t lanes = __builtin_popcountll(law.lanes); lanes; lanes >>= 1) ++count;
-    return count;
-  }
-
   void compare(uint32_t attempt, int count) {
     const Word sign = static_cast<Word>(law.sign), lanes = static_cast<Word>(law.lanes);
     const int64_t size = n;  // no store in the loops can change it, which the compiler does not see of a member
@@ -60,19 +53,12 @@ struct OrdinalCldpTile {
     }
   }
 
-  // The samples that are plain: every lane decided, no quotient, inside the reach.
   void accept() {
-    const Word unsettled = static_cast<Word>(law.quotient), sign = static_cast<Word>(law.sign);
-    const uint64_t reach = static_cast<uint64_t>(law.reach);
+    const PlainSample<Word> plain(law);
     for (int64_t e = 0; e < n; ++e) {
-      const uint64_t at = static_cast<uint64_t>(values[e]), magnitude = less[e] & static_cast<Word>(sign - 1);
-      const uint64_t down = less[e] & sign ? ~uint64_t{0} : 0, up = ~down;
-      const uint64_t room = reach + ((at ^ up) - up);            // at + reach, or reach - at
-      const uint64_t sample = at + ((magnitude ^ down) - down);  // at - magnitude, or at + magnitude
-      const bool settled = (open[e] | (less[e] & unsettled)) == 0;
-      const bool kept = settled & (magnitude <= room) & ((magnitude | up) != 0);
-      const int64_t chosen = kept ? wanted[e] : 0;
-      samples[e] = static_cast<int64_t>((sample & chosen) | (static_cast<uint64_t>(samples[e]) & ~chosen));
+      int64_t sample;
+      const int64_t chosen = plain(open[e], less[e], values[e], sample) ? wanted[e] : 0;
+      samples[e] = (sample & chosen) | (samples[e] & ~chosen);
       wanted[e] &= ~chosen;
     }
   }
@@ -125,7 +111,7 @@ struct OrdinalCldpTile {
   }
 
   void sample() {
-    const int count = dense_draws();
+    const int count = draws_for(law, 3);
     int64_t walking = 0, again = n;
     for (int64_t e = 0; e < n; ++e) wanted[e] = -1;
     for (uint32_t attempt = 0;; ++attempt) {

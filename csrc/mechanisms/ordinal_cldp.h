@@ -36,6 +36,33 @@ LDPK_FN void compare_digit(Word& open, Word& less, Word draw, Word threshold) {
   open &= ~decided;
 }
 
+// How many draws leave one element in 2^rare, or fewer, with an undecided lane: every draw halves the lanes that are.
+LDPK_FN int draws_for(const OrdinalCldpLaw& law, int rare) {
+  int count = rare;
+  for (uint64_t lanes = law.lanes, n = 1; lanes != 0; lanes &= lanes - 1, ++n) count += (n & (n - 1)) == 0;
+  return count;
+}
+
+// The samples that are plain: every lane decided in the first comparison, no quotient, inside the reach.
+template <class Word>
+struct PlainSample {
+  uint64_t reach;
+  Word sign, quotient;
+
+  explicit LDPK_FN PlainSample(const OrdinalCldpLaw& law)
+      : reach(static_cast<uint64_t>(law.reach)),
+        sign(static_cast<Word>(law.sign)),
+        quotient(static_cast<Word>(law.quotient)) {}
+
+  LDPK_FN bool operator()(Word open, Word less, int64_t v, int64_t& out) const {
+    const uint64_t at = static_cast<uint64_t>(v), magnitude = less & static_cast<Word>(sign - 1);
+    const uint64_t down = less & sign ? ~uint64_t{0} : 0, up = ~down;
+    const uint64_t room = reach + ((at ^ up) - up);                // at + reach, or reach - at
+    out = static_cast<int64_t>(at + ((magnitude ^ down) - down));  // at - magnitude, or at + magnitude
+    return ((open | (less & quotient)) == 0) & (magnitude <= room) & ((magnitude | up) != 0);
+  }
+};
+
 // One element on its way to a sample. Attempt a has the draws from a * 2^16 on, its comparison c those from
 // a * 2^16 + c * 2^7 on: the first is of all lanes, each further one of the quotient's.
 template <class Word>
