@@ -70,7 +70,10 @@ def run(spans: Any, laws: Any, key: Any, device_type: str) -> None:
         _cuda.ordinal_cldp(spans, laws, key.data_ptr(), 2 * key.numel(), key.device.index, stream)
         return
     if name == "triton":
-        raise NotImplementedError("ordinal CLDP has no Triton kernel: build the CUDA backend, or use the CPU")
+        from ldpkernels.triton import ordinal_cldp
+
+        ordinal_cldp.ordinal_cldp(spans, laws, key.tensor() if isinstance(key, Key) else key)
+        return
     words = key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
     if name == "reference":
         from ldpkernels import reference_cldp
