@@ -89,18 +89,18 @@ class Layout:
         lengths = {len(self.names), len(self.shapes), len(self.c), len(self.r), len(self.dtypes)}
         if len(lengths) != 1 or not self.names or len(set(self.names)) != len(self.names):
             raise ValueError("its tensors are not named once each")
-        if any(len(shape) > 64 or any(not 0 <= n < 2**63 for n in shape) for shape in self.shapes):
+        if not all(_is_shape(shape) for shape in self.shapes):
             raise ValueError("a tensor's shape is none that a tensor can have")
         if self.mechanism != "two-point" or self.stream != STREAM:
             raise ValueError(
-                f"it is of mechanism {self.mechanism!r}, stream {self.stream}, which this version cannot read"
+                f"it is of {_short(self.mechanism)}, stream {_short(self.stream)}: this version cannot read it"
             )
         if self.container not in ("module", "mapping", "sequence", "tensor") or self.library not in ("torch", "numpy"):
             raise ValueError(f"it is of {_short(self.library)} {_short(self.container)}")
         if self.container == "tensor" and len(self.names) > 1:
             raise ValueError("it is of one tensor, with several names")
         if TwoPoint(self.eps).lowest_threshold != self.threshold:
-            raise ValueError(f"its threshold {self.threshold} is not that of eps={self.eps}")
+            raise ValueError(f"its threshold {_short(self.threshold)} is not that of eps={self.eps}")
         for c, r, name in zip(self.c, self.r, self.dtypes, strict=True):
             if name not in ("float32", "float64") or executed_range(c, r, self.eps, DTYPES[name]) != (c, r):
                 raise ValueError(f"C={c} with R={r} cannot be executed in {_short(name)}")
@@ -246,6 +246,7 @@ class Aggregate:
         bits = np.frombuffer(payload, np.uint8).reshape(planes, layout.nbytes)
         for plane in bits:
             _refuse_padding(plane, layout)
+        _refuse_counts_above(clients, bits)
         total = cls()
         total._adopt(layout)
         total._tally.restore(clients, bits)
@@ -359,11 +360,29 @@ def _each(values: Any, kind: type) -> list[Any]:
     return [_typed(v, kind) for v in _typed(values, list)]
 
 
+def _is_shape(shape: tuple[int, ...]) -> bool:
+    """Whether an array can have this shape; empty ones have a limit too."""
+    return len(shape) <= 64 and all(0 <= n < 2**60 for n in shape) and math.prod(n or 1 for n in shape) < 2**60
+
+
 def _refuse_padding(bits: np.ndarray[Any, Any], layout: Layout) -> None:
     """The unused bits after each tensor's last weight are zero, so that equal reports are equal bytes."""
     for size, first in zip(layout.sizes, _tensors.first_elements(layout.sizes), strict=True):
         if size % 8 and bits[(first + size) // 8] >> size % 8:
             raise ValueError("not report bytes: a bit is set past the last weight of a tensor")
+
+
+def _refuse_counts_above(clients: int, planes: np.ndarray[Any, Any]) -> None:
+    """No weight has more ones than there are clients: compared from the highest plane down, all at once."""
+    above, equal = np.zeros_like(planes[0]), ~np.zeros_like(planes[0])
+    for p in reversed(range(len(planes))):
+        if clients >> p & 1:
+            equal &= planes[p]
+        else:
+            above |= equal & planes[p]
+            equal &= ~planes[p]
+    if above.any():
+        raise ValueError(f"not an aggregate: a weight has more ones than the {clients} clients that it counts")
 
 
 def _short(value: Any) -> str:

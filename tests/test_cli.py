@@ -4,6 +4,7 @@
 import json
 
 import pytest
+import torch
 
 import ldpkernels
 from ldpkernels import verify
@@ -40,8 +41,6 @@ def test_verify_refuses_too_few_samples(capsys):
 
 def test_theory_is_that_of_the_executed_integers():
     """The moments that verify compares with, from thresholds alone."""
-    import torch
-
     for case in verify.cases("bfloat16"):
         eps, c, r = (float(part.split("=")[1]) for part in case.setting.split())
         x = torch.tensor([case.weight], dtype=torch.bfloat16)
@@ -53,8 +52,12 @@ def test_theory_is_that_of_the_executed_integers():
 
 
 def test_demo_learns_under_noise(capsys, tmp_path):
+    threads = torch.get_num_threads()
     picture = tmp_path / "demo.png"
-    assert main(["demo", "--rounds", "6", "--out", str(picture)]) == 0
+    try:
+        assert main(["demo", "--rounds", "6", "--out", str(picture)]) == 0
+    finally:
+        torch.set_num_threads(threads)
     captured = capsys.readouterr()
     last = captured.out.split("\n    6")[1].split("\n")[0].replace("%", "").split()
     private, plain = (float(v) for v in last)
