@@ -63,10 +63,10 @@ def cldp_(
     if tensors.is_torch:
         import torch
 
-        from ldpkernels import ops_cldp
+        from ldpkernels import ops, ops_cldp
 
-        dtypes = [_tensors.torch_dtype(n, t) for n, t in zip(tensors.names, tensors.values, strict=True)]
         if not torch.compiler.is_compiling():  # there, the operation itself checks when it runs
+            dtypes, _ = ops.check(tensors.values, tensors.names)
             _launch_cldp.weight_laws(alphas, c, rho, dtypes, mechanism, rounding)
         with torch.no_grad():
             key = torch_key(generator, tensors.values[0].device)

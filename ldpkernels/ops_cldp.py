@@ -27,7 +27,7 @@ def _ordinal_cldp_(
     mechanism: Mechanism,
     rounding: str,
 ) -> None:
-    dtypes, device = ops._check(tensors)
+    dtypes, device = ops.check(tensors)
     laws = _launch_cldp.weight_laws(alpha, c, rho, dtypes, mechanism, rounding)
     # A view that is not contiguous is perturbed in a copy, in the order of its elements, and written back.
     flat = [t if ops._is_plain(t) else t.contiguous().resolve_neg() for t in tensors]
