@@ -157,8 +157,11 @@ PYBIND11_MODULE(_native, m) {
   m.doc() = "The C++ kernels of ldpkernels. The public functions are in the package.";
   PYBIND11_NUMPY_DTYPE(Span, data, out, numel, first, dtype);
   PYBIND11_NUMPY_DTYPE(TwoPointLaw, center, slope, fallback, k_lo, k_hi, lower, upper);
+  PYBIND11_NUMPY_DTYPE(OrdinalCldpLaw, bound, reach, saturate, wide, stochastic, scale, lanes, sign, quotient,
+                       thresholds);
   m.attr("SPAN") = py::dtype::of<Span>();
   m.attr("TWO_POINT_LAW") = py::dtype::of<TwoPointLaw>();
+  m.attr("ORDINAL_CLDP_LAW") = py::dtype::of<OrdinalCldpLaw>();
 
   m.def("isas", [] {
     std::vector<std::string> names;
@@ -168,6 +171,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("two_point_values", run<TwoPointLaw, &Kernels::two_point_values>);
   m.def("two_point_bits", run<TwoPointLaw, &Kernels::two_point_bits>);
   m.def("two_point_thresholds", run<TwoPointLaw, &Kernels::two_point_thresholds>);
+  m.def("ordinal_cldp", run<OrdinalCldpLaw, &Kernels::ordinal_cldp>);
   m.def("keystream", keystream);
   m.def("cipher_block", cipher_block);
 

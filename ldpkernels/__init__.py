@@ -7,7 +7,9 @@ are the same with one bit a weight on the wire. Importing this package imports n
 
 from ldpkernels._backends import backend, backends
 from ldpkernels._ranges import ranges
+from ldpkernels.cldp import cldp_, cldp_sample
 from ldpkernels.keys import Key, key, secure_key
+from ldpkernels.ordinal_cldp import OrdinalCLDP
 from ldpkernels.perturb import perturb_, report, two_point_threshold
 from ldpkernels.reports import Aggregate, Report, aggregate
 from ldpkernels.two_point import TwoPoint
@@ -17,11 +19,14 @@ __version__ = "0.1.0"
 __all__ = [
     "Aggregate",
     "Key",
+    "OrdinalCLDP",
     "Report",
     "TwoPoint",
     "aggregate",
     "backend",
     "backends",
+    "cldp_",
+    "cldp_sample",
     "key",
     "perturb_",
     "ranges",

@@ -56,6 +56,6 @@ def two_point(
             getattr(_native, f"two_point_{output}")(spans, laws, words, name, worthwhile_threads(spans))
 
 
-def worthwhile_threads(spans: Any) -> int:
+def worthwhile_threads(spans: Any, small: int = SMALL) -> int:
     """No more threads than there is work for."""
-    return max(1, min(_backends.threads(), int(spans["numel"].sum()) // SMALL))
+    return max(1, min(_backends.threads(), int(spans["numel"].sum()) // small))

@@ -139,6 +139,13 @@ def torch_dtypes() -> dict[Any, Dtype]:
     return {getattr(torch, name): dtype for name, dtype in DTYPES.items()}
 
 
+def refuse_outside(argument: str, lowest: int, highest: int, bound: int) -> None:
+    """Integers beyond [-bound, bound] are the caller's mistake: clipping them is too."""
+    if lowest < -bound or highest > bound:
+        wrong = lowest if lowest < -bound else highest
+        raise ValueError(f"{argument} holds {wrong}, outside [-{bound}, {bound}]: clip it, or use a larger M")
+
+
 @dataclass(frozen=True)
 class Memory:
     """Where a tensor lies: address, shape, strides in bytes, bytes an element."""

@@ -4,6 +4,7 @@
 
 #include "bit_counter.h"
 #include "dispatch.h"
+#include "ordinal_cldp.h"
 #include "two_point.h"
 
 namespace ldpk {
@@ -49,6 +50,7 @@ constexpr Kernels kernels_for(const char* name) {
       .two_point_values = run<Lanes, TwoPointValues>,
       .two_point_bits = run<Lanes, TwoPointBits>,
       .two_point_thresholds = run<Lanes, TwoPointThresholds>,
+      .ordinal_cldp = ordinal_cldp<Lanes>,
       .keystream = keystream<Lanes>,
       .summarize = summarize<Lanes>,
       .count_bits = count_bits<Lanes>,
