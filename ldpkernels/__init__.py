@@ -7,8 +7,10 @@ are the same with one bit a weight on the wire. Importing this package imports n
 
 from ldpkernels._backends import backend, backends
 from ldpkernels._ranges import ranges
+from ldpkernels.hybrid import Hybrid, best_mechanism
 from ldpkernels.keys import Key, key, secure_key
 from ldpkernels.perturb import perturb_, report, two_point_threshold
+from ldpkernels.piecewise import Piecewise
 from ldpkernels.reports import Aggregate, Report, aggregate
 from ldpkernels.two_point import TwoPoint
 
@@ -16,12 +18,15 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Aggregate",
+    "Hybrid",
     "Key",
+    "Piecewise",
     "Report",
     "TwoPoint",
     "aggregate",
     "backend",
     "backends",
+    "best_mechanism",
     "key",
     "perturb_",
     "ranges",
