@@ -17,7 +17,11 @@ struct Philox {
   // The counter goes in, the block comes out.
   template <class Lanes>
   static LDPK_FN void rounds(typename Lanes::u64 (&c)[4], uint32_t k0, uint32_t k1) {
+#if defined(__CUDACC__)
+#pragma unroll
+#else
 #pragma GCC unroll 10
+#endif
     for (int round = 0; round < 10; ++round) {
       const auto p0 = Lanes::multiply_low_words(c[0], 0xD2511F53u);
       const auto p1 = Lanes::multiply_low_words(c[2], 0xCD9E8D57u);

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 
-from ldpkernels import __version__, demo, verify
+from ldpkernels import __version__, _account_cli, _audit_cli, demo, verify
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -15,8 +16,10 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m ldpkernels", description="Local differential privacy for model updates."
     )
     parser.add_argument("--version", action="version", version=f"ldpkernels {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (verify, demo):
+    # No abbreviations: a mistyped --d must not become --delta.
+    exact = functools.partial(argparse.ArgumentParser, allow_abbrev=False)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=exact)
+    for command in (verify, _audit_cli, _account_cli, demo):
         command.add_parser(commands)
     args = parser.parse_args(arguments)
     return int(args.run(args))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 from functools import lru_cache
@@ -49,12 +50,11 @@ def backend(name: str) -> Iterator[None]:
 def chosen(device_type: str) -> str:
     """The backend for tensors on a type of device: the forced one if it can, else the fastest."""
     name = forced()
-    gpus = _gpu_backends()
     if device_type == "cuda":
-        able = gpus
+        able = _gpu_backends()
     elif device_type == "cpu":
-        interpreter = [b for b in gpus if b == "triton" and os.environ.get("TRITON_INTERPRET") == "1"]
-        able = (*_native.isas(), *interpreter, "reference")
+        interpreted = os.environ.get("TRITON_INTERPRET") == "1" and "triton" in _gpu_backends()
+        able = (*_native.isas(), "reference", *(("triton",) if interpreted else ()))
     else:
         raise ValueError(f"tensors on {device_type!r} are not supported: move them to 'cpu' or 'cuda'")
     if not able:
@@ -80,8 +80,6 @@ def host_isa() -> str:
 
 def threads() -> int:
     """How many CPU threads a large call may use: torch's setting where torch is in use."""
-    import sys
-
     torch: Any = sys.modules.get("torch")
     if torch is not None:
         return int(torch.get_num_threads())
@@ -89,7 +87,7 @@ def threads() -> int:
 
 
 def _known(name: str) -> str:
-    if name not in backends():
+    if name not in (*_native.isas(), "reference") and name not in backends():  # the second question may import torch
         raise ValueError(f"backend {name!r} is not available here: use one of {', '.join(backends())}")
     return name
 

@@ -140,8 +140,11 @@ def _check(method: str, by: str, quantile: float, growth: Any, previous: Any, ep
 
 
 def _layers(tensors: _tensors.Tensors, by: str) -> list[_Layer]:
-    check = _tensors.torch_dtype if tensors.is_torch else _tensors.numpy_dtype
-    dtypes = [check(n, t, False) for n, t in zip(tensors.names, tensors.values, strict=True)]
+    named = list(zip(tensors.names, tensors.values, strict=True))
+    if tensors.is_torch:
+        dtypes = [_tensors.torch_dtype(n, t) for n, t in named]
+    else:
+        dtypes = [_tensors.numpy_dtype(n, a, written=False) for n, a in named]
     layers: dict[str, _Layer] = {}
     for name, value, part in zip(tensors.names, tensors.values, _summaries(tensors, dtypes), strict=True):
         group = name

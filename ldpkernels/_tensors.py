@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,11 +64,8 @@ def per_tensor(argument: str, value: Any, tensors: Tensors) -> list[float]:
             raise ValueError(
                 f"{argument} has {len(value)} values for {len(names)} tensors: pass one each, or one number"
             )
-        return [float(v) for v in value]
-    try:
-        return [float(value)] * len(names)
-    except (TypeError, ValueError):
-        raise TypeError(f"{argument}={value!r} must be a number, a sequence or a mapping by name") from None
+        return [_number(argument, v) for v in value]
+    return [_number(argument, value)] * len(names)
 
 
 def first_elements(sizes: Sequence[int]) -> list[int]:
@@ -104,7 +102,7 @@ def numpy_dtype(name: str, array: np.ndarray[Any, Any], written: bool) -> Dtype:
     return DTYPES[array.dtype.name]
 
 
-def torch_dtype(name: str, tensor: Any, written: bool) -> Dtype:
+def torch_dtype(name: str, tensor: Any) -> Dtype:
     """The same for a torch tensor."""
     import torch
 
@@ -119,7 +117,7 @@ def torch_dtype(name: str, tensor: Any, written: bool) -> Dtype:
         raise TypeError(f"{label} has dtype {tensor.dtype}: convert it to {', '.join(DTYPES)}, or leave it out")
     if tensor.is_meta:
         raise ValueError(f"{label} is on the meta device and has no data: materialize it first")
-    if written and not tensor.is_contiguous() and _may_overlap(tuple(tensor.shape), tensor.stride()):
+    if not tensor.is_contiguous() and _may_overlap(tuple(tensor.shape), tensor.stride()):
         raise ValueError(f"{label} overlaps itself (strides {tensor.stride()}): pass a clone")
     return dtype
 
@@ -173,6 +171,13 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, np.ndarray) or (torch is not None and isinstance(value, torch.Tensor))
 
 
+def _number(argument: str, value: Any) -> float:
+    if not isinstance(value, (str, bytes)):
+        with contextlib.suppress(TypeError, ValueError):
+            return float(value)
+    raise TypeError(f"{argument}={value!r} must be a number, a sequence of numbers or a mapping of names to numbers")
+
+
 def _name(key: Any) -> str:
     if not isinstance(key, str):
         raise TypeError(f"a mapping's key {key!r} must be a string")
@@ -218,7 +223,7 @@ def _by_name(argument: str, value: Mapping[Any, Any], names: Sequence[str]) -> l
         if key is None:
             raise ValueError(f"{argument} names no range for {name!r}: add it, or its module")
         used.add(key)
-        numbers.append(float(value[key]))
+        numbers.append(_number(argument, value[key]))
     unused = set(value) - used
     if unused:
         raise ValueError(f"{argument} names {sorted(map(str, unused))[0]!r}, which is no tensor or module of the model")

@@ -54,9 +54,8 @@ def main(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     data = _digits(args.clients, args.seed)
     weights = sum(p.numel() for p in _network(args.seed).parameters())
-    print(
-        f"{args.clients} clients, {weights} weights; each upload is {(weights + 7) // 8} bytes of bits instead of {4 * weights}."
-    )
+    bits = (weights + 7) // 8
+    print(f"{args.clients} clients, {weights} weights: an upload is {bits} bytes of bits instead of {4 * weights}.")
     private, sent = _federate(data, args, eps=args.eps)
     plain, _ = _federate(data, args, eps=None)
     print(f"\n{'round':>5} {'eps=' + format(args.eps, 'g'):>9} {'no noise':>9}")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import secrets
 import sys
@@ -31,10 +32,10 @@ class Key:
 
     def __post_init__(self) -> None:
         if len(self.words) not in (PHILOX, CHACHA20) or any(not 0 <= w < 2**64 for w in self.words):
-            raise ValueError(f"a key has 1 or 4 words from 0 to 2^64 - 1, not {self.words}")
+            raise ValueError("a key has 1 or 4 words from 0 to 2^64 - 1")  # never the words: a key is a secret
 
     def __repr__(self) -> str:
-        return f"Key({'philox4x32' if len(self.words) == PHILOX else 'chacha20'})"  # never the words: a key is a secret
+        return f"Key({'philox4x32' if len(self.words) == PHILOX else 'chacha20'})"  # never the words
 
     def fold_in(self, i: int) -> Key:
         """The i-th key derived from this one, for a client, a round or a step.
@@ -44,7 +45,7 @@ class Key:
         """
         from ldpkernels import _native
 
-        i = int(i)
+        i = operator.index(i)
         if not 0 <= i < 2**64:
             raise ValueError(f"i={i} must be from 0 to 2^64 - 1")
         counter = np.array([i & 0xFFFFFFFF, i >> 32, 0, _DERIVATION], np.uint32)
@@ -70,7 +71,7 @@ def key(seed: int) -> Key:
     >>> ldpkernels.perturb_(w, C=0.0, R=1.0, eps=1.0, generator=ldpkernels.key(7)).round(2)
     array([..., ...], dtype=float32)
     """
-    seed = int(seed)
+    seed = operator.index(seed)
     if not -(2**63) <= seed < 2**64:
         raise ValueError(f"seed={seed} must fit in 64 bits")
     return Key((seed % 2**64,))
@@ -83,13 +84,15 @@ def secure_key() -> Key:
 
 def numpy_key(generator: Generator) -> Key:
     """The key for one call on NumPy arrays; without a generator, a secure one."""
-    if generator is None or generator == "secure":
+    if generator is None or (isinstance(generator, str) and generator == "secure"):
         return secure_key()
     if isinstance(generator, Key):
         return generator
     if isinstance(generator, np.random.Generator):
         return Key((int(generator.integers(0, 2**64, dtype=np.uint64)),))
-    raise TypeError(f"generator={generator!r} must be None, 'secure', an ldpkernels key or a numpy.random.Generator")
+    raise TypeError(
+        f"generator={_described(generator)} must be None, 'secure', an ldpkernels key or a numpy.random.Generator"
+    )
 
 
 def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
@@ -104,7 +107,7 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
         return generator
     if isinstance(generator, Key):
         return generator.tensor(device)
-    if generator == "secure":
+    if isinstance(generator, str) and generator == "secure":
         if torch.compiler.is_compiling():
             raise RuntimeError(
                 "generator='secure' would be drawn once, when the function is compiled: pass "
@@ -121,8 +124,13 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
         )
         return words.to(device, non_blocking=True)
     raise TypeError(
-        f"generator={generator!r} must be None, 'secure', an ldpkernels key, an int64 key tensor or a torch.Generator"
+        f"generator={_described(generator)} must be None, 'secure', an ldpkernels key, an int64 key tensor or a "
+        "torch.Generator"
     )
+
+
+def _described(generator: Any) -> str:
+    return repr(generator) if isinstance(generator, str) else f"a {type(generator).__name__}"  # a tensor may be a key
 
 
 def _words(block: np.ndarray[Any, Any]) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ import torch
 
 from ldpkernels import _launch, _tensors
 from ldpkernels._dtypes import Dtype
+from ldpkernels.keys import CHACHA20, PHILOX
 from ldpkernels.two_point import Output
 
 _library: Any = torch.library.Library("ldpkernels", "DEF")
@@ -23,21 +24,22 @@ _library.define("two_point_threshold(Tensor x, float c, float r, float eps, str 
 
 
 def _two_point_(tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float) -> None:
-    dtypes, device = _check(tensors, written=True)
+    dtypes, device = _check(tensors)
     laws = _launch.two_point_laws(c, r, eps, dtypes, "values")
     # A view that is not contiguous is perturbed in a copy, in the order of its elements, and written back.
     flat = [t if _is_plain(t) else t.contiguous().resolve_neg() for t in tensors]
     _launch.two_point("values", _spans(flat, [0] * len(flat), dtypes), laws, _key(key, device), device.type)
     for tensor, values in zip(tensors, flat, strict=True):
         if values is not tensor:
-            tensor.copy_(values)
+            with torch.inference_mode():  # inference tensors and leaves too: nothing may fail after the first write
+                tensor.copy_(values)
     torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])
 
 
 def _two_point_report(
     tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float
 ) -> torch.Tensor:
-    dtypes, device = _check(tensors, written=False)
+    dtypes, device = _check(tensors)
     laws = _launch.two_point_laws(c, r, eps, dtypes, "report")
     flat = [t.contiguous().resolve_neg() for t in tensors]
     sizes = [t.numel() for t in flat]
@@ -48,7 +50,7 @@ def _two_point_report(
 
 
 def _two_point_threshold(x: torch.Tensor, c: float, r: float, eps: float, output: Output) -> torch.Tensor:
-    dtypes, device = _check([x], written=False)
+    dtypes, device = _check([x])
     laws = _launch.two_point_laws([c], [r], eps, dtypes, output)
     flat = x.contiguous().resolve_neg()
     thresholds = torch.empty(x.shape, dtype=torch.int64, device=device)
@@ -61,18 +63,22 @@ def _two_point_threshold(x: torch.Tensor, c: float, r: float, eps: float, output
 def _key(key: torch.Tensor, device: torch.device) -> Any:
     if key.device != device:
         raise ValueError(f"the key is on {key.device} and the tensors are on {device}: move the key there")
+    if key.dtype != torch.int64 or key.shape not in ((PHILOX,), (CHACHA20,)):
+        raise TypeError(f"a key is an int64 tensor of 1 or 4 words, not {key.dtype} of {tuple(key.shape)}")
     return key.detach().contiguous()
 
 
-def _check(tensors: list[torch.Tensor], written: bool) -> tuple[list[Dtype], torch.device]:
+def _check(tensors: list[torch.Tensor]) -> tuple[list[Dtype], torch.device]:
     """Everything that could go wrong, before the first write."""
+    if not tensors:
+        raise ValueError("no tensors: there is nothing to perturb")
     names = [str(i) for i in range(len(tensors))]
-    dtypes = [_tensors.torch_dtype(name, t, written) for name, t in zip(names, tensors, strict=True)]
+    dtypes = [_tensors.torch_dtype(name, t) for name, t in zip(names, tensors, strict=True)]
     device = tensors[0].device
     for name, t in zip(names, tensors, strict=True):
         if t.device != device:
             raise ValueError(f"tensor {name!r} is on {t.device} and the first on {device}: perturb each device's apart")
-    if written and len(tensors) > 1:
+    if len(tensors) > 1:
         _tensors.refuse_shared_memory(names, [_memory(t) for t in tensors])
     return dtypes, device
 
@@ -111,6 +117,7 @@ for _name, _implementation, _fake in (
 ):
     _library.impl(_name, _implementation, "CPU")
     _library.impl(_name, _implementation, "CUDA")
+    _library.impl(_name, torch.library.fallthrough_kernel, "Negative")  # the implementations resolve such views
     torch.library.register_fake(f"ldpkernels::{_name}", _fake, lib=_library)
 
 two_point_ = torch.ops.ldpkernels.two_point_

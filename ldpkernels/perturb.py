@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,9 +37,9 @@ def perturb_(
 
     A weight w becomes one of two values, C +- R (e^eps + 1) / (e^eps - 1), with the probabilities that make it w on
     average. "piecewise" and "hybrid" have many values, likelier near w, and less variance where eps is above 0.61:
-    `ldpkernels.best_mechanism(eps)` says how much. **Each weight on its own** is eps-locally differentially private with
-    respect to [C - R, C + R]; a model of d weights released whole is d * eps (`ldpkernels.accounting` composes it). C
-    and R must not depend on private data: the output values reveal them.
+    `ldpkernels.best_mechanism(eps)` says how much. **Each weight on its own** is eps-locally differentially private
+    with respect to [C - R, C + R]; a model of d weights released whole is d * eps (`ldpkernels.accounting` composes
+    it). C and R must not depend on private data: the output values reveal them.
 
     Args:
         model: A module, a tensor, a NumPy array, or a sequence or mapping of them, in fp32, fp64, bf16 or fp16.
@@ -61,17 +62,18 @@ def perturb_(
     >>> out is w, sorted(set(out.tolist())), round(float(out.mean()), 1)
     (True, [-2.1639535427093506, 2.1639535427093506], 0.3)
     """
-    executed = mechanism_named(mechanism, eps)
+    if not _compiling():  # there, the operation itself checks when it runs
+        eps = mechanism_named(mechanism, eps).eps
     tensors, c, r = _prepare(model, C, R, buffers)
     if tensors.is_torch:
         import torch
 
-        _name_errors(tensors, written=True)
+        _name_errors(tensors)
         with torch.no_grad():
             key = torch_key(generator, tensors.values[0].device)
-            _operation(executed, "")(tensors.values, key, c, r, executed.eps)
+            _operation(mechanism, "")(tensors.values, key, c, r, float(eps))
     else:
-        _perturb_arrays(tensors, c, r, executed, generator)
+        _perturb_arrays(tensors, c, r, mechanism_named(mechanism, eps), generator)
     return model
 
 
@@ -88,7 +90,8 @@ def report(
     """What `perturb_` does, for a server that calls `ldpkernels.aggregate`: one bit a weight, or one byte.
 
     The arguments and the guarantee are those of `perturb_`; the model is not changed. A report carries the names and
-    shapes, C, R and eps, and the bits ("two-point") or bytes ("piecewise", "hybrid").
+    shapes, C, R and eps, and the bits ("two-point") or bytes ("piecewise", "hybrid"). (In a graph for torch.compile,
+    call `torch.ops.ldpkernels.two_point_report` or a sibling, which give the bits alone.)
 
     >>> import numpy as np, ldpkernels
     >>> one = ldpkernels.report({"w": np.zeros((3, 5))}, C=0.0, R=1.0, eps=1.0)
@@ -100,12 +103,12 @@ def report(
     if tensors.is_torch:
         import torch
 
-        dtypes = _name_errors(tensors, written=False)
+        dtypes = _name_errors(tensors)
         with torch.no_grad():
             key = torch_key(generator, tensors.values[0].device)
-            payload = _operation(executed, "report")(tensors.values, key, c, r, executed.eps)
+            payload = _operation(mechanism, "report")(tensors.values, key, c, r, executed.eps)
     else:
-        dtypes = [_tensors.numpy_dtype(n, a, written=False) for n, a in zip(tensors.names, tensors.values, strict=True)]
+        dtypes = _checked_arrays(tensors, written=False)
         laws = _launch.laws_of(executed, c, r, dtypes, "report")
         flat = [np.ascontiguousarray(a) for a in tensors.values]
         sizes, codec = [a.size for a in flat], codec_of(executed.name)
@@ -128,7 +131,8 @@ def two_point_threshold(x: Any, c: float, r: float, eps: float, *, output: Outpu
     >>> two_point_threshold(np.float32([-1, 0, 1, np.nan]), c=0.0, r=1.0, eps=1.0)
     array([1155094610, 2147483648, 3139872686, 2147483648])
     """
-    mechanism = TwoPoint(eps)
+    if not _compiling():
+        eps = TwoPoint(eps).eps
     if output not in ("report", "values"):
         raise ValueError(f"output={output!r} must be 'report' or 'values'")
     tensors, c_values, r_values = _prepare(x, c, r, None)
@@ -137,25 +141,32 @@ def two_point_threshold(x: Any, c: float, r: float, eps: float, *, output: Outpu
     if tensors.is_torch:
         from ldpkernels import ops
 
-        _name_errors(tensors, written=False)
-        return ops.two_point_threshold(x, c_values[0], r_values[0], mechanism.eps, output)
+        _name_errors(tensors)
+        return ops.two_point_threshold(x, c_values[0], r_values[0], float(eps), output)
     dtypes = [_tensors.numpy_dtype("", x, written=False)]
-    laws = _launch.two_point_laws(c_values, r_values, mechanism.eps, dtypes, output)
+    laws = _launch.two_point_laws(c_values, r_values, eps, dtypes, output)
     flat, thresholds = np.ascontiguousarray(x), np.empty(x.shape, np.int64)
     spans = _tensors.span_table([flat.ctypes.data], [thresholds.ctypes.data], [flat.size], dtypes)
     _launch.two_point("thresholds", spans, laws, numpy_key(None), "cpu")
     return thresholds
 
 
-def _operation(mechanism: Mechanism, suffix: str) -> Any:
+def _operation(mechanism: str, suffix: str) -> Any:
     """The torch operation of a mechanism."""
-    if isinstance(mechanism, TwoPoint):
+    if mechanism == "two-point":
         from ldpkernels import ops
 
         return getattr(ops, f"two_point_{suffix}")
     from ldpkernels import ops_cells
 
-    return getattr(ops_cells, f"{mechanism.name}_{suffix}")
+    if mechanism not in ops_cells.MECHANISMS:
+        raise ValueError(f"mechanism={mechanism!r} must be 'two-point', 'piecewise' or 'hybrid'")
+    return getattr(ops_cells, f"{mechanism}_{suffix}")
+
+
+def _compiling() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.compiler.is_compiling())
 
 
 def _prepare(model: Any, C: Range, R: Range, buffers: str | None) -> tuple[_tensors.Tensors, list[float], list[float]]:
@@ -163,19 +174,25 @@ def _prepare(model: Any, C: Range, R: Range, buffers: str | None) -> tuple[_tens
     return tensors, _tensors.per_tensor("C", C, tensors), _tensors.per_tensor("R", R, tensors)
 
 
-def _name_errors(tensors: _tensors.Tensors, written: bool) -> Any:
+def _name_errors(tensors: _tensors.Tensors) -> Any:
     """The operation's own checks, run first here, where tensors have names."""
-    return [_tensors.torch_dtype(n, t, written) for n, t in zip(tensors.names, tensors.values, strict=True)]
+    return [_tensors.torch_dtype(n, t) for n, t in zip(tensors.names, tensors.values, strict=True)]
+
+
+def _checked_arrays(tensors: _tensors.Tensors, written: bool) -> Any:
+    arrays = tensors.values
+    dtypes = [_tensors.numpy_dtype(n, a, written) for n, a in zip(tensors.names, arrays, strict=True)]
+    memories = [_tensors.Memory(a.ctypes.data, a.shape, a.strides, a.itemsize) for a in arrays]
+    _tensors.refuse_shared_memory(tensors.names, memories)
+    return dtypes
 
 
 def _perturb_arrays(
     tensors: _tensors.Tensors, c: list[float], r: list[float], mechanism: Mechanism, generator: Generator
 ) -> None:
     arrays = tensors.values
-    dtypes = [_tensors.numpy_dtype(n, a, written=True) for n, a in zip(tensors.names, arrays, strict=True)]
+    dtypes = _checked_arrays(tensors, written=True)
     laws = _launch.laws_of(mechanism, c, r, dtypes, "values")
-    memories = [_tensors.Memory(a.ctypes.data, a.shape, a.strides, a.itemsize) for a in arrays]
-    _tensors.refuse_shared_memory(tensors.names, memories)
     flat = [np.ascontiguousarray(a) for a in arrays]
     spans = _tensors.span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
     _launch.run(mechanism, "values", spans, laws, numpy_key(generator), "cpu")

@@ -97,20 +97,22 @@ class Layout:
         lengths = {len(self.names), len(self.shapes), len(self.c), len(self.r), len(self.dtypes)}
         if len(lengths) != 1 or not self.names or len(set(self.names)) != len(self.names):
             raise ValueError("its tensors are not named once each")
-        if any(n < 0 for shape in self.shapes for n in shape):
-            raise ValueError("a tensor has a negative size")
+        if any(len(shape) > 64 or any(not 0 <= n < 2**63 for n in shape) for shape in self.shapes):
+            raise ValueError("a tensor's shape is none that a tensor can have")
         if self.mechanism not in ("two-point", "piecewise", "hybrid") or self.stream != STREAM:
             raise ValueError(
                 f"it is of mechanism {_short(self.mechanism)}, stream {self.stream}, which this version cannot read"
             )
         if self.container not in ("module", "mapping", "sequence", "tensor") or self.library not in ("torch", "numpy"):
-            raise ValueError(f"it is of {self.library!r} {self.container!r}")
+            raise ValueError(f"it is of {_short(self.library)} {_short(self.container)}")
+        if self.container == "tensor" and len(self.names) > 1:
+            raise ValueError("it is of one tensor, with several names")
         mechanism = mechanism_named(self.mechanism, self.eps)
         if mechanism.name != self.mechanism or mechanism.lowest_threshold != self.threshold:
             raise ValueError(f"its threshold {self.threshold} is not that of {self.mechanism} at eps={self.eps}")
         for c, r, name in zip(self.c, self.r, self.dtypes, strict=True):
             if name not in ("float32", "float64") or mechanism.executed_range(c, r, DTYPES[name]) != (c, r):
-                raise ValueError(f"C={c} with R={r} cannot be executed in {name}")
+                raise ValueError(f"C={c} with R={r} cannot be executed in {_short(name)}")
 
 
 class Report:
@@ -197,6 +199,8 @@ class Aggregate:
 
     def merge(self, other: Aggregate) -> None:
         """Add a partial aggregate, of another server or process, say."""
+        if other is self:
+            raise ValueError("an aggregate cannot be merged into itself: its clients would count twice")
         if other.layout is None:
             return
         self._match(self.layout or other.layout, other.layout)
@@ -290,6 +294,8 @@ def _encode(header: dict[str, Any], payload: bytes) -> bytes:
 
 
 def _decode(data: bytes, kind: str) -> tuple[dict[str, Any], bytes]:
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(f"{kind} bytes are bytes, not a {type(data).__name__}")
     data = bytes(data)
     if len(data) < _PREFIX.size + DIGEST_BYTES:
         raise ValueError(f"not {kind} bytes: {len(data)} bytes are too few")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from ldpkernels._dtypes import DTYPES, Dtype, compute_dtype, power_of_two
 
 if TYPE_CHECKING:
-    from ldpkernels.accounting import RandomizedResponseEvent
+    from ldpkernels.accounting.events import RandomizedResponseEvent
 
 N = 2**32
 SMALLEST_RADIUS = Fraction(1, 2**96)  # keeps every slope finite in fp32
@@ -81,7 +81,7 @@ class TwoPoint:
     @property
     def event(self) -> RandomizedResponseEvent:
         """What one report of one weight costs, for `ldpkernels.accounting`."""
-        from ldpkernels.accounting import RandomizedResponseEvent
+        from ldpkernels.accounting.events import RandomizedResponseEvent
 
         return RandomizedResponseEvent(self.effective_eps)
 
@@ -92,7 +92,7 @@ class TwoPoint:
 
     def executed_range(self, c: float, r: float, dtype: Dtype) -> tuple[float, float]:
         """C and R as a report of `dtype` executes them."""
-        return executed_range(c, r, dtype)
+        return executed_range(c, r, self.eps, dtype)
 
     def outputs(self, c: float, r: float, dtype: Any = None) -> tuple[float, float]:
         """The two values: of `perturb_` on tensors of `dtype`, or without one those to which a report decodes.
@@ -143,6 +143,7 @@ def two_point_law(c: float, r: float, eps: float, dtype: Dtype, output: Output) 
     half = N // 2 - lowest
     reach = radius * Fraction(N // 2, half)
     if output == "report":
+        _refuse_overflow(center, reach, compute, compute.largest / 2)  # the width of the two values is a number too
         slope = compute.ceil(half / radius) if radius else Fraction(1)
         k = half if radius else 0
         return Law(float(center), float(slope), float(center), -k, k, 0, 0, center - reach, center + reach)
@@ -163,20 +164,25 @@ def two_point_law(c: float, r: float, eps: float, dtype: Dtype, output: Output) 
     return Law(float(middle), float(slope), float(center), k_lo, k_hi, *bits, lower, upper)
 
 
-def executed_range(c: float, r: float, dtype: Dtype) -> tuple[float, float]:
-    """C and R as a kernel for `dtype` executes them: rounded to the format in which it compares."""
+def executed_range(c: float, r: float, eps: float, dtype: Dtype) -> tuple[float, float]:
+    """C and R as a report of `dtype` executes them: rounded to the format in which it compares."""
+    two_point_law(c, r, eps, dtype, "report")
     center, radius = _checked_range(c, r, compute_dtype(dtype))
     return float(center), float(radius)
+
+
+def _refuse_overflow(center: Fraction, reach: Fraction, dtype: Dtype, largest: Fraction) -> None:
+    if abs(center) + reach > largest:
+        raise OverflowError(
+            f"C={float(center):g} has outputs that overflow {dtype.name} (largest number {float(dtype.largest):g}): "
+            "use a smaller R, a larger eps or a wider dtype"
+        )
 
 
 def _outputs(center: Fraction, reach: Fraction, dtype: Dtype, compute: Dtype) -> tuple[Fraction, Fraction]:
     """The nearest numbers of `dtype` at or outside center +- reach whose middle the kernel can subtract exactly."""
     largest = dtype.largest
-    if abs(center) + reach > largest:
-        raise OverflowError(
-            f"c={float(center):g} with outputs {float(reach):g} to either side overflows {dtype.name} "
-            f"(largest number {float(largest):g}): use a smaller r, a larger eps or a wider dtype"
-        )
+    _refuse_overflow(center, reach, dtype, largest)
     lower, upper = dtype.floor(center - reach), dtype.ceil(center + reach)
     if not compute.holds((lower + upper) / 2):
         step = power_of_two(dtype.spacing(max(abs(lower), abs(upper))))
@@ -189,6 +195,8 @@ def _outputs(center: Fraction, reach: Fraction, dtype: Dtype, compute: Dtype) ->
 
 
 def _checked_eps(eps: Any) -> float:
+    if isinstance(eps, (str, bytes)) or not hasattr(type(eps), "__float__"):
+        raise TypeError(f"eps={eps!r} must be a number")
     value = float(eps)
     if not math.isfinite(value) or value <= 0:
         raise ValueError(f"eps={eps} must be a finite number above 0")

@@ -17,7 +17,7 @@ from ldpkernels._dtypes import DTYPES
 from ldpkernels.two_point import TwoPoint
 
 LIMIT = 6.0  # |z| beyond this has probability 2e-9 a figure; a run has a few hundred figures: a false alarm in 1e6 runs
-_SLOW = {"reference": 1 << 12, "triton": 1 << 14, "scalar": 1 << 20}  # elements; "triton" is the interpreter here
+SLOW = {"reference": 1 << 12, "triton": 1 << 14, "scalar": 1 << 20}  # elements; "triton" is the interpreter here
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -96,9 +96,9 @@ def measure(case: Case, backend: str, n: int, seed: int) -> Figure:
 
 def run(backends: list[str], dtypes: list[str], n: int, seed: int, progress: Callable[[Figure], None]) -> list[Figure]:
     """Every case on every backend; each with a key of its own."""
-    figures = []
+    figures: list[Figure] = []
     for backend in backends:
-        size = min(n, _SLOW.get(backend, n))
+        size = min(n, SLOW.get(backend, n))
         for dtype in dtypes:
             for case in cases(dtype):
                 figures.append(measure(case, backend, size, seed + len(figures)))
@@ -158,13 +158,13 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "verify",
         help="measured against theoretical mean and variance, for every mechanism, dtype and backend",
-        description="Samples every mechanism in every floating-point format on every backend of this machine and compares "
-        "mean and variance with the exact law. Exits with 1 where a z-score passes 6.",
+        description="Samples every mechanism in every floating-point format on every backend of this machine, and "
+        "compares mean and variance with the exact law. Exits with 1 where a z-score passes 6.",
         epilog="example: python -m ldpkernels verify --backend avx2 reference --dtype float32 --out verify.png",
     )
     available = ldpkernels.backends()
     parser.add_argument(
-        "--n", type=int, default=1 << 20, help="samples a case (slow backends take fewer; default 2^20)"
+        "--n", type=int, default=1 << 20, help="samples a case; slow backends take fewer (default 2^20)"
     )
     parser.add_argument("--seed", type=int, default=0, help="first key's seed (default 0)")
     parser.add_argument("--backend", nargs="+", choices=available, default=list(available), help="default: all here")
@@ -196,7 +196,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _sampler(name: str, weight: float, c: float, r: float, eps: float, dtype: str) -> Callable[[int, Any], Array]:
     def sample(n: int, key: ldpkernels.Key) -> Array:
-        x = _full(n, weight, dtype)
+        x = filled(n, weight, dtype)
         if name == "perturb_":
             return _as_float64(ldpkernels.perturb_(x, c, r, eps, generator=key))
         bits = np.unpackbits(ldpkernels.report(x, c, r, eps, generator=key).bits, bitorder="little")[:n]
@@ -211,7 +211,7 @@ def _z(difference: float, variance: float, n: int) -> float:
     return difference / math.sqrt(max(variance, 1e-24) / n)
 
 
-def _full(n: int, weight: float, dtype: str) -> Any:
+def filled(n: int, weight: float, dtype: str) -> Any:
     """Where torch is installed, the tensors that users have; else arrays, which have no bfloat16."""
     try:
         import torch
@@ -227,4 +227,4 @@ def _as_float64(x: Any) -> Array:
 
 
 def _rounded(x: float, dtype: str) -> float:
-    return float(_as_float64(_full(1, x, dtype))[0])
+    return float(_as_float64(filled(1, x, dtype))[0])

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// A warp's step through a mechanism. A warp takes a step of 256 elements or a few times that, in two halves with a
+// barrier between them. First its lanes load weights and compute consecutive cipher blocks into a tile in shared
+// memory; then each lane decides its elements with draws from the tile. So a mechanism reads its draws in order and
+// knows neither the cipher nor which lane computed them, and every 128-bit access of a warp is to 512 consecutive
+// bytes.
+#pragma once
+
+#include <type_traits>
+
+#include "../chacha.h"
+#include "../philox.h"
+#include "plan.h"
+
+namespace ldpk {
+
+template <Dtype>
+struct Weight;
+template <>
+struct Weight<Dtype::f32> {
+  using Float = float;
+  using Bits = uint32_t;
+  static LDPK_FN float load(Bits x) { return bit_cast<float>(x); }
+};
+template <>
+struct Weight<Dtype::f64> {
+  using Float = double;
+  using Bits = uint64_t;
+  static LDPK_FN double load(Bits x) { return bit_cast<double>(x); }
+};
+template <>
+struct Weight<Dtype::bf16> {
+  using Float = float;
+  using Bits = uint16_t;
+  static LDPK_FN float load(Bits x) { return ScalarLanes::load_bf16(&x); }
+};
+template <>
+struct Weight<Dtype::f16> {
+  using Float = float;
+  using Bits = uint16_t;
+  static LDPK_FN float load(Bits x) { return ScalarLanes::load_f16(&x); }
+};
+
+enum class Result { values, bits, thresholds };
+
+struct alignas(16) Vector {
+  uint32_t words[4];
+};
+
+// To global memory, in one instruction: nvcc takes the struct apart, and does not always put it together again.
+LDPK_FN void store_vector(void* p, const Vector& v) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "r"(v.words[0]),
+               "r"(v.words[1]), "r"(v.words[2]), "r"(v.words[3])
+               : "memory");
+#else
+  *static_cast<Vector*>(p) = v;
+#endif
+}
+
+// The value is computed here: nvcc neither moves nor repeats the computation where the value is used.
+LDPK_FN void settle([[maybe_unused]] uint32_t& x) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+r"(x));
+#endif
+}
+template <class T>
+LDPK_FN void settle([[maybe_unused]] T*& p) {
+#if defined(__CUDA_ARCH__)
+  size_t address = __cvta_generic_to_global(p);
+  asm volatile("" : "+l"(address));
+  p = static_cast<T*>(__cvta_global_to_generic(address));  // so that it is still known to be global
+#endif
+}
+
+// A thread block's elements, numbered from a stream unit: [begin, end) exist.
+template <class Bits, class Out>
+struct Chunk {
+  Bits* data;
+  Out* out;
+  uint64_t first;  // the stream's number of element 0
+  int32_t begin;
+  int32_t end;
+  bool aligned;  // data, to 16 bytes
+};
+
+// Draw `element` of keystream 1. The word is found by masks: nvcc makes an index of a comparison, and local memory of a
+// block that is indexed at run time.
+template <class Cipher>
+LDPK_FN int32_t low_draw(const Key& key, uint64_t element) {
+  constexpr uint32_t per_block = 2 * Cipher::block_words;
+  uint32_t words[Cipher::block_words];
+  Cipher::block(key, 1, 0, element / per_block, words);
+  const uint32_t at = element % per_block;
+  uint32_t found = 0;
+#pragma unroll
+  for (uint32_t w = 0; w < Cipher::block_words; ++w) {
+    uint32_t mask = 0u - (w == at / 2);
+    settle(mask);
+    found |= words[w] & mask;
+  }
+  return static_cast<int32_t>(at % 2 ? found >> 16 : found & 0xffff);
+}
+
+// For weights among which there is no NaN.
+struct NumberLanes : ScalarLanes {
+  template <class Float>
+  static LDPK_FN Float replace_nan(Float x, double) {
+    return x;
+  }
+};
+
+// A warp's step, as one of its lanes sees it: `groups` groups of 8 elements.
+template <class Cipher, Dtype dtype, Result result>
+struct Step {
+  using Float = typename Weight<dtype>::Float;
+  using Bits = typename Weight<dtype>::Bits;
+  using Out = std::conditional_t<result == Result::thresholds, int64_t, uint8_t>;
+  using Lanes = ScalarLanes;
+  static constexpr int groups = Cipher::block_words > 4 ? Cipher::block_words / 4 : 8 / sizeof(Bits);
+  static constexpr int elements = groups * kLanes * 8;
+  static constexpr int blocks = elements / kLanes / (2 * Cipher::block_words);  // of a lane
+  static constexpr int per_vector = 16 / sizeof(Bits);
+  static constexpr int vectors = 8 / per_vector;             // of a group
+  static constexpr bool early = groups * vectors <= 4;       // weights are loaded before the cipher runs
+  static constexpr bool striped = result == Result::values;  // else a lane has the elements of one byte of a report
+
+  const Chunk<Bits, Out>& chunk;
+  const Law<Float, Bits>& law;
+  const Key& key;
+  const int at;  // the step's first element
+  const int lane;
+  const bool whole;  // every element exists, and data is aligned
+  Bits* const data;  // the lane's first element
+  Vector weights[early ? groups * vectors : 1];
+
+  LDPK_FN Step(const Chunk<Bits, Out>& chunk, const Law<Float, Bits>& law, const Key& key, int at, int lane)
+      : chunk(chunk),
+        law(law),
+        key(key),
+        at(at),
+        lane(lane),
+        whole(result != Result::thresholds && chunk.aligned && at >= chunk.begin && at + elements <= chunk.end),
+        data(chunk.data + (at + place<true>(0, 0))) {}
+
+  LDPK_FN void begin(uint32_t* tile) {
+    if (early && whole) {
+#pragma unroll
+      for (int i = 0; i < groups * vectors; ++i) weights[i] = load(i / vectors, i % vectors);
+    }
+    if constexpr (result != Result::thresholds) {
+      const uint64_t first = chunk.first / (2 * Cipher::block_words) + at / (2 * Cipher::block_words);
+#pragma unroll
+      for (int b = 0; b < blocks; ++b) {
+        const int block = b * kLanes + lane;
+        uint32_t words[Cipher::block_words];
+        Cipher::block(key, 0, 0, first + block, words);
+#pragma unroll
+        for (int w = 0; w < Cipher::block_words; w += 4) {
+          Vector* out = reinterpret_cast<Vector*>(tile + block * Cipher::block_words + w);
+          *out = {words[w], words[w + 1], words[w + 2], words[w + 3]};
+        }
+      }
+    }
+  }
+
+  LDPK_FN void finish(const uint32_t* tile) const {
+    if (whole) {
+#pragma unroll
+      for (int g = 0; g < groups; ++g) {
+        if (!decide(g, tile)) [[unlikely]]
+          decide_slowly<striped>(g, tile);
+      }
+    } else {
+#pragma unroll 1
+      for (int g = 0; g < groups; ++g) decide_slowly<false>(g, tile);
+    }
+  }
+
+ private:
+  // Element i of group g. A warp's store must fill whole 32-byte sectors, so where values are written lanes take turns:
+  // by vectors if `by_vectors`, else by elements.
+  template <bool by_vectors>
+  LDPK_FN int place(int g, int i) const {
+    if constexpr (!striped) return (g * kLanes + lane) * 8 + i;
+    if constexpr (!by_vectors) return (g * 8 + i) * kLanes + lane;
+    return ((g * vectors + i / per_vector) * kLanes + lane) * per_vector + i % per_vector;
+  }
+  LDPK_FN Vector load(int g, int v) const { return *reinterpret_cast<const Vector*>(data + vector_offset(g, v)); }
+  static constexpr LDPK_FN int vector_offset(int g, int v) {
+    return striped ? (g * vectors + v) * kLanes * per_vector : g * kLanes * 8 + v * per_vector;
+  }
+  LDPK_FN void choose(Bits* p, bool upper) const { Lanes::store_choice(p, upper, law.lower, law.upper); }
+
+  // The group by its high draws; false, with nothing written, if one of them ties (8 in 2^16) or a weight is NaN.
+  LDPK_FN bool decide(int g, const uint32_t* tile) const {
+    Bits x[8];
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+      const Vector loaded = early ? weights[early ? g * vectors + v : 0] : load(g, v);
+      memcpy(x + v * per_vector, &loaded, sizeof(Vector));
+    }
+    uint32_t draws[4];
+    constexpr int run = striped ? per_vector : 8;  // consecutive elements
+#pragma unroll
+    for (int r = 0; r < 8; r += run) {
+      struct alignas(2 * run) Run {
+        uint32_t words[run / 2];
+      };
+      const Run words = *reinterpret_cast<const Run*>(tile + place<true>(g, r) / 2);
+      memcpy(draws + r / 2, &words, sizeof(Run));
+    }
+    bool rare = false;
+    uint32_t byte = 0;
+    Bits y[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const Float weight = Weight<dtype>::load(x[i]);
+      rare |= weight != weight;
+      const int32_t k = TwoPoint<NumberLanes>::threshold(weight, law);
+      const int32_t high = i % 2 ? static_cast<int32_t>(draws[i / 2]) >> 16 : static_cast<int16_t>(draws[i / 2]);
+      const auto never = [&] { return rare = true, 0xffff; };  // as a low draw, it is below no threshold
+      const bool upper = TwoPoint<Lanes>::is_upper(k, high, never);
+      byte |= Lanes::bits(upper) << i;
+      choose(y + i, upper);
+    }
+    Vector stored[vectors];
+    memcpy(stored, y, sizeof(y));
+#pragma unroll
+    for (int w = 0; w < 4 * vectors; ++w) settle(result == Result::bits ? byte : stored[w / 4].words[w % 4]);
+    if (rare) [[unlikely]]
+      return false;
+    if constexpr (result == Result::bits) {
+      chunk.out[(at + place<true>(g, 0)) / 8] = static_cast<uint8_t>(byte);
+    } else {
+#pragma unroll
+      for (int v = 0; v < vectors; ++v) store_vector(data + vector_offset(g, v), stored[v]);
+    }
+    return true;
+  }
+
+  // The group one element at a time: ties, NaN, tails, unaligned data. Bits of elements that do not exist are zero.
+  template <bool by_vectors>
+  LDPK_FN void decide_slowly(int g, const uint32_t* tile) const {
+    uint32_t byte = 0;
+    bool any = false;
+#pragma unroll 1
+    for (int i = 0; i < 8; ++i) {
+      const int in_step = place<by_vectors>(g, i), e = at + in_step;
+      if (e < chunk.begin || e >= chunk.end) continue;
+      any = true;
+      const int32_t k = TwoPoint<Lanes>::threshold(Weight<dtype>::load(chunk.data[e]), law);
+      if constexpr (result == Result::thresholds) {
+        Lanes::store_threshold(chunk.out + e, k);
+      } else {
+        const int32_t high = Lanes::load_draws(reinterpret_cast<const uint16_t*>(tile) + in_step);
+        const bool upper = TwoPoint<Lanes>::is_upper(k, high, [&] { return low_draw<Cipher>(key, chunk.first + e); });
+        byte |= Lanes::bits(upper) << i;
+        if constexpr (result == Result::values) choose(chunk.data + e, upper);
+      }
+    }
+    if (result == Result::bits && any) chunk.out[(at + place<by_vectors>(g, 0)) / 8] = static_cast<uint8_t>(byte);
+  }
+};
+
+}  // namespace ldpk

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m ldpkernels account`: the accountant's questions on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# The event of --mechanism, from --eps or --noise-multiplier.
+MECHANISMS = ("randomized-response", "pure", "gaussian")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the `account` command to an argparse sub-parser action."""
+    parser = subparsers.add_parser(
+        "account",
+        help="what a client or an example loses: local, shuffled, subsampled, DP-SGD, alpha-CLDP, the papers' claims",
+        description="Privacy accounting: upper bounds, each with its adversary, neighbours and assumptions.",
+    )
+    questions = parser.add_subparsers(metavar="QUESTION", required=True)
+
+    local = _question(
+        questions,
+        "local",
+        _local,
+        "d reports in each of T rounds, as seen by whoever can link them to the client",
+        "account local --eps 1 --weights 21840 --rounds 10",
+    )
+    local.add_argument("--mechanism", choices=MECHANISMS, default=MECHANISMS[0], help="default: %(default)s")
+    local.add_argument("--eps", type=float, help="eps of one report (randomized-response, pure)")
+    local.add_argument("--noise-multiplier", type=float, help="noise over the distance of any two inputs (gaussian)")
+    _size(local)
+
+    shuffle = _question(
+        questions,
+        "shuffle",
+        _shuffle,
+        "the central view behind an ideal shuffler for every position; with --target, how many clients it takes",
+        "account shuffle --eps 1 --clients 100 --weights 21840 --rounds 10",
+    )
+    shuffle.add_argument("--eps", type=float, required=True, help="local eps of one report")
+    shuffle.add_argument("--clients", type=int, help="honest clients a round")
+    shuffle.add_argument("--target", type=float, help="a central epsilon: print how many clients are enough for it")
+    shuffle.add_argument("--method", choices=("exact", "stronger_clones", "clones"), default="exact")
+    shuffle.add_argument("--composition", choices=("best", "pld", "rdp"), default="best")
+    _size(shuffle)
+
+    subsample = _question(
+        questions,
+        "subsample",
+        _subsample,
+        "pure eps on secret random samples: ln(1 + q (e^eps - 1)) a round, which is not q eps",
+        "account subsample --eps 20 --q 0.18",
+    )
+    subsample.add_argument("--eps", type=float, required=True, help="eps of a round for those who are in it")
+    subsample.add_argument("--q", type=float, required=True, help="sampling rate")
+    subsample.add_argument("--rounds", type=int, default=1)
+
+    gaussian = _question(
+        questions,
+        "gaussian",
+        _gaussian,
+        "DP-SGD: the Poisson-sampled Gaussian, by privacy loss distribution and by Renyi",
+        "account gaussian --noise-multiplier 1 --q 0.0106667 --steps 10000",
+    )
+    gaussian.add_argument("--noise-multiplier", type=float, required=True, help="noise over the clipping norm")
+    gaussian.add_argument("--q", type=float, required=True, help="Poisson sampling rate")
+    gaussian.add_argument("--steps", type=int, required=True)
+    _delta(gaussian)
+
+    cldp = _question(
+        questions,
+        "cldp",
+        _cldp,
+        "alpha-CLDP: what alpha means in the worst case, and with --layers LDP-Fed's schedule",
+        "account cldp --alpha 1 --layers 416 32 12832 64 15690 --rounds 80 --cycles 5",
+    )
+    cldp.add_argument("--alpha", type=float, required=True, help="total budget")
+    cldp.add_argument("--c", type=float, default=1.0, help="values are clipped to [-c, c]; default: %(default)s")
+    cldp.add_argument("--rho", type=int, default=10, help="digits kept after the point; default: %(default)s")
+    cldp.add_argument("--metric", choices=("linf", "l1"), default="linf")
+    cldp.add_argument("--layers", type=int, nargs="+", help="layer sizes from the input to the output")
+    cldp.add_argument("--rounds", type=int, default=80)
+    cldp.add_argument("--cycles", type=int, default=1)
+
+    claims = _question(
+        questions,
+        "claims",
+        _claims,
+        "the papers' numbers beside the true ones, at the papers' own settings",
+        "account claims ldp-fl",
+    )
+    claims.add_argument("paper", nargs="?", choices=("all", "ldp-fl", "ldp-fed", "han-xue"), default="all")
+
+
+def _question(
+    questions: Any, name: str, run: Callable[[argparse.Namespace], list[Any]], text: str, example: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = questions.add_parser(
+        name,
+        allow_abbrev=False,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog=f"Example: python -m ldpkernels {example}",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--short", action="store_true", help="print the figures without adversary and assumptions")
+    parser.set_defaults(run=_run, answer=run)
+    return parser
+
+
+def _size(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--weights", type=int, default=1, help="weights a round, d; default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=1, help="rounds, T; default: %(default)s")
+    _delta(parser)
+
+
+def _delta(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--delta", type=float, default=1e-5, help="default: %(default)s")
+
+
+def _run(args: argparse.Namespace) -> int:
+    try:
+        answers = args.answer(args)
+    except (ValueError, ImportError) as error:
+        print(f"ldpkernels account: {error}", file=sys.stderr)
+        return 2
+    if args.json:
+        data = [answer if isinstance(answer, dict) else answer.to_dict() for answer in answers]
+        print(json.dumps(data[0] if len(data) == 1 else data, indent=2, allow_nan=False))
+    elif args.short:
+        print("\n".join(_short(answer) for answer in answers))
+    else:
+        print("\n\n".join("\n".join(map(str, a["text"])) if isinstance(a, dict) else str(a) for a in answers))
+    return 0
+
+
+def _short(answer: Any) -> str:
+    from ldpkernels.accounting import Claim, CldpResult, PrivacyResult
+    from ldpkernels.accounting.records import rounded_up
+
+    if isinstance(answer, dict):
+        return "\n".join(line if isinstance(line, str) else _short(line) for line in answer["text"])
+    if isinstance(answer, Claim):
+        figures = "; ".join(rounded_up(result.epsilon) for result in (answer.honest, *answer.also))
+        return f"{answer.name}: claims {answer.claimed:.6g}; honest {figures}"
+    if isinstance(answer, CldpResult):
+        return f"alpha = {answer.alpha:.6g} ({answer.metric}): {_short(answer.worst_case)}"
+    assert isinstance(answer, PrivacyResult)
+    return f"epsilon = {rounded_up(answer.epsilon)} at delta = {answer.delta:g} ({answer.method})"
+
+
+def _required(args: argparse.Namespace, name: str) -> Any:
+    value = getattr(args, name)
+    if value is None:
+        raise ValueError(f"--{name.replace('_', '-')} is missing: this question needs it")
+    return value
+
+
+def _local(args: argparse.Namespace) -> list[Any]:
+    from ldpkernels.accounting import GaussianEvent, PureEvent, RandomizedResponseEvent, local_table
+
+    if args.mechanism == "gaussian":
+        table = local_table(
+            GaussianEvent(_required(args, "noise_multiplier")), d=args.weights, rounds=args.rounds, delta=args.delta
+        )
+    else:
+        event = PureEvent if args.mechanism == "pure" else RandomizedResponseEvent
+        table = local_table(event(_required(args, "eps")), d=args.weights, rounds=args.rounds, delta=args.delta)
+    return list(table.values())
+
+
+def _shuffle(args: argparse.Namespace) -> list[Any]:
+    from ldpkernels.accounting import clients_needed, shuffle_epsilon
+
+    if args.target is not None:
+        if args.clients is not None:
+            raise ValueError(f"--clients = {args.clients} and --target = {args.target}: give one of the two")
+        if args.method != "exact" or args.composition != "best":
+            raise ValueError("--target goes with the exact method and the best composition: leave the two out")
+        clients, result = clients_needed(args.target, args.eps, d=args.weights, rounds=args.rounds, delta=args.delta)
+        if args.json:
+            return [{"clients": clients, "result": result.to_dict()}]
+        return [{"text": [f"{clients:,} clients are enough.", result]}]
+    return [
+        shuffle_epsilon(
+            args.eps,
+            _required(args, "clients"),
+            d=args.weights,
+            rounds=args.rounds,
+            delta=args.delta,
+            method=args.method,
+            composition=args.composition,
+        )
+    ]
+
+
+def _subsample(args: argparse.Namespace) -> list[Any]:
+    from ldpkernels.accounting import subsample_pure
+
+    return [subsample_pure(args.eps, args.q, rounds=args.rounds)]
+
+
+def _gaussian(args: argparse.Namespace) -> list[Any]:
+    from ldpkernels.accounting import sampled_gaussian
+
+    return [
+        sampled_gaussian(args.noise_multiplier, args.q, args.steps, delta=args.delta, method=method)
+        for method in ("pld", "rdp")
+    ]
+
+
+def _cldp(args: argparse.Namespace) -> list[Any]:
+    from ldpkernels.accounting import cldp, schedule
+
+    # in L1 the diameter grows with the number of values that one budget covers: the largest layer's
+    size = max(args.layers) if args.layers and args.metric == "l1" else 1
+    result = cldp(args.alpha, args.c, args.rho, metric=args.metric, size=size)
+    if not args.layers:
+        return [result]
+    plan = schedule(args.alpha, args.layers, args.rounds, cycles=args.cycles, metric=args.metric)
+    if args.json:
+        rounds = [
+            {
+                "round": entry.index,
+                "cycle": entry.cycle,
+                "layer": entry.layer,
+                "size": entry.size,
+                "alpha": str(entry.alpha),
+                "alpha_parameter": str(entry.alpha_parameter),
+            }
+            for entry in plan
+        ]
+        return [{**result.to_dict(), "schedule": rounds}]
+    lines = ["round  cycle  layer   size  alpha of the round  alpha of a value"]
+    lines += [
+        f"{e.index:5d}  {e.cycle:5d}  {e.layer:5d}  {e.size:5d}  {float(e.alpha):18.6g}"
+        f"  {float(e.alpha_parameter):16.6g}"
+        for e in plan
+    ]
+    lines.append(f"The rounds' alphas add up to {sum(entry.alpha for entry in plan)} exactly.")
+    return [result, {"text": lines}]
+
+
+def _claims(args: argparse.Namespace) -> list[Any]:
+    from ldpkernels.accounting import han_xue_eq18, ldp_fed_claim, ldp_fl_claim
+
+    answers: list[Any] = []
+    if args.paper in ("all", "ldp-fl"):
+        answers.append(ldp_fl_claim(21840, 10, 100, 1.0))
+    if args.paper in ("all", "ldp-fed"):
+        answers += [ldp_fed_claim(1.0), ldp_fed_claim(1.0, q=9 / 50)]
+    if args.paper in ("all", "han-xue"):
+        # Adult, then MNIST, whose parameters Fashion MNIST shares
+        for q, steps in ((256 / 7814, 1000), (128 / 12000, 10000)):
+            answers += [han_xue_eq18(q, sigma, steps, 1e-5) for sigma in (1.0, 1.5, 3.0, 5.0)]
+    return answers

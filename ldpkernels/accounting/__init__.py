@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accounting that tells the truth: what is lost, to whom, between which neighbours, under which assumptions.
+
+- `local_epsilon`, `local_table`: the view of whoever sees all the reports of one client.
+- `shuffle_epsilon`, `clients_needed`: the view behind an ideal shuffler.
+- `subsample_pure`, `sampled_gaussian`: secret samples, and DP-SGD.
+- `cldp`, `schedule`, `rounds_per_layer`: alpha-CLDP, and LDP-Fed's budgets.
+- `ldp_fl_claim`, `han_xue_eq18`, `ldp_fed_claim`: the papers' numbers beside the true ones.
+- `Ledger`: the budget of a training run.
+
+Every figure is an upper bound: what is cut off, rounded or searched is rounded against us. Importing this package
+imports neither torch nor scipy; the computations need `pip install ldpkernels[accounting]`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ldpkernels.accounting.events import (
+    Event,
+    GaussianEvent,
+    Mechanism,
+    MetricEvent,
+    PureEvent,
+    RandomizedResponseEvent,
+    SampledGaussianEvent,
+    ShuffledEvent,
+    event_from_dict,
+    event_of,
+)
+from ldpkernels.accounting.records import Claim, PrivacyResult
+
+if TYPE_CHECKING:
+    from ldpkernels.accounting.claims import han_xue_eq18, ldp_fed_claim, ldp_fl_claim
+    from ldpkernels.accounting.ledger import BudgetExceeded, Ledger, LedgerError
+    from ldpkernels.accounting.local import composed_epsilon, local_epsilon, local_table
+    from ldpkernels.accounting.metric import CldpResult, ScheduledRound, cldp, rounds_per_layer, schedule
+    from ldpkernels.accounting.shuffle import clients_needed, shuffle_epsilon
+    from ldpkernels.accounting.subsample import sampled_gaussian, subsample_pure, subsampled_epsilon
+
+# Computations need numpy and scipy: they are imported at their first use, so that a mechanism can name its event for
+# free.
+_LAZY = {
+    "claims": ("han_xue_eq18", "ldp_fed_claim", "ldp_fl_claim"),
+    "metric": ("CldpResult", "ScheduledRound", "cldp", "rounds_per_layer", "schedule"),
+    "ledger": ("BudgetExceeded", "Ledger", "LedgerError"),
+    "local": ("composed_epsilon", "local_epsilon", "local_table"),
+    "shuffle": ("clients_needed", "shuffle_epsilon"),
+    "subsample": ("sampled_gaussian", "subsample_pure", "subsampled_epsilon"),
+}
+_HOME = {name: module for module, names in _LAZY.items() for name in names}
+
+__all__ = [
+    "BudgetExceeded",
+    "Claim",
+    "CldpResult",
+    "Event",
+    "GaussianEvent",
+    "Ledger",
+    "LedgerError",
+    "Mechanism",
+    "MetricEvent",
+    "PrivacyResult",
+    "PureEvent",
+    "RandomizedResponseEvent",
+    "SampledGaussianEvent",
+    "ScheduledRound",
+    "ShuffledEvent",
+    "cldp",
+    "clients_needed",
+    "composed_epsilon",
+    "event_from_dict",
+    "event_of",
+    "han_xue_eq18",
+    "ldp_fed_claim",
+    "ldp_fl_claim",
+    "local_epsilon",
+    "local_table",
+    "rounds_per_layer",
+    "sampled_gaussian",
+    "schedule",
+    "shuffle_epsilon",
+    "subsample_pure",
+    "subsampled_epsilon",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

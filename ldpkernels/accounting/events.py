@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a mechanism releases once, as accounting sees it.
+
+A mechanism yields its event; accounting composes events and never looks at the mechanism. An event is a frozen value:
+equal events are interchangeable, and an event survives a round trip through JSON (the ledger stores it so).
+This module imports nothing beyond the standard library, so a mechanism can import it lazily at no cost.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from ldpkernels.accounting import _need
+
+
+@dataclass(frozen=True)
+class Event:
+    """The base of all events; not used by itself."""
+
+    kind: ClassVar[str] = ""
+
+    @property
+    def pure_epsilon(self) -> float:
+        """The epsilon of one release at delta = 0; infinite where there is none."""
+        return math.inf
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as plain data, with its kind; `event_from_dict` reads it back."""
+        return {"kind": self.kind, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class PureEvent(Event):
+    """One release of any mechanism that is eps-LDP.
+
+    >>> PureEvent(0.5).pure_epsilon
+    0.5
+    """
+
+    kind: ClassVar[str] = "pure"
+    eps: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eps", _need.non_negative("eps", self.eps))
+
+    @property
+    def pure_epsilon(self) -> float:
+        """The epsilon of one release at delta = 0."""
+        return self.eps
+
+
+@dataclass(frozen=True)
+class RandomizedResponseEvent(PureEvent):
+    """One report with two outcomes whose probabilities stay within [1/(1+e^eps), e^eps/(1+e^eps)].
+
+    Every two-point report is one; eps is the eps that the mechanism really executes. What holds for any PureEvent holds
+    here, and the count-based bound of the shuffle model as well.
+    """
+
+    kind: ClassVar[str] = "randomized_response"
+
+
+@dataclass(frozen=True)
+class GaussianEvent(Event):
+    """One release with Gaussian noise; noise_multiplier = standard deviation / L2 distance between neighbours.
+
+    In the local view the neighbours are any two inputs: values clipped to norm C are 2C apart.
+    """
+
+    kind: ClassVar[str] = "gaussian"
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_multiplier", _need.positive("noise_multiplier", self.noise_multiplier))
+
+
+@dataclass(frozen=True)
+class SampledGaussianEvent(Event):
+    """One step of DP-SGD: Poisson sampling with probability q, then a Gaussian of that noise_multiplier."""
+
+    kind: ClassVar[str] = "sampled_gaussian"
+    noise_multiplier: float
+    q: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_multiplier", _need.positive("noise_multiplier", self.noise_multiplier))
+        object.__setattr__(self, "q", _need.probability("q", self.q))
+
+
+@dataclass(frozen=True)
+class MetricEvent(Event):
+    """One alpha-CLDP release: the log-ratio of two inputs is at most alpha times their distance.
+
+    diameter is the largest distance between two inputs in that metric; alpha * diameter is the epsilon in the worst
+    case.
+
+    >>> MetricEvent(0.5, "linf", 4.0).pure_epsilon
+    2.0
+    """
+
+    kind: ClassVar[str] = "metric"
+    alpha: float
+    metric: str
+    diameter: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "alpha", _need.non_negative("alpha", self.alpha))
+        _need.choice("metric", self.metric, ("linf", "l1"))
+        object.__setattr__(self, "diameter", _need.non_negative("diameter", self.diameter))
+
+    @property
+    def pure_epsilon(self) -> float:
+        """The epsilon in the worst case, alpha * diameter."""
+        return self.alpha * self.diameter
+
+
+@dataclass(frozen=True)
+class ShuffledEvent(Event):
+    """One position behind an ideal shuffler: so many clients' eps-randomized responses, of which the count is seen.
+
+    The guarantee is central (replace-one), so it never composes with an event of the local view.
+    """
+
+    kind: ClassVar[str] = "shuffled"
+    eps: float
+    clients: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eps", _need.positive("eps", self.eps))
+        object.__setattr__(self, "clients", _need.count("clients", self.clients))
+
+    @property
+    def pure_epsilon(self) -> float:
+        """The epsilon of one release at delta = 0: shuffling doesn't lower it."""
+        return self.eps
+
+
+_KINDS: dict[str, type[Event]] = {
+    cls.kind: cls
+    for cls in (PureEvent, RandomizedResponseEvent, GaussianEvent, SampledGaussianEvent, MetricEvent, ShuffledEvent)
+}
+
+
+@runtime_checkable
+class Mechanism(Protocol):
+    """Anything with an `event`: every mechanism of the library."""
+
+    @property
+    def event(self) -> Event:
+        """What one call releases about one element."""
+
+
+def event_of(source: Event | Mechanism) -> Event:
+    """Return the event itself, or the event that a mechanism yields."""
+    event = source if isinstance(source, Event) else getattr(source, "event", None)
+    if not isinstance(event, Event) or not event.kind:
+        raise TypeError(
+            f"{source!r} is neither an event nor a mechanism with an event: give for example PureEvent(1.0), or a"
+            " mechanism whose .event is one"
+        )
+    return event
+
+
+def event_from_dict(data: Mapping[str, Any]) -> Event:
+    """Read an event that `to_dict` wrote.
+
+    >>> event_from_dict(GaussianEvent(2.0).to_dict())
+    GaussianEvent(noise_multiplier=2.0)
+    """
+    fields = dict(data)
+    kind = fields.pop("kind", None)
+    if kind not in _KINDS:
+        raise ValueError(f"event kind {kind!r} is unknown: known are {', '.join(_KINDS)}")
+    try:
+        return _KINDS[kind](**fields)
+    except TypeError as error:
+        raise ValueError(f"the fields {sorted(fields)} don't make a {kind} event: {error}") from error

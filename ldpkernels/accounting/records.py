@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two answers of this package: a privacy result, and a paper's claim held against one.
+
+A result without its adversary, its neighbouring relation and its assumptions is a number and not a guarantee, so the
+three travel with it. What is printed is rounded up: a reader never sees less than was computed.
+"""
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
+from typing import Any
+
+LOCAL_ADVERSARY = "anyone who sees every report of the client, the server included, and can link them to the client"
+LOCAL_NEIGHBOURS = "any two values of the client's whole input (its weights in every round)"
+
+
+def rounded_up(value: float, digits: int = 6) -> str:
+    """Write a number with so many significant digits, rounded up (an excess below 1e-12 of it is dropped as rounding).
+
+    >>> rounded_up(0.40781789), rounded_up(10647.51234), rounded_up(2e10)
+    ('0.407818', '10,647.6', '20,000,000,000')
+    """
+    if math.isinf(value):
+        return "infinite"
+    decimal = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(value * (1 - 1e-12)))
+    return f"{decimal:.2e}" if decimal and decimal.adjusted() < -5 else f"{decimal.normalize():,f}"
+
+
+def _json(value: float) -> float | str:
+    """JSON has no infinity: it is written as the word."""
+    return "infinity" if math.isinf(value) else value
+
+
+@dataclass(frozen=True)
+class PrivacyResult:
+    """A guarantee: (epsilon, delta) against an adversary, for neighbours, under assumptions.
+
+    Attributes:
+        epsilon: An upper bound on the privacy loss; infinite where there is no guarantee.
+        delta: The probability that the bound excludes.
+        adversary: Who is held off.
+        neighbouring: Which two inputs can't be told apart.
+        assumptions: What has to be true for the bound to hold.
+        method: How the bound was computed.
+
+    >>> print(PrivacyResult(1.0, 0.0, "the server", "any two weights", ("one report",), "definition"))
+    epsilon = 1 at delta = 0 against the server. Neighbours: any two weights. Assumes: one report. Method: definition.
+    """
+
+    epsilon: float
+    delta: float
+    adversary: str
+    neighbouring: str
+    assumptions: tuple[str, ...]
+    method: str = ""
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.epsilon) or self.epsilon < 0:
+            raise ValueError(f"epsilon = {self.epsilon!r} is not a number of 0 or more")
+        if not 0 <= self.delta <= 1:
+            raise ValueError(f"delta = {self.delta!r} is outside [0, 1]")
+
+    def __str__(self) -> str:
+        assumptions = f" Assumes: {'; '.join(self.assumptions)}." if self.assumptions else ""
+        method = f" Method: {self.method}." if self.method else ""
+        return (
+            f"epsilon = {rounded_up(self.epsilon)} at delta = {self.delta:g} against {self.adversary}. Neighbours:"
+            f" {self.neighbouring}.{assumptions}{method}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain data for JSON; an infinite epsilon is the word "infinity"."""
+        return {
+            "epsilon": _json(self.epsilon),
+            "delta": self.delta,
+            "adversary": self.adversary,
+            "neighbouring": self.neighbouring,
+            "assumptions": list(self.assumptions),
+            "method": self.method,
+        }
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A paper's number beside the true one.
+
+    Attributes:
+        name: Whose claim it is, and where it stands.
+        claimed: The paper's epsilon (or alpha).
+        honest: What can be said for what the paper protects.
+        violated: The preconditions of the paper's own derivation that don't hold, one sentence each.
+        also: Further results that a reader needs beside `honest`.
+
+    >>> result = PrivacyResult(2.0, 0.0, "the server", "any two weights", ())
+    >>> print(Claim("A paper", 1.0, result, ("It counts one report of two.",)))
+    A paper claims 1. The honest figure: epsilon = 2 at delta = 0 against the server. Neighbours: any two weights.
+    Violated: It counts one report of two.
+    """
+
+    name: str
+    claimed: float
+    honest: PrivacyResult
+    violated: tuple[str, ...] = ()
+    also: tuple[PrivacyResult, ...] = ()
+
+    def __str__(self) -> str:
+        violated = f"\nViolated: {' '.join(self.violated)}" if self.violated else "\nNo precondition is violated."
+        also = "".join(f"\nAlso: {result}" for result in self.also)
+        return f"{self.name} claims {self.claimed:.6g}. The honest figure: {self.honest}{also}{violated}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain data for JSON."""
+        return {
+            "name": self.name,
+            "claimed": _json(self.claimed),
+            "honest": self.honest.to_dict(),
+            "violated": list(self.violated),
+            "also": [result.to_dict() for result in self.also],
+        }

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The game that one weight does not show: two vectors of d weights, and whoever sees all d reports.
+
+The likelihood ratio of two opposite vectors is a function of how many reports are "upper", so the best attack counts.
+Its advantage grows with d, as the accountant says it does: eps for each weight is not eps for a client.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import ldpkernels
+from ldpkernels.audit.measure import AuditResult, measure
+from ldpkernels.keys import Key
+from ldpkernels.two_point import TwoPoint
+
+
+@dataclass(frozen=True)
+class GameResult:
+    """A client of d weights: the epsilon that the attack proves, and the accountant's upper bound."""
+
+    d: int
+    eps: float
+    audit: AuditResult
+
+    @property
+    def measured(self) -> float:
+        """Lower bound from the attack."""
+        return self.audit.measured
+
+    @property
+    def accounted(self) -> float:
+        """Upper bound from exact composition."""
+        return self.audit.claimed
+
+
+def vector_game(
+    sizes: Sequence[int] = (1, 4, 16, 64, 256),
+    eps: float = 0.2,
+    *,
+    n: int = 1 << 16,
+    delta: float = 1e-5,
+    seed: int = 0,
+) -> list[GameResult]:
+    """Play it for vectors of several sizes: all weights at one end of the range, or all at the other.
+
+    >>> one, many = vector_game((1, 64), eps=0.5, n=1 << 13)
+    >>> one.measured < 0.5 < many.measured < many.accounted
+    True
+    """
+    from ldpkernels.accounting.local import local_epsilon
+
+    results = []
+    for i, d in enumerate(sizes):
+        several = d > 1  # one weight keeps its eps at delta = 0
+        bound = local_epsilon(TwoPoint(eps).event, d=d, delta=delta if several else 0.0).epsilon
+        attack = _uppers(d, eps, ldpkernels.key(seed).fold_in(i))
+        name = f"{d} weights at eps={eps:g}"
+        audit = measure(attack, 1.0, -1.0, bound, n=n, delta=delta if several else 0.0, name=name)
+        results.append(GameResult(d, eps, audit))
+    return results
+
+
+def _uppers(d: int, eps: float, key: Key) -> Callable[[float, int], Any]:
+    """How many of d weights at one end are reported "upper", for n clients."""
+    calls = itertools.count()
+
+    def outputs(end: float, n: int) -> Any:
+        x = np.full((n, d), end, np.float32)
+        return (ldpkernels.perturb_(x, 0.0, 1.0, eps, generator=key.fold_in(next(calls))) > 0).sum(axis=1)
+
+    return outputs

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two inputs, one event, two bounded probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+ALPHA = 1e-6  # probability that a lower bound lies above the truth
+_ATOMS = 64  # outputs of at most so many values are told apart one by one; of more, by their tails
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class AuditFailure(AssertionError):
+    """A mechanism was seen to leak more than it claims."""
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """What was seen of one mechanism on one pair of neighbours.
+
+    Attributes:
+        name: The mechanism and its setting.
+        claimed: The epsilon that it claims.
+        measured: A lower bound on its true epsilon, wrong with probability `alpha`.
+        n: Draws under each input.
+        event: The event that told the inputs apart.
+        hits: How often it happened in half of the draws, under either input.
+        delta: The probability that the claim excludes.
+        alpha: The probability that `measured` is above the truth.
+    """
+
+    name: str
+    claimed: float
+    measured: float
+    n: int
+    event: str
+    hits: tuple[int, int]
+    delta: float = 0.0
+    alpha: float = ALPHA
+
+    @property
+    def ok(self) -> bool:
+        """Whether the claim survived."""
+        return self.measured <= self.claimed
+
+    def __str__(self) -> str:
+        half = self.n // 2
+        seen = f"'{self.event}' happened {self.hits[0]} times in {half} under one input, {self.hits[1]} under the other"
+        if self.ok:
+            return f"{self.name}: epsilon is at least {self.measured:.4g}, claimed {self.claimed:.4g}. {seen}."
+        return (
+            f"{self.name} leaks more than it claims: its epsilon is at least {self.measured:.4g} and it claims "
+            f"{self.claimed:.4g}. {seen}; by chance that has probability {self.alpha:g}."
+        )
+
+    def check(self) -> AuditResult:
+        """Itself, or an AuditFailure."""
+        if not self.ok:
+            raise AuditFailure(str(self))
+        return self
+
+
+def clopper_pearson(hits: int, n: int, alpha: float = ALPHA) -> tuple[float, float]:
+    """Bounds on a probability from `hits` of n, each wrong with probability `alpha`.
+
+    >>> low, high = clopper_pearson(50, 100, alpha=0.025)
+    >>> round(low, 3), round(high, 3)
+    (0.398, 0.602)
+    """
+    from ldpkernels.audit._scipy import beta_quantile
+
+    low = beta_quantile(alpha, hits, n - hits + 1) if hits else 0.0
+    high = beta_quantile(1 - alpha, hits + 1, n - hits) if hits < n else 1.0
+    return low, high
+
+
+def measure(
+    function: Callable[[Any, int], Any],
+    a: Any,
+    b: Any,
+    claimed: float,
+    *,
+    n: int = 1 << 18,
+    delta: float = 0.0,
+    name: str = "the mechanism",
+    alpha: float = ALPHA,
+) -> AuditResult:
+    """Audit any function: `function(input, n)` gives n independent outputs, numbers, for one input.
+
+    >>> rng = np.random.default_rng(0)
+    >>> def randomized_response(bit, n):
+    ...     return np.where(rng.random(n) < 0.75, bit, 1 - bit)
+    >>> measure(randomized_response, 0, 1, claimed=1.1).ok, measure(randomized_response, 0, 1, claimed=1.0).ok
+    (True, False)
+    """
+    if not claimed >= 0:
+        raise ValueError(f"claimed={claimed} must be at least 0")
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta={delta} must be from 0 up to 1")
+    outputs = [_outputs(function, value, n) for value in (a, b)]
+    half = len(outputs[0]) // 2
+    choose, judge = [o[:half] for o in outputs], [o[half : 2 * half] for o in outputs]
+    best = max(_events(*choose), key=lambda event: _lower_bound(event.counts(choose), half, delta, alpha)[0])
+    counts = best.counts(judge)
+    # Which input is the likelier was chosen on the first half too: one bound, one chance to be wrong.
+    _, swap = _lower_bound(best.counts(choose), half, delta, alpha)
+    first, second = (counts[1], counts[0]) if swap else counts
+    return AuditResult(
+        name, claimed, max(0.0, _bound(first, second, half, delta, alpha)), 2 * half, best.text, counts, delta, alpha
+    )
+
+
+@dataclass(frozen=True)
+class _Event:
+    """A set of outputs."""
+
+    text: str
+    low: float
+    high: float
+
+    def counts(self, outputs: list[Array]) -> tuple[int, int]:
+        """How often it happened."""
+        first, second = (int(np.count_nonzero((o >= self.low) & (o <= self.high))) for o in outputs)
+        return first, second
+
+
+def _events(first: Array, second: Array) -> list[_Event]:
+    both = np.concatenate([first, second])
+    values = np.unique(both)
+    if len(values) <= _ATOMS:
+        points = values
+        events = [_Event(f"output = {v:.6g}", v, v) for v in values]
+    else:
+        points = np.unique(np.quantile(both, np.linspace(0, 1, _ATOMS)))
+        events = []
+    events += [_Event(f"output <= {v:.6g}", -math.inf, v) for v in points]
+    return events + [_Event(f"output >= {v:.6g}", v, math.inf) for v in points]
+
+
+def _lower_bound(counts: tuple[int, int], n: int, delta: float, alpha: float) -> tuple[float, bool]:
+    """The better direction's bound, and whether it is the second input's."""
+    forward, backward = _bound(*counts, n, delta, alpha), _bound(counts[1], counts[0], n, delta, alpha)
+    return (backward, True) if backward > forward else (forward, False)
+
+
+def _bound(hits: int, others: int, n: int, delta: float, alpha: float) -> float:
+    low, _ = clopper_pearson(hits, n, alpha / 2)
+    _, high = clopper_pearson(others, n, alpha / 2)
+    return math.log((low - delta) / high) if low > delta else -math.inf
+
+
+def _outputs(function: Callable[[Any, int], Any], value: Any, n: int) -> Array:
+    outputs = function(value, n)
+    array: Array = np.asarray(outputs.double().cpu() if hasattr(outputs, "double") else outputs, np.float64).ravel()
+    if len(array) != n or n < 2:
+        raise ValueError(f"the function gave {len(array)} outputs where n={n} were asked for: at least 2 are needed")
+    if np.isnan(array).any():
+        raise ValueError(
+            "the function gave NaN: an audit cannot tell such outputs apart, so map them to a number first"
+        )
+    return array

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line, and that docs/privacy.md prints what its commands print."""
+
+import argparse
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ldpkernels import _account_cli
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "privacy.md"
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
+PREFIX = "$ python -m ldpkernels "
+
+
+def run(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m ldpkernels")
+    _account_cli.add_parser(parser.add_subparsers(required=True))
+    args = parser.parse_args(arguments)
+    return int(args.run(args))
+
+
+def commands_of_the_document() -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
+    for block in re.findall(r"```console\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL):
+        for part in block.split(PREFIX)[1:]:
+            command, _, output = part.partition("\n")
+            pairs.append((command, output))
+    return pairs
+
+
+@pytest.mark.parametrize(("command", "output"), commands_of_the_document(), ids=lambda text: text.split("\n")[0])
+def test_the_document_prints_what_its_commands_print(
+    command: str, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(shlex.split(command)) == 0
+    printed = capsys.readouterr().out
+    # the words to the letter; the figures to 1e-4, since libraries differ in the last digits
+    assert NUMBER.sub("#", printed) == NUMBER.sub("#", output)
+    for ours, theirs in zip(NUMBER.findall(printed), NUMBER.findall(output), strict=True):
+        assert float(ours.replace(",", "")) == pytest.approx(float(theirs.replace(",", "")), rel=1e-4)
+
+
+def test_the_document_has_its_commands() -> None:
+    assert len(commands_of_the_document()) >= 12
+
+
+@pytest.mark.parametrize("question", ["local", "shuffle", "subsample", "gaussian", "cldp", "claims"])
+def test_the_example_in_every_help_runs(question: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        run(["account", question, "--help"])
+    assert stop.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    example = text.partition("Example: python -m ldpkernels ")[2]
+    assert example.startswith(f"account {question}")
+    assert run(shlex.split(example)) == 0
+    full = capsys.readouterr().out
+    assert "epsilon = " in full
+    assert "Neighbours: " in full
+    assert run([*shlex.split(example), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data
+
+
+def test_json_has_every_part_of_a_result(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["account", "shuffle", "--eps", "1", "--clients", "50", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert set(data) == {"epsilon", "delta", "adversary", "neighbouring", "assumptions", "method"}
+    assert run(["account", "shuffle", "--eps", "1", "--target", "0.5", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["result"]["epsilon"] <= 0.5
+    assert data["clients"] > 50
+    assert run(["account", "cldp", "--alpha", "1", "--layers", "3", "5", "--rounds", "4", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["schedule"]) == 4
+    assert run(["account", "local", "--mechanism", "gaussian", "--noise-multiplier", "5", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["local"], "--eps is missing"),
+        (["local", "--mechanism", "gaussian"], "--noise-multiplier is missing"),
+        (["local", "--eps", "-1"], "eps = -1.0"),
+        (["shuffle", "--eps", "1"], "--clients is missing"),
+        (["shuffle", "--eps", "1", "--clients", "5", "--target", "1"], "give one of the two"),
+        (["shuffle", "--eps", "1", "--target", "1", "--method", "clones"], "leave the two out"),
+        (["gaussian", "--noise-multiplier", "1", "--q", "2", "--steps", "1"], "q = 2.0 is outside"),
+    ],
+)
+def test_bad_input_is_a_sentence_and_a_status(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["account", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error

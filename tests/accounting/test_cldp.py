@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""alpha-CLDP: what alpha means, and that every schedule spends it exactly."""
+
+from fractions import Fraction
+
+import pytest
+
+from ldpkernels.accounting import cldp, rounds_per_layer, schedule
+from ldpkernels.accounting.metric import worst_case_epsilon
+
+# conv1, bn1, conv2, bn2, fc: the network of 29,034 parameters
+SIZES = [416, 32, 12832, 64, 15690]
+
+
+def test_the_resolved_rounds_of_the_paper_s_table() -> None:
+    assert sum(SIZES) == 29034
+    # published from the output layer backwards
+    assert rounds_per_layer(SIZES, 80)[::-1] == [42, 1, 35, 1, 1]
+    assert rounds_per_layer(SIZES, 80 // 5)[::-1] == [7, 1, 6, 1, 1]
+    assert rounds_per_layer(SIZES, 80 // 16)[::-1] == [1, 1, 1, 1, 1]
+    with pytest.raises(ValueError, match="rounds = 4 in a cycle are too few for 5 layers"):
+        rounds_per_layer(SIZES, 4)
+
+
+def test_rounds_add_up_whatever_the_layers() -> None:
+    for sizes in ([1], [5, 5, 5], [1, 1, 1000], [3, 7, 11, 13], [10**6, 1, 1, 1, 1, 10**6]):
+        for rounds in range(len(sizes), len(sizes) + 60):
+            split = rounds_per_layer(sizes, rounds)
+            assert sum(split) == rounds
+            assert min(split) >= 1
+    # ties go to the layer nearer the output
+    assert rounds_per_layer([5, 5], 3) == [1, 2]
+
+
+@pytest.mark.parametrize("cycles", [1, 2, 3, 5, 16])
+@pytest.mark.parametrize("metric", ["linf", "l1"])
+@pytest.mark.parametrize("alpha", [1.0, 0.1, Fraction(1, 3)])
+def test_a_schedule_spends_alpha_exactly(cycles: int, metric: str, alpha: float | Fraction) -> None:
+    plan = schedule(alpha, SIZES, 80, cycles=cycles, metric=metric)
+    assert len(plan) == 80
+    assert sum(entry.alpha for entry in plan) == Fraction(alpha)
+    assert {entry.layer for entry in plan if entry.cycle == cycles - 1} == set(range(5))
+    for entry in plan:
+        assert entry.alpha_parameter * (entry.size if metric == "linf" else 1) == entry.alpha
+    for cycle in range(cycles):
+        layers = [entry.layer for entry in plan if entry.cycle == cycle]
+        assert layers == sorted(layers, reverse=True)
+        # each cycle gets the same budget, each layer its share of it
+        for layer, size in enumerate(SIZES):
+            share = sum(e.alpha for e in plan if e.cycle == cycle and e.layer == layer)
+            assert share == Fraction(alpha) / cycles * Fraction(size, sum(SIZES))
+
+
+def test_cycles_that_do_not_divide_the_rounds() -> None:
+    lengths = [sum(e.cycle == cycle for e in schedule(1.0, SIZES, 82, cycles=4)) for cycle in range(4)]
+    assert lengths == [20, 21, 20, 21]
+    with pytest.raises(ValueError, match="too few for 5 layers"):
+        schedule(1.0, SIZES, 80, cycles=17)
+
+
+def test_the_epsilon_that_alpha_implies() -> None:
+    assert worst_case_epsilon(1.0, 1.0, 10) == 2e10
+    assert worst_case_epsilon(1.0, 1.0, 10, metric="l1", size=100) == 2e12
+    result = cldp(1.0, 1.0, 10)
+    assert result.worst_case.epsilon == 2e10
+    assert "alpha = 1 per unit of linf distance" in str(result)
+    assert "20,000,000,000" in str(result)
+    assert result.to_dict()["worst_case"]["epsilon"] == 2e10
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cldp(-1.0, 1.0, 10), "alpha = -1.0"),
+        (lambda: cldp(1.0, 0.0, 10), "c = 0.0"),
+        (lambda: cldp(1.0, 1.0, -1), "rho = -1"),
+        (lambda: cldp(1.0, 1.0, 1, metric="l2"), "metric = 'l2' is unknown: choose one of linf, l1"),
+        (lambda: schedule(0.0, SIZES, 80), "alpha = 0.0 is not above 0"),
+        (lambda: rounds_per_layer([], 4), "too few for 0 layers"),
+        (lambda: rounds_per_layer([3, 0], 4), "layer size = 0"),
+    ],
+)
+def test_bad_input_is_named(call, message) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError, match=message):
+        call()

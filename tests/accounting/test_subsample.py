@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Subsampling: the true figure for pure eps against a mechanism that attains it, and DP-SGD's published values."""
+
+import math
+
+import pytest
+
+from ldpkernels.accounting import (
+    SampledGaussianEvent,
+    composed_epsilon,
+    sampled_gaussian,
+    subsample_pure,
+    subsampled_epsilon,
+)
+from ldpkernels.accounting._exact import gaussian_epsilon
+
+
+def test_published_figures_and_what_a_paper_claims_instead() -> None:
+    assert round(subsampled_epsilon(1.0, 0.18), 3) == 0.269
+    assert round(subsampled_epsilon(20.0, 0.18), 1) == 18.3
+    assert subsampled_epsilon(20.0, 0.18) > 5 * 0.18 * 20.0
+
+
+@pytest.mark.parametrize(("eps", "q"), [(0.1, 0.5), (1.0, 0.18), (5.0, 0.01)])
+def test_randomized_response_on_a_sample_attains_it(eps: float, q: float) -> None:
+    """Without the member the answer is "no" with probability p; with it, on a sample, the answer turns."""
+    p = 1 / (1 + math.exp(-eps))
+    with_member = (1 - q) * (1 - p) + q * p
+    assert math.log(with_member / (1 - p)) == pytest.approx(subsampled_epsilon(eps, q), rel=1e-12)
+
+
+def test_limits() -> None:
+    assert subsampled_epsilon(3.0, 1.0) == 3.0
+    assert subsampled_epsilon(0.0, 0.5) == 0.0
+    assert subsampled_epsilon(2e10, 0.18) == pytest.approx(2e10 + math.log(0.18))
+    assert subsampled_epsilon(499.999, 0.3) == pytest.approx(subsampled_epsilon(500.001, 0.3), abs=0.003)
+    assert subsample_pure(1.0, 0.18, rounds=10).epsilon == pytest.approx(10 * subsampled_epsilon(1.0, 0.18))
+    assert (
+        subsample_pure(1.0, 0.18, rounds=100, delta=1e-5, method="exact").epsilon
+        < subsample_pure(1.0, 0.18, rounds=100).epsilon
+    )
+
+
+@pytest.mark.parametrize(
+    ("sigma", "q", "steps", "published"),
+    [
+        (1.0, 256 / 7814, 1000, 6.77),
+        (1.0, 128 / 12000, 10000, 6.67),
+        (5.0, 256 / 7814, 1000, 0.771),
+        (5.0, 128 / 12000, 10000, 0.790),
+    ],
+)
+def test_published_figures_of_dp_sgd(sigma: float, q: float, steps: int, published: float) -> None:
+    pld = sampled_gaussian(sigma, q, steps).epsilon
+    # half a unit of the last published digit
+    assert pld == pytest.approx(published, abs=0.005 if published > 1 else 0.0005)
+    renyi = sampled_gaussian(sigma, q, steps, method="rdp").epsilon
+    assert pld < renyi < 1.2 * pld
+
+
+def test_a_sample_of_everyone_is_the_plain_gaussian() -> None:
+    plain = gaussian_epsilon(math.sqrt(10) / 5, 1e-5)
+    # dp-accounting rounds the loss of each step up to its grid of 1e-4, ten times
+    assert plain * (1 - 1e-6) <= sampled_gaussian(5.0, 1.0, 10).epsilon <= plain + 10 * 1e-4
+    assert sampled_gaussian(5.0, 1.0, 10, method="rdp").epsilon > plain
+
+
+def test_the_event_composes_like_the_function() -> None:
+    event = SampledGaussianEvent(2.0, 0.01)
+    assert composed_epsilon([(event, 60), (event, 40)], 1e-5) == sampled_gaussian(2.0, 0.01, 100).epsilon
+    two = composed_epsilon([(event, 60), (SampledGaussianEvent(3.0, 0.01), 40)], 1e-5, "rdp")
+    assert 0 < two <= sampled_gaussian(2.0, 0.01, 100, method="rdp").epsilon
+    with pytest.raises(ValueError, match="can't mix"):
+        composed_epsilon([(event, 60), (SampledGaussianEvent(3.0, 0.01), 40)], 1e-5)
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(ValueError, match=r"q = 1.5 is outside \(0, 1\]"):
+        subsampled_epsilon(1.0, 1.5)
+    with pytest.raises(ValueError, match="steps = 0"):
+        sampled_gaussian(1.0, 0.1, 0)
+    with pytest.raises(ValueError, match="method = 'moments' is unknown"):
+        sampled_gaussian(1.0, 0.1, 10, method="moments")

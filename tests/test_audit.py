@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit: it passes what keeps its word, and it catches what does not."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import ldpkernels
+from ldpkernels.__main__ import main
+from ldpkernels._audit_cli import library_cases
+from ldpkernels.audit import AuditFailure, audit_model, clopper_pearson, measure, vector_game
+from ldpkernels.two_point import TwoPoint
+
+
+def honest(x, n):
+    return ldpkernels.perturb_(np.full(n, x, np.float32), 0.0, 1.0, 1.0, generator=ldpkernels.key(int(x) + 10))
+
+
+def too_loud(x, n):
+    """It says eps = 1 and runs 1.2."""
+    return ldpkernels.perturb_(np.full(n, x, np.float32), 0.0, 1.0, 1.2, generator=ldpkernels.key(int(x) + 10))
+
+
+def last_one_bare(x, n):
+    """One weight in a hundred goes out as it is."""
+    out = honest(x, n)
+    out[::100] = x
+    return out
+
+
+def test_clopper_pearson_is_the_exact_interval():
+    low, high = clopper_pearson(0, 1000, 1e-6)
+    assert low == 0.0
+    assert high == pytest.approx(1 - 1e-6 ** (1 / 1000), rel=1e-9)
+    low, high = clopper_pearson(1000, 1000, 1e-6)
+    assert low == pytest.approx(1e-6 ** (1 / 1000), rel=1e-9)
+    assert high == 1.0
+    from scipy.stats import binom
+
+    low, high = clopper_pearson(37, 100, 1e-3)  # the tails beyond what was seen have probability alpha at the bounds
+    assert binom.sf(36, 100, low) == pytest.approx(1e-3, rel=1e-6)
+    assert binom.cdf(37, 100, high) == pytest.approx(1e-3, rel=1e-6)
+
+
+def test_an_honest_mechanism_passes_and_the_bound_is_near():
+    result = measure(honest, -1.0, 1.0, TwoPoint(1.0).effective_eps, name="honest").check()
+    assert 0.93 < result.measured <= 1.0
+    assert "at least" in str(result)
+
+
+@pytest.mark.parametrize("broken", [too_loud, last_one_bare])
+def test_a_broken_mechanism_is_caught(broken):
+    result = measure(broken, -1.0, 1.0, 1.0, name=broken.__name__)
+    assert not result.ok
+    with pytest.raises(AuditFailure, match=f"{broken.__name__} leaks more than it claims: its epsilon is at least"):
+        result.check()
+
+
+def test_delta_forgives_what_it_should():
+    def sometimes_bare(x, n):
+        out = honest(x, n)
+        out[: n // 1000] = x
+        return np.random.default_rng(0).permutation(out)
+
+    assert not measure(sometimes_bare, -1.0, 1.0, 1.0).ok
+    assert measure(sometimes_bare, -1.0, 1.0, 1.0, delta=2e-3).ok
+
+
+def test_continuous_outputs_are_told_apart_by_their_tails():
+    rng = np.random.default_rng(1)
+    laplace = measure(lambda x, n: x + rng.laplace(size=n), 0.0, 1.0, 1.0)
+    assert 0.9 < laplace.measured <= 1.0
+    assert not measure(lambda x, n: x + rng.laplace(scale=0.8, size=n), 0.0, 1.0, 1.0).ok
+
+
+def test_bad_functions_are_refused():
+    with pytest.raises(ValueError, match="5 outputs where n=10"):
+        measure(lambda x, n: np.zeros(5), 0, 1, 1.0, n=10)
+    with pytest.raises(ValueError, match="gave NaN"):
+        measure(lambda x, n: np.full(n, np.nan), 0, 1, 1.0, n=10)
+    with pytest.raises(ValueError, match="delta=1"):
+        measure(honest, 0, 1, 1.0, delta=1)
+    with pytest.raises(ValueError, match="claimed=-1"):
+        measure(honest, 0, 1, -1)
+
+
+@pytest.mark.parametrize("backend", [b for b in ldpkernels.backends() if b != "triton"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+def test_every_mechanism_format_and_backend_keeps_its_claim(backend, dtype):
+    n = 1 << (11 if backend == "reference" else 15)
+    results = list(library_cases(dtype, backend, eps=1.0, n=n, seed=5))
+    assert len(results) == 6
+    assert [r for r in results if not r.ok] == []
+    assert max(r.measured for r in results) > 0.6  # it measures something
+
+
+def test_the_whole_vector_leaks_more_than_a_weight():
+    games = vector_game((1, 16, 64), eps=0.2, n=1 << 14)
+    measured = [g.measured for g in games]
+    assert measured == sorted(measured)
+    assert measured[0] < 0.2 < measured[1]
+    assert all(g.measured <= g.accounted for g in games)
+
+
+def test_a_users_model_passes():
+    model = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
+    before = [p.clone() for p in model.parameters()]
+    ranges = {"0": 0.5, "2": 0.25}
+    audit_model(model, 0.1, ranges, 1.0, n=1 << 12).check()
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_a_planted_leak_in_a_users_model_is_named():
+    model = {"a": np.zeros(20, np.float32), "b": np.zeros((3, 5))}
+
+    def forgets_the_last(m):
+        ldpkernels.perturb_({"a": m["a"], "b": m["b"].reshape(-1)[:-1]}, 0.0, 1.0, 1.0)
+        return m
+
+    audit = audit_model(model, 0.0, 1.0, 1.0, perturb=forgets_the_last, n=1 << 12)
+    assert audit.constant == {"b": 1}
+    with pytest.raises(AuditFailure, match="b: 1 weights are released as they are"):
+        audit.check()
+
+
+def test_the_command_fails_on_a_broken_mechanism(capsys, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "noise_of_mine.py").write_text(
+        "import numpy as np\n"
+        "def randomize(x, n):\n"
+        "    rng = np.random.default_rng(int(x))\n"
+        "    return np.where(rng.random(n) < 0.8, x, 1 - x)\n"
+    )
+    command = ["audit", "--function", "noise_of_mine:randomize", "--inputs", "0", "1"]
+    assert main([*command, "--eps", "1.4", "--json", str(tmp_path / "ok.json")]) == 0
+    assert json.loads((tmp_path / "ok.json").read_text())[0]["ok"]
+    assert main([*command, "--eps", "1.2"]) == 1
+    assert "noise_of_mine:randomize leaks more than it claims" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="write it as MODULE:NAME"):
+        main(["audit", "--function", "noise_of_mine"])
+    sys.modules.pop("noise_of_mine", None)
+
+
+def test_the_command_prints_the_table_and_draws(capsys, tmp_path):
+    picture = tmp_path / "audit.png"
+    arguments = ["--n", "4096", "--backend", ldpkernels.backends()[-2], "--dtype", "float32", "--out", str(picture)]
+    assert main(["audit", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "two-point perturb_, float32" in out
+    assert "no mechanism was seen to leak" in out
+    assert picture.stat().st_size > 10_000

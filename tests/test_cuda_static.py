@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CUDA kernels without a GPU: the cost of their machine code, and what their steps compute on the host."""
+
+import ctypes
+import importlib.util
+import mmap
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ldpkernels import _native
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ("values", "bits", "thresholds")
+DTYPES = (np.uint32, np.uint64, np.uint16, np.uint16)  # the bits of f32, f64, bf16, f16
+KEYS = {
+    "philox": np.array([0x12345678, 0x9ABCDEF0], np.uint32),
+    "chacha20": np.arange(0x01234567, 0x01234567 + 8, dtype=np.uint32) * np.uint32(0x9E3779B1),
+}
+
+
+def _load_static_cost():
+    spec = importlib.util.spec_from_file_location("static_cost", ROOT / "benchmarks" / "static_cost.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+static_cost = _load_static_cost()
+
+
+@pytest.mark.parametrize(("arch", "cipher"), [("sm_80", "philox"), ("sm_90", "philox"), ("sm_90", "chacha20")])
+def test_static_cost(arch, cipher, tmp_path):
+    if static_cost.find_tool("nvcc") is None or static_cost.find_tool("cuobjdump") is None:
+        pytest.skip("nvcc or cuobjdump not found")
+    dtypes = static_cost.KERNELS if (arch, cipher) == ("sm_90", "philox") else ("f32", "all")
+    cubin = static_cost.compile_kernels(arch, tmp_path, [cipher], dtypes)
+    for result in static_cost.RESULTS:
+        for dtype in dtypes:
+            cost = static_cost.kernel_cost(cubin, cipher, result, dtype)
+            assert cost.spills == 0, cost
+            assert cost.stack_bytes == 0, cost
+            assert cost.registers <= (80 if cipher == "philox" else 128), cost  # three and two blocks a multiprocessor
+            if dtype == "all":
+                continue
+            assert not [op for op in cost.opcodes if op.startswith(("LD.", "ST."))], "accesses not known to be global"
+            wide = cost.elements_per_iteration * static_cost.ITEM_BYTES[dtype] / 16
+            assert cost.vector_loads == wide, cost
+            assert cost.vector_stores == (wide if result == "values" else 0), cost
+            assert cost.instructions_per_element <= (36 if cipher == "philox" else 60), cost
+
+
+@pytest.fixture(scope="module")
+def emulate(tmp_path_factory):
+    """The kernels of csrc/cuda, run lane by lane on the host."""
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    library = tmp_path_factory.mktemp("cuda") / "emulate.so"
+    flags = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"]
+    source = ROOT / "tests" / "cuda" / "emulate.cpp"
+    subprocess.run([compiler, *flags, "-o", str(library), str(source)], check=True, capture_output=True)
+    function = ctypes.CDLL(str(library)).emulate
+    function.argtypes = [
+        ctypes.c_int,
+        *[ctypes.c_void_p] * 2,
+        ctypes.c_int64,
+        ctypes.c_void_p,
+        ctypes.c_int,
+        ctypes.c_int64,
+    ]
+
+    def run(result, spans, laws, key, blocks=1):
+        number = RESULTS.index(result)
+        function(number, spans.ctypes.data, laws.ctypes.data, len(spans), key.ctypes.data, len(key), blocks)
+
+    return run
+
+
+def native(result, spans, laws, key):
+    getattr(_native, f"two_point_{result}")(spans, laws, key, "scalar", 1)
+
+
+def weights(rng, dtype, n):
+    """Ordinary numbers, and as many bit patterns of any kind: NaN, infinities, subnormals."""
+    bits = rng.integers(0, 2 ** (8 * DTYPES[dtype]().itemsize), n, dtype=DTYPES[dtype])
+    x = rng.normal(size=n)
+    ordinary = {
+        0: lambda: x.astype(np.float32).view(np.uint32),
+        1: lambda: x.view(np.uint64),
+        2: lambda: (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16),
+        3: lambda: x.astype(np.float16).view(np.uint16),
+    }[dtype]()
+    bits = np.where(rng.random(n) < 0.5, ordinary, bits)
+    exponent = {0: 0x7F800000, 1: 0x7FF0000000000000, 2: 0x7F80, 3: 0x7C00}[dtype]
+    sign = 1 << (8 * bits.itemsize - 1)
+    special = np.array([exponent, exponent | 1, sign | exponent, 1, sign], np.uint64).astype(bits.dtype)
+    bits[:5] = special[: min(n, 5)]
+    return bits
+
+
+def law(rng, dtype):
+    k = int(rng.integers(2**20, 2**31))
+    largest = 2 ** (8 * DTYPES[dtype]().itemsize)
+    lower, upper = (int(v) for v in rng.integers(0, largest, 2, dtype=np.uint64 if largest == 2**64 else np.int64))
+    return (
+        rng.normal() / 4,
+        float(k) * rng.uniform(0.2, 2),
+        rng.normal(),
+        -k + int(rng.integers(99)),
+        k - 1,
+        lower,
+        upper,
+    )
+
+
+class Case:
+    """Spans in one buffer, at given misalignments, with bytes around them that must not change."""
+
+    def __init__(self, shapes, seed, first=0):
+        rng = np.random.default_rng(seed)
+        self.shapes = shapes
+        sizes = [16 + shift + n * DTYPES[dtype]().itemsize + 32 for dtype, n, shift in shapes]
+        self.starts = np.cumsum([0, *sizes]) // 16 * 16
+        self.data = np.full(self.starts[-1] + 4096, 0xA5, np.uint8)
+        self.laws = np.array([law(rng, dtype) for dtype, _, _ in shapes], _native.TWO_POINT_LAW)
+        self.firsts = []
+        for (dtype, n, shift), start in zip(shapes, self.starts, strict=False):
+            bits = weights(rng, dtype, n).view(np.uint8)
+            self.data[16 + start + shift : 16 + start + shift + len(bits)] = bits
+            self.firsts.append(first)
+            first += -(-n // 8) * 8
+
+    def run(self, kernel, result, key):
+        buffer = np.zeros(len(self.data) + 16, np.uint8)
+        data = buffer[-buffer.ctypes.data % 16 :][: len(self.data)]
+        data[:] = self.data
+        out = np.full(8 * sum(n for _, n, _ in self.shapes) + 64 * len(self.shapes), 0x5A, np.uint8)
+        rows, position = [], 0
+        for (dtype, n, shift), start, first in zip(self.shapes, self.starts, self.firsts, strict=False):
+            address = data.ctypes.data + 16 + int(start) + shift
+            rows.append((address, out.ctypes.data + position, n, first, dtype))
+            position += 8 * n + 64
+        kernel(result, np.array(rows, _native.SPAN), self.laws, key)
+        return data.tobytes(), out.tobytes()
+
+
+@pytest.mark.parametrize("cipher", KEYS)
+@pytest.mark.parametrize("result", RESULTS)
+class TestEmulated:
+    def same(self, emulate, cipher, result, case):
+        expected = case.run(native, result, KEYS[cipher])
+        assert case.run(emulate, result, KEYS[cipher]) == expected
+        return expected
+
+    def test_every_short_length(self, emulate, cipher, result):
+        for dtype, bits in enumerate(DTYPES):
+            item = bits().itemsize
+            for shift in (0, item, 8):
+                self.same(emulate, cipher, result, Case([(dtype, n, shift) for n in range(71)], seed=dtype))
+
+    @pytest.mark.parametrize("dtype", range(4))
+    def test_long_and_unaligned(self, emulate, cipher, result, dtype):
+        item = DTYPES[dtype]().itemsize
+        shapes = [
+            (dtype, n, shift) for n in (249, 505, 1000, 1017, 1023, 65537 + 3, 2048, 8192 * 3) for shift in (0, item)
+        ]
+        self.same(emulate, cipher, result, Case(shapes, seed=dtype, first=2**32 * 8 - 8 * 40))
+
+    def test_mixed_model(self, emulate, cipher, result):
+        rng = np.random.default_rng(7)
+        shapes = [(int(d), int(n), 0) for d, n in zip(rng.integers(0, 4, 41), rng.integers(0, 30000, 41), strict=True)]
+        self.same(emulate, cipher, result, Case(shapes, seed=3))
+
+    def test_chunks_of_any_size(self, emulate, cipher, result):
+        case = Case([(0, 300_001, 0), (2, 200_003, 0)], seed=5)
+        expected = case.run(native, result, KEYS[cipher])
+        for blocks in (1, 4, 1000):
+            assert case.run(lambda *a, b=blocks: emulate(*a, blocks=b), result, KEYS[cipher]) == expected
+
+    def test_ties(self, emulate, cipher, result):
+        n = 1 << 20
+        case = Case([(0, n, 0)], seed=11)
+        key = KEYS[cipher]
+        self.same(emulate, cipher, result, case)
+        thresholds = np.frombuffer(case.run(native, "thresholds", key)[1][: 8 * n], np.int64) - 2**31
+        per_block = 8 if cipher == "philox" else 32
+        draws = [_native.keystream(key, s, 0, n // per_block, "scalar").view(np.uint16) for s in (0, 1)]
+        tied = draws[0].view(np.int16) == thresholds >> 16
+        assert tied.sum() >= 4
+        assert 0 < (draws[1][tied] < (thresholds & 0xFFFF)[tied]).sum() < tied.sum()
+
+    def test_no_access_outside(self, emulate, cipher, result):
+        page = mmap.PAGESIZE
+        libc = ctypes.CDLL(None, use_errno=True)
+        with mmap.mmap(-1, 4 * page) as memory:
+            base = ctypes.addressof(view := ctypes.c_char.from_buffer(memory))
+            for guard in (base, base + 3 * page):
+                assert libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(page), 0) == 0
+            out = np.zeros(8 * 2 * page, np.uint8)
+            one = np.array([law(np.random.default_rng(0), 0)], _native.TWO_POINT_LAW)
+            for dtype, bits in enumerate(DTYPES):
+                item = bits().itemsize
+                for n in (1, 7, 8, 255, 256, 257, 2 * page // item):
+                    for data in (base + page, base + 3 * page - n * item):
+                        spans = np.array([(data, out.ctypes.data, n, 8, dtype)], _native.SPAN)
+                        emulate(result, spans, one, KEYS[cipher])
+            libc.mprotect(ctypes.c_void_p(base), ctypes.c_size_t(4 * page), 3)
+            del view

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the kernels cost on a GPU that need not be there: they are compiled for sm_90 and their machine code is read.
+# Compiling needs a triton that does not interpret, hence the processes.
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = """
+import json, sys, tempfile
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from static_cost import analyse_cubin
+from ldpkernels.triton import static
+dtype, output, cipher = sys.argv[2:]
+kernel = static.compile_for(90, dtype, output, cipher)
+with tempfile.TemporaryDirectory() as folder:
+    cubin = Path(folder) / "kernel.cubin"
+    cubin.write_bytes(kernel.asm["cubin"])
+    cost = analyse_cubin(cubin, "two_point_kernel", static.elements_per_thread(cipher), inner_trips=10)
+print(json.dumps({**vars(cost), "spills": cost.spills, "ptx": kernel.asm["ptx"]}))
+"""
+
+
+def cost_of(dtype, output, cipher):
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", SCRIPT, str(ROOT / "benchmarks"), dtype, output, cipher]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# Instructions an element are bounds with room for another release's compiler; a warp a program, so 64 registers are
+# 32 warps a multiprocessor, half of what it holds. ChaCha20 alone is 30 instructions an element.
+@pytest.mark.parametrize(
+    ("dtype", "output", "cipher", "instructions", "registers"),
+    [
+        ("float32", "values", "philox", 25, 64),
+        ("bfloat16", "values", "philox", 25, 64),
+        ("float64", "values", "philox", 32, 80),
+        ("float32", "bits", "philox", 31, 64),
+        ("float32", "values", "chacha20", 52, 168),
+    ],
+)
+def test_cost(dtype, output, cipher, instructions, registers):
+    cost = cost_of(dtype, output, cipher)
+    assert cost["spills"] == 0
+    assert cost["stack_bytes"] == 0
+    assert cost["registers"] <= registers
+    assert cost["instructions_per_element"] <= instructions
+    size = {"float32": 4, "bfloat16": 2, "float64": 8}[dtype]
+    vectors = (32 if cipher == "chacha20" else 8) * size // 16
+    assert cost["vector_loads"] == vectors
+    assert cost["vector_stores"] == (vectors if output == "values" else 0)
+    # Nothing that rounds differently: no flushed subnormals, no contraction, no approximation.
+    assert not [line for line in cost["ptx"].splitlines() if ".ftz" in line or "fma." in line or ".approx" in line]
