@@ -42,6 +42,8 @@ def cells(mechanism: str, output: str, spans: Array, laws: Array, key: Array) ->
     for span, law in zip(spans, laws, strict=True):
         circle = law["piecewise"] if mechanism == "hybrid" else law
         n, first = int(span["numel"]), int(span["first"])
+        if not n:
+            continue
         bits, weights = _weights(int(span["data"]), n, int(span["dtype"]))
         k = thresholds(weights, circle)
         if output == "turns":
