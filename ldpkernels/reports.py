@@ -86,7 +86,7 @@ class Layout:
 
     def difference(self, other: Layout) -> str:
         """The first field in which two layouts differ, in words."""
-        for field, ours in asdict(self).items():
+        for field, ours in {"mechanism": self.mechanism, **asdict(self)}.items():
             theirs = getattr(other, field)
             if ours != theirs:
                 return f"{field} is {_short(theirs)} in one and {_short(ours)} in the others"

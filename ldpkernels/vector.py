@@ -88,14 +88,11 @@ def vector_mechanism(
 def clipped(x: Array, norm: float) -> Array:
     """x scaled to a length of at most `norm`; NaN counts as 0, and infinities dwarf every number."""
     x = np.where(np.isnan(x), 0.0, x)
-    if np.isinf(x).any():
-        x = np.where(np.isinf(x), np.sign(x), 0.0)
     largest = float(np.max(np.abs(x), initial=0.0))
     if largest == 0.0:
         return x
-    x = x / largest
-    length = float(np.linalg.norm(x))
-    scaled: Array = x * (min(largest, norm / length))
+    x = np.where(np.isinf(x), np.sign(x), 0.0) if math.isinf(largest) else x / largest
+    scaled: Array = x * min(largest, norm / float(np.linalg.norm(x)))
     return scaled
 
 

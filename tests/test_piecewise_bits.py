@@ -71,10 +71,7 @@ def test_every_position_is_randomised(mechanism, isa):
     for n in (1, 7, 8, 9, 33):
         the_law = law(mechanism, np.float32, "cells")
         found = np.array(
-            [
-                run(mechanism, "cells", np.zeros(n, np.float32), the_law, ldpkernels.key(i), isa)
-                for i in range(60)
-            ]
+            [run(mechanism, "cells", np.zeros(n, np.float32), the_law, ldpkernels.key(i), isa) for i in range(60)]
         )
         assert min(len(set(found[:, i])) for i in range(n)) > 12
         if n > 1:
@@ -113,9 +110,7 @@ def test_views_and_containers(key):
     x = np.random.default_rng(0).normal(size=(6, 10)).astype(np.float32)
     expected = ldpkernels.perturb_(np.ascontiguousarray(x.T), 0.0, 1.0, 2.0, mechanism="piecewise", generator=key)
     for view in (x.copy().T, np.asfortranarray(x).T):
-        assert np.array_equal(
-            ldpkernels.perturb_(view, 0.0, 1.0, 2.0, mechanism="piecewise", generator=key), expected
-        )
+        assert np.array_equal(ldpkernels.perturb_(view, 0.0, 1.0, 2.0, mechanism="piecewise", generator=key), expected)
     tensor = torch.from_numpy(x.copy()).t()
     out = ldpkernels.perturb_(tensor, 0.0, 1.0, 2.0, mechanism="piecewise", generator=key)
     assert out is tensor
