@@ -96,7 +96,8 @@ struct ScalarLanes {
   // Unsigned lanes have +, -, << and >> by a scalar, and wrap.
   static LDPK_FN u32 broadcast_u32(uint32_t v) { return v; }
   static LDPK_FN u32 as_unsigned(i32 a) { return static_cast<u32>(a); }
-  static LDPK_FN u32 join_draws(i32 high, i32 low) { return static_cast<u32>(high) << 16 | (low & 0xffff); }
+  // 32-bit draws from their halves.
+  static LDPK_FN u32 load_draws(const uint16_t* high, const uint16_t* low) { return uint32_t{*high} << 16 | *low; }
   static LDPK_FN Mask less(u32 a, u32 b) { return a < b; }
   static LDPK_FN u32 select(Mask m, u32 if_set, u32 if_not) { return m ? if_set : if_not; }
   static LDPK_FN u32 smaller(u32 a, u32 b) { return a < b ? a : b; }

@@ -26,7 +26,7 @@ template <class Lanes, class Cells, Dtype dtype, class Draws>
 LDPK_FN typename Lanes::u32 cell_of(const typename Element<dtype>::Bits* in, const Draws& draws,
                                     const typename Cells::Law& law) {
   const auto k = Piecewise<Lanes>::turn(Element<dtype>::template load<Lanes>(in), Cells::circle(law));
-  return Cells::template Mechanism<Lanes>::cell(k, Lanes::join_draws(draws[0], draws[1]), law);
+  return Cells::template Mechanism<Lanes>::cell(k, Lanes::load_draws(draws.streams[0], draws.streams[1]), law);
 }
 
 template <class Cells>

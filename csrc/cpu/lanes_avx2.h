@@ -71,13 +71,12 @@ struct Avx2Lanes {
 
   static LDPK_FN u32 broadcast_u32(uint32_t v) { return (u32)_mm256_set1_epi32(v); }
   static LDPK_FN u32 as_unsigned(i32 a) { return (u32)a; }
-  static LDPK_FN u32 join_draws(i32 high, i32 low) {
-    return (u32)_mm256_blend_epi16(_mm256_slli_epi32((__m256i)high, 16), (__m256i)low, 0x55);
+  static LDPK_FN u32 load_draws(const uint16_t* high, const uint16_t* low) {
+    const __m128i h = _mm_loadu_si128((const __m128i*)high), l = _mm_loadu_si128((const __m128i*)low);
+    return (u32)_mm256_set_m128i(_mm_unpackhi_epi16(l, h), _mm_unpacklo_epi16(l, h));
   }
   static LDPK_FN Mask less(u32 a, u32 b) { return a < b; }
-  static LDPK_FN u32 select(Mask m, u32 if_set, u32 if_not) {
-    return (u32)_mm256_blendv_epi8((__m256i)if_not, (__m256i)if_set, (__m256i)m);
-  }
+  static LDPK_FN u32 select(Mask m, u32 if_set, u32 if_not) { return m ? if_set : if_not; }
   static LDPK_FN u32 smaller(u32 a, u32 b) { return (u32)_mm256_min_epu32((__m256i)a, (__m256i)b); }
   static LDPK_FN u32 multiply_high(u32 a, u32 b) {
     const __m256i even = _mm256_mul_epu32((__m256i)a, (__m256i)b);

@@ -80,8 +80,14 @@ struct Avx512Lanes {
 
   static LDPK_FN u32 broadcast_u32(uint32_t v) { return (u32)_mm512_set1_epi32(v); }
   static LDPK_FN u32 as_unsigned(i32 a) { return (u32)a; }
-  static LDPK_FN u32 join_draws(i32 high, i32 low) {
-    return (u32)_mm512_mask_blend_epi16(0x55555555, _mm512_slli_epi32((__m512i)high, 16), (__m512i)low);
+  static LDPK_FN u32 load_draws(const uint16_t* high, const uint16_t* low) {
+    const __m512i h = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i*)high));
+    const __m512i l = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i*)low));
+    // Lane i: word i of l, then word i of h, which is word 32 + i of the pair.
+    const __m512i first = _mm512_set1_epi32(32 << 16);
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i order = _mm512_add_epi32(first, _mm512_or_si512(lane, _mm512_slli_epi32(lane, 16)));
+    return (u32)_mm512_permutex2var_epi16(l, order, h);
   }
   static LDPK_FN Mask less(u32 a, u32 b) { return _mm512_cmplt_epu32_mask((__m512i)a, (__m512i)b); }
   static LDPK_FN u32 select(Mask m, u32 if_set, u32 if_not) {

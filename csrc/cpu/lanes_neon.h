@@ -65,8 +65,8 @@ struct NeonLanes {
 
   static LDPK_FN u32 broadcast_u32(uint32_t v) { return vdupq_n_u32(v); }
   static LDPK_FN u32 as_unsigned(i32 a) { return vreinterpretq_u32_s32(a); }
-  static LDPK_FN u32 join_draws(i32 high, i32 low) {
-    return vsliq_n_u32(vandq_u32(as_unsigned(low), vdupq_n_u32(0xffff)), as_unsigned(high), 16);
+  static LDPK_FN u32 load_draws(const uint16_t* high, const uint16_t* low) {
+    return vsliq_n_u32(vmovl_u16(vld1_u16(low)), vmovl_u16(vld1_u16(high)), 16);
   }
   static LDPK_FN Mask less(u32 a, u32 b) { return vcltq_u32(a, b); }
   static LDPK_FN u32 select(Mask m, u32 if_set, u32 if_not) { return vbslq_u32(m, if_set, if_not); }

@@ -48,8 +48,8 @@ struct Piecewise {
     const auto in_band = Lanes::less(draw, band_draws);
     const u32 within = Lanes::select(in_band, draw, (draw - band_draws) << static_cast<int>(law.rest_shift));
     const u32 scale = Lanes::select(in_band, scalar(law.band_scale), scalar(law.rest_scale));
-    const u32 start = Lanes::select(in_band, scalar(0), scalar(law.band_end));
-    const u32 place = start + Lanes::multiply_high(within, scale) + Lanes::as_unsigned(k) + scalar(law.origin);
+    const u32 start = Lanes::select(in_band, scalar(law.origin), scalar(law.origin + law.band_end));
+    const u32 place = start + Lanes::multiply_high(within, scale) + Lanes::as_unsigned(k);
     // Once around at most: what is below the circle's length wraps to a larger number when the length is taken off.
     return Lanes::smaller(place, place - scalar(law.places)) >> static_cast<int>(law.cell_bits);
   }
