@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
+from typing import Any
 
 from ldpkernels import __version__, _account_cli, _audit_cli, demo, verify
 
@@ -18,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"ldpkernels {__version__}")
     # No abbreviations: a mistyped --d must not become --delta.
     exact = functools.partial(argparse.ArgumentParser, allow_abbrev=False)
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=exact)
+    commands: Any = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=exact)  # type: ignore[call-overload]
     for command in (verify, _audit_cli, _account_cli, demo):
         command.add_parser(commands)
     args = parser.parse_args(arguments)

@@ -128,6 +128,7 @@ class BitCounter:
         bits = np.frombuffer(data, np.uint8).reshape(planes, length)
         for plane in bits:
             self._codec.check(plane, self._sizes)
+        _refuse_counts_above(count, bits)
         self._tally.restore(count, bits)
 
     def decode(self, tensor: int, offset: float, step: float, dtype: str, threads: int) -> np.ndarray[Any, Any]:
@@ -189,6 +190,19 @@ class ByteCounter:
             raise ValueError(f"not an aggregate: {count} clients are more than its sums can count")
         if 255 * count >= 2**32 and self._sums.dtype == np.uint32:
             self._sums = self._sums.astype(np.uint64)
+
+
+def _refuse_counts_above(clients: int, planes: Bytes) -> None:
+    """No weight has more ones than there are clients: compared from the highest plane down, all at once."""
+    above, equal = np.zeros_like(planes[0]), ~np.zeros_like(planes[0])
+    for p in reversed(range(len(planes))):
+        if clients >> p & 1:
+            equal &= planes[p]
+        else:
+            above |= equal & planes[p]
+            equal &= ~planes[p]
+    if above.any():
+        raise ValueError(f"not an aggregate: a weight has more ones than the {clients} clients that it counts")
 
 
 def codec_of(mechanism: str) -> Codec:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import cached_property
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dtype:
     """A binary floating-point format and the code by which the kernels know it."""
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -20,8 +21,15 @@ SMALL = 1 << 17  # elements below which a thread costs more than it saves
 
 def two_point_laws(c: Sequence[float], r: Sequence[float], eps: float, dtypes: Sequence[Dtype], output: Output) -> Any:
     """The kernels' parameters for each tensor."""
+    return _two_point_laws(tuple(c), tuple(r), eps, tuple(dtypes), output)
+
+
+@lru_cache(maxsize=64)
+def _two_point_laws(c: Any, r: Any, eps: float, dtypes: Any, output: Output) -> Any:
     rows = [two_point_law(ci, ri, eps, d, output)[:7] for ci, ri, d in zip(c, r, dtypes, strict=True)]
-    return np.array(rows, dtype=_native.TWO_POINT_LAW)
+    table = np.array(rows, dtype=_native.TWO_POINT_LAW)
+    table.flags.writeable = False  # it is shared
+    return table
 
 
 def two_point(
@@ -54,10 +62,18 @@ def cell_laws(
     mechanism: CellMechanism, c: Sequence[float], r: Sequence[float], dtypes: Sequence[Dtype], output: Output
 ) -> Any:
     """The parameters of the kernels that report cells, for each tensor."""
+    return _cell_laws(mechanism, tuple(c), tuple(r), tuple(dtypes), output)
+
+
+@lru_cache(maxsize=64)
+def _cell_laws(mechanism: CellMechanism, c: Any, r: Any, dtypes: Any, output: Output) -> Any:
     cells = [mechanism.cells(ci, ri, d, output) for ci, ri, d in zip(c, r, dtypes, strict=True)]
     if mechanism.name == "hybrid":
-        return np.array([one.hybrid_record() for one in cells], dtype=_native.HYBRID_LAW)
-    return np.array([one.piecewise_record() for one in cells], dtype=_native.PIECEWISE_LAW)
+        table = np.array([one.hybrid_record() for one in cells], dtype=_native.HYBRID_LAW)
+    else:
+        table = np.array([one.piecewise_record() for one in cells], dtype=_native.PIECEWISE_LAW)
+    table.flags.writeable = False  # it is shared
+    return table
 
 
 def cells(

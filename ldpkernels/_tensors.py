@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import struct
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -55,6 +58,8 @@ def collect(model: Any, buffers: str | None = None) -> Tensors:
 def per_tensor(argument: str, value: Any, tensors: Tensors) -> list[float]:
     """One number for each tensor, from a number, a sequence, or a mapping by tensor or module name."""
     names = tensors.names
+    if isinstance(value, (int, float)):  # first: in a graph for torch.compile it may be a symbol
+        return [float(value)] * len(names)
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -84,8 +89,11 @@ def report_bytes(sizes: Sequence[int]) -> int:
 
 def span_table(addresses: Sequence[int], outs: Sequence[int], sizes: Sequence[int], dtypes: Sequence[Dtype]) -> Any:
     """The kernels' description of the tensors."""
-    rows = list(zip(addresses, outs, sizes, first_elements(sizes), (d.code for d in dtypes), strict=True))
-    return np.array(rows, dtype=_native.SPAN)
+    fields: list[int] = []
+    for row in zip(addresses, outs, sizes, first_elements(sizes), dtypes, strict=True):
+        fields += row[:4]
+        fields.append(row[4].code)
+    return np.frombuffer(bytearray(struct.pack(f"{len(fields)}q", *fields)), _native.SPAN)  # twice as fast as np.array
 
 
 def numpy_dtype(name: str, array: np.ndarray[Any, Any], written: bool) -> Dtype:
@@ -112,14 +120,21 @@ def torch_dtype(name: str, tensor: Any) -> Dtype:
     if tensor.is_quantized or tensor.layout is not torch.strided:
         kind = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
         raise TypeError(f"{label} is {kind}: convert it to a dense floating-point tensor")
-    dtype = DTYPES.get(str(tensor.dtype).removeprefix("torch."))
-    if dtype is None:
+    if tensor.dtype not in torch_dtypes():
         raise TypeError(f"{label} has dtype {tensor.dtype}: convert it to {', '.join(DTYPES)}, or leave it out")
     if tensor.is_meta:
         raise ValueError(f"{label} is on the meta device and has no data: materialize it first")
     if not tensor.is_contiguous() and _may_overlap(tuple(tensor.shape), tensor.stride()):
         raise ValueError(f"{label} overlaps itself (strides {tensor.stride()}): pass a clone")
-    return dtype
+    return torch_dtypes()[tensor.dtype]
+
+
+@lru_cache(maxsize=1)
+def torch_dtypes() -> dict[Any, Dtype]:
+    """The formats by torch's dtypes."""
+    import torch
+
+    return {getattr(torch, name): dtype for name, dtype in DTYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -150,9 +165,16 @@ class Memory:
         return marked
 
 
+def apart(extents: Sequence[tuple[int, int]]) -> bool:
+    """Whether no two extents of memory meet."""
+    return all(a[1] <= b[0] for a, b in itertools.pairwise(sorted(extents)))
+
+
 def refuse_shared_memory(names: Sequence[str], memories: Sequence[Memory]) -> None:
     """Tensors that share elements would be perturbed twice, the second time from the first one's output."""
     extents = [m.extent() for m in memories]
+    if apart(extents):
+        return
     open_ones: list[int] = []
     for i in sorted(range(len(extents)), key=lambda i: extents[i]):
         start, stop = extents[i]
@@ -187,20 +209,37 @@ def _name(key: Any) -> str:
 def _module_tensors(module: Any, buffers: str | None) -> list[tuple[str, Any]]:
     import torch
 
-    named = list(module.named_parameters())
-    for name, parameter in named:
+    parameters: list[tuple[str, Any]] = []
+    floating: list[tuple[str, Any]] = []
+    _walk(module, "", set(), parameters, floating)
+    for name, parameter in parameters:
         if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
             raise ValueError(f"parameter {name!r} is not initialized: run the module once before perturbing it")
     if buffers == "keep":
-        return named
-    floating = [(name, b) for name, b in module.named_buffers() if b.is_floating_point() or b.is_complex()]
+        return parameters
     if floating and buffers is None:
         raise ValueError(
             f"buffer {floating[0][0]!r} (one of {len(floating)}) holds statistics of the training data and leaves the "
             "device with the model: pass buffers='perturb' to perturb it too (C and R then need its range), or "
             "buffers='keep' if it stays"
         )
-    return named + floating
+    return parameters + floating
+
+
+def _walk(module: Any, prefix: str, seen: set[int], parameters: list[Any], floating: list[Any]) -> None:
+    """named_parameters() and named_buffers() in one walk, which takes a quarter of their time."""
+    if id(module) in seen:
+        return
+    seen.add(id(module))
+    for name, p in module._parameters.items():
+        if p is not None:
+            parameters.append((prefix + name, p))
+    for name, b in module._buffers.items():
+        if b is not None and (b.is_floating_point() or b.is_complex()):
+            floating.append((prefix + name, b))
+    for name, child in module._modules.items():
+        if child is not None:
+            _walk(child, f"{prefix}{name}.", seen, parameters, floating)
 
 
 def _each_once(named: list[tuple[str, Any]]) -> tuple[list[str], list[Any]]:

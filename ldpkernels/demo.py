@@ -46,11 +46,12 @@ def main(args: argparse.Namespace) -> int:
     """Train, print, draw; the exit status."""
     try:
         import sklearn  # noqa: F401
-        import torch  # noqa: F401
+        import torch
         import tqdm  # noqa: F401
     except ImportError as missing:
         print(f"the demo needs {missing.name}: pip install 'ldpkernels[demo]'")
         return 2
+    torch.set_num_threads(1)  # so small a network gains nothing from two, and loses much where cores are shared
     started = time.perf_counter()
     data = _digits(args.clients, args.seed)
     weights = sum(p.numel() for p in _network(args.seed).parameters())

@@ -24,7 +24,7 @@ _library.define("two_point_threshold(Tensor x, float c, float r, float eps, str 
 
 
 def _two_point_(tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float) -> None:
-    dtypes, device = _check(tensors)
+    dtypes, device = check(tensors)
     laws = _launch.two_point_laws(c, r, eps, dtypes, "values")
     # A view that is not contiguous is perturbed in a copy, in the order of its elements, and written back.
     flat = [t if _is_plain(t) else t.contiguous().resolve_neg() for t in tensors]
@@ -39,7 +39,7 @@ def _two_point_(tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], 
 def _two_point_report(
     tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float
 ) -> torch.Tensor:
-    dtypes, device = _check(tensors)
+    dtypes, device = check(tensors)
     laws = _launch.two_point_laws(c, r, eps, dtypes, "report")
     flat = [t.contiguous().resolve_neg() for t in tensors]
     sizes = [t.numel() for t in flat]
@@ -50,7 +50,7 @@ def _two_point_report(
 
 
 def _two_point_threshold(x: torch.Tensor, c: float, r: float, eps: float, output: Output) -> torch.Tensor:
-    dtypes, device = _check([x])
+    dtypes, device = check([x])
     laws = _launch.two_point_laws([c], [r], eps, dtypes, output)
     flat = x.contiguous().resolve_neg()
     thresholds = torch.empty(x.shape, dtype=torch.int64, device=device)
@@ -68,19 +68,33 @@ def _key(key: torch.Tensor, device: torch.device) -> Any:
     return key.detach().contiguous()
 
 
-def _check(tensors: list[torch.Tensor]) -> tuple[list[Dtype], torch.device]:
-    """Everything that could go wrong, before the first write."""
+def check(tensors: list[torch.Tensor], names: list[str] | None = None) -> tuple[list[Dtype], torch.device]:
+    """Everything that could go wrong, before the first write. Errors name the tensors, or give their numbers."""
     if not tensors:
         raise ValueError("no tensors: there is nothing to perturb")
-    names = [str(i) for i in range(len(tensors))]
-    dtypes = [_tensors.torch_dtype(name, t) for name, t in zip(names, tensors, strict=True)]
     device = tensors[0].device
+    formats = _tensors.torch_dtypes()
+    plain = device.type != "meta" and all(
+        isinstance(t, torch.Tensor)
+        and t.dtype in formats
+        and t.layout is torch.strided
+        and t.is_contiguous()
+        and t.device == device
+        for t in tensors
+    )
+    if not plain:
+        _check_each(tensors, names or [str(i) for i in range(len(tensors))], device)
+    if not _tensors.apart([_extent(t) for t in tensors]):
+        names = names or [str(i) for i in range(len(tensors))]
+        _tensors.refuse_shared_memory(names, [_memory(t) for t in tensors])
+    return [formats[t.dtype] for t in tensors], device
+
+
+def _check_each(tensors: list[torch.Tensor], names: list[str], device: torch.device) -> None:
     for name, t in zip(names, tensors, strict=True):
+        _tensors.torch_dtype(name, t)
         if t.device != device:
             raise ValueError(f"tensor {name!r} is on {t.device} and the first on {device}: perturb each device's apart")
-    if len(tensors) > 1:
-        _tensors.refuse_shared_memory(names, [_memory(t) for t in tensors])
-    return dtypes, device
 
 
 def _is_plain(t: torch.Tensor) -> bool:
@@ -89,6 +103,11 @@ def _is_plain(t: torch.Tensor) -> bool:
 
 def _spans(tensors: list[torch.Tensor], outs: list[int], dtypes: list[Dtype]) -> Any:
     return _tensors.span_table([t.data_ptr() for t in tensors], outs, [t.numel() for t in tensors], dtypes)
+
+
+def _extent(t: torch.Tensor) -> tuple[int, int]:
+    address = t.data_ptr()
+    return (address, address + t.nbytes) if t.is_contiguous() else _memory(t).extent()
 
 
 def _memory(t: torch.Tensor) -> _tensors.Memory:

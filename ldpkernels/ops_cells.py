@@ -11,7 +11,7 @@ import torch
 from ldpkernels import _launch
 from ldpkernels._codecs import codec_of
 from ldpkernels.hybrid import mechanism_named
-from ldpkernels.ops import _check, _is_plain, _key, _library, _spans
+from ldpkernels.ops import _is_plain, _key, _library, _spans, check
 
 MECHANISMS = ("piecewise", "hybrid")
 
@@ -19,7 +19,7 @@ MECHANISMS = ("piecewise", "hybrid")
 def _values_(
     name: str, tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float
 ) -> None:
-    dtypes, device = _check(tensors)
+    dtypes, device = check(tensors)
     mechanism = mechanism_named(name, eps)
     laws = _launch.laws_of(mechanism, c, r, dtypes, "values")
     flat = [t if _is_plain(t) else t.contiguous().resolve_neg() for t in tensors]
@@ -35,7 +35,7 @@ def _values_(
 def _report(
     name: str, tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float
 ) -> torch.Tensor:
-    dtypes, device = _check(tensors)
+    dtypes, device = check(tensors)
     mechanism = mechanism_named(name, eps)
     laws = _launch.laws_of(mechanism, c, r, dtypes, "report")
     flat = [t.contiguous().resolve_neg() for t in tensors]

@@ -68,10 +68,18 @@ def perturb_(
     if tensors.is_torch:
         import torch
 
-        _name_errors(tensors)
-        with torch.no_grad():
-            key = torch_key(generator, tensors.values[0].device)
-            _operation(mechanism, "")(tensors.values, key, c, r, float(eps))
+        from ldpkernels import ops
+
+        operation = _operation(mechanism, "")
+        if any(getattr(t, "is_meta", False) for t in tensors.values):  # one would turn the operation into its fake
+            ops.check(tensors.values, tensors.names)
+        key = torch_key(generator, tensors.values[0].device)
+        try:
+            with torch.no_grad():
+                operation(tensors.values, key, c, r, float(eps))
+        except Exception:
+            ops.check(tensors.values, tensors.names)  # the same error, with the tensor's name
+            raise
     else:
         _perturb_arrays(tensors, c, r, mechanism_named(mechanism, eps), generator)
     return model
@@ -103,9 +111,11 @@ def report(
     if tensors.is_torch:
         import torch
 
-        dtypes = _name_errors(tensors)
+        from ldpkernels import ops
+
+        dtypes, device = ops.check(tensors.values, tensors.names)
         with torch.no_grad():
-            key = torch_key(generator, tensors.values[0].device)
+            key = torch_key(generator, device)
             payload = _operation(mechanism, "report")(tensors.values, key, c, r, executed.eps)
     else:
         dtypes = _checked_arrays(tensors, written=False)
@@ -141,7 +151,8 @@ def two_point_threshold(x: Any, c: float, r: float, eps: float, *, output: Outpu
     if tensors.is_torch:
         from ldpkernels import ops
 
-        _name_errors(tensors)
+        if not _compiling():
+            ops.check(tensors.values, tensors.names)
         return ops.two_point_threshold(x, c_values[0], r_values[0], float(eps), output)
     dtypes = [_tensors.numpy_dtype("", x, written=False)]
     laws = _launch.two_point_laws(c_values, r_values, eps, dtypes, output)
@@ -172,11 +183,6 @@ def _compiling() -> bool:
 def _prepare(model: Any, C: Range, R: Range, buffers: str | None) -> tuple[_tensors.Tensors, list[float], list[float]]:
     tensors = _tensors.collect(model, buffers)
     return tensors, _tensors.per_tensor("C", C, tensors), _tensors.per_tensor("R", R, tensors)
-
-
-def _name_errors(tensors: _tensors.Tensors) -> Any:
-    """The operation's own checks, run first here, where tensors have names."""
-    return [_tensors.torch_dtype(n, t) for n, t in zip(tensors.names, tensors.values, strict=True)]
 
 
 def _checked_arrays(tensors: _tensors.Tensors, written: bool) -> Any:

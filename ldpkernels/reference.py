@@ -109,7 +109,9 @@ def _at_most(k: int, number: Any) -> Any:
 
 
 def _memory(address: int, n: int, dtype: np.dtype[Any]) -> Array:
-    buffer: Any = (ctypes.c_char * (n * dtype.itemsize)).from_address(address) if n else b""
+    if n == 0:
+        return np.empty(0, dtype)
+    buffer: Any = (ctypes.c_char * (n * dtype.itemsize)).from_address(address)
     return np.frombuffer(buffer, dtype)
 
 

@@ -97,11 +97,11 @@ class Layout:
         lengths = {len(self.names), len(self.shapes), len(self.c), len(self.r), len(self.dtypes)}
         if len(lengths) != 1 or not self.names or len(set(self.names)) != len(self.names):
             raise ValueError("its tensors are not named once each")
-        if any(len(shape) > 64 or any(not 0 <= n < 2**63 for n in shape) for shape in self.shapes):
+        if not all(_is_shape(shape) for shape in self.shapes):
             raise ValueError("a tensor's shape is none that a tensor can have")
         if self.mechanism not in ("two-point", "piecewise", "hybrid") or self.stream != STREAM:
             raise ValueError(
-                f"it is of mechanism {_short(self.mechanism)}, stream {self.stream}, which this version cannot read"
+                f"it is of {_short(self.mechanism)}, stream {_short(self.stream)}: this version cannot read it"
             )
         if self.container not in ("module", "mapping", "sequence", "tensor") or self.library not in ("torch", "numpy"):
             raise ValueError(f"it is of {_short(self.library)} {_short(self.container)}")
@@ -109,7 +109,8 @@ class Layout:
             raise ValueError("it is of one tensor, with several names")
         mechanism = mechanism_named(self.mechanism, self.eps)
         if mechanism.name != self.mechanism or mechanism.lowest_threshold != self.threshold:
-            raise ValueError(f"its threshold {self.threshold} is not that of {self.mechanism} at eps={self.eps}")
+            threshold = _short(self.threshold)
+            raise ValueError(f"its threshold {threshold} is not that of {self.mechanism} at eps={self.eps}")
         for c, r, name in zip(self.c, self.r, self.dtypes, strict=True):
             if name not in ("float32", "float64") or mechanism.executed_range(c, r, DTYPES[name]) != (c, r):
                 raise ValueError(f"C={c} with R={r} cannot be executed in {_short(name)}")
@@ -124,8 +125,8 @@ class Report:
 
     def __repr__(self) -> str:
         weights = sum(self.layout.sizes)
-        kind = f"{self.layout.mechanism}, eps={self.layout.eps}"
-        return f"Report({len(self.layout.names)} tensors, {weights} weights, {kind})"
+        mechanism = "" if self.layout.mechanism == "two-point" else f"{self.layout.mechanism}, "
+        return f"Report({len(self.layout.names)} tensors, {weights} weights, {mechanism}eps={self.layout.eps})"
 
     @property
     def nbytes(self) -> int:
@@ -352,6 +353,11 @@ def _typed(value: Any, kind: type) -> Any:
 
 def _each(values: Any, kind: type) -> list[Any]:
     return [_typed(v, kind) for v in _typed(values, list)]
+
+
+def _is_shape(shape: tuple[int, ...]) -> bool:
+    """Whether an array can have this shape; empty ones have a limit too."""
+    return len(shape) <= 64 and all(0 <= n < 2**60 for n in shape) and math.prod(n or 1 for n in shape) < 2**60
 
 
 def _short(value: Any) -> str:

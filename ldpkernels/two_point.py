@@ -152,7 +152,7 @@ def two_point_law(c: float, r: float, eps: float, dtype: Dtype, output: Output) 
     k_hi = math.floor(N * (center + radius - middle) / width) if width else 0
     k_lo = math.ceil(N * (center - radius - middle) / width) if width else 0
     if k_lo > k_hi:  # the range is narrower than a step of T: one threshold for every weight
-        k_lo = k_hi = round(N * (center - middle) / width)
+        k_lo = k_hi = min(max(round(N * (center - middle) / width), 1 - N // 2), N // 2 - 1)
     # Privacy of what is executed, in integers: T_hi / T_lo and its mirror are within (N - lowest) / lowest <= e^eps.
     t_lo, t_hi = N // 2 + k_lo, N // 2 + k_hi
     upper_ok = t_hi * lowest <= (N - lowest) * t_lo
@@ -164,6 +164,7 @@ def two_point_law(c: float, r: float, eps: float, dtype: Dtype, output: Output) 
     return Law(float(middle), float(slope), float(center), k_lo, k_hi, *bits, lower, upper)
 
 
+@lru_cache(maxsize=4096)
 def executed_range(c: float, r: float, eps: float, dtype: Dtype) -> tuple[float, float]:
     """C and R as a report of `dtype` executes them: rounded to the format in which it compares."""
     two_point_law(c, r, eps, dtype, "report")
@@ -198,8 +199,6 @@ def _checked_eps(eps: Any) -> float:
     if isinstance(eps, (str, bytes)) or not hasattr(type(eps), "__float__"):
         raise TypeError(f"eps={eps!r} must be a number")
     value = float(eps)
-    if not math.isfinite(value) or value <= 0:
-        raise ValueError(f"eps={eps} must be a finite number above 0")
     _lowest_threshold(value)
     return value
 
@@ -221,6 +220,8 @@ def _checked_range(c: float, r: float, compute: Dtype) -> tuple[Fraction, Fracti
 @lru_cache(maxsize=256)
 def _lowest_threshold(eps: float) -> int:
     """ceil(2^32 / (e^eps + 1)), so that (2^32 - T) / T <= e^eps."""
+    if not math.isfinite(eps) or eps <= 0:
+        raise ValueError(f"eps={eps} must be a finite number above 0")
     if eps > 23:
         return 1
     with decimal.localcontext(decimal.Context(prec=60)):

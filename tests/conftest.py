@@ -1,10 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
+import torch
 
 import ldpkernels
 from ldpkernels import _native
 
 ISAS = _native.isas()
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+EPS = 0.8
+KEY = ldpkernels.key(11)
+
+
+def outputs(c, r, dtype=torch.float32):
+    """The two values that perturb_ at EPS writes."""
+    return set(ldpkernels.TwoPoint(EPS).outputs(c, r, dtype))
+
+
+def values(tensor):
+    """The numbers in a tensor."""
+    return set(tensor.detach().double().flatten().tolist())
 
 
 @pytest.fixture(params=ISAS)

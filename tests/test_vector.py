@@ -108,7 +108,7 @@ def test_eps_of_a_small_vector_exactly():
 
 @pytest.mark.parametrize("eps", [0.1, 1.0, 2.0, 5.0, 8.0, 16.0, 40.0, 300.0])
 def test_k_is_the_best(eps):
-    """No k in reach, with any mechanism of a coordinate, has less error; near the published eps / 2.5 where x is flat."""
+    """No k in reach, with any mechanism of a coordinate, has less error. Where x is flat, it is about eps / 2.5."""
     from ldpkernels.hybrid import best_mechanism, mechanism_named
 
     plan = KOfD(eps, 1000, 1.0, 1000**-0.5)

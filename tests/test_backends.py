@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+# Forcing a backend, for a block and for a process.
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import ldpkernels
+from ldpkernels import _backends, _native, backend, backends
+
+
+def test_the_list():
+    assert backends()[-2:] == ("scalar", "reference")
+    assert set(_native.isas()) <= set(backends())
+    assert len(set(backends())) == len(backends())
+
+
+def test_a_block_forces_and_gives_back(monkeypatch):
+    monkeypatch.delenv("LDPKERNELS_BACKEND", raising=False)
+    fastest = _backends.chosen("cpu")
+    assert fastest == _native.isas()[0] == _backends.host_isa()
+    with backend("scalar"):
+        assert _backends.chosen("cpu") == _backends.host_isa() == "scalar"
+        with backend("reference"):
+            assert _backends.chosen("cpu") == "reference"
+            assert _backends.host_isa() == _native.isas()[0]
+        assert _backends.chosen("cpu") == "scalar"
+    with pytest.raises(RuntimeError), backend("scalar"):
+        raise RuntimeError
+    assert _backends.chosen("cpu") == fastest
+
+
+def test_unknown_backends_and_devices(monkeypatch):
+    with pytest.raises(ValueError, match=r"backend 'sse9' is not available here: use one of .*scalar"), backend("sse9"):
+        pass
+    with pytest.raises(ValueError, match="'mps' are not supported"):
+        _backends.chosen("mps")
+    with backend("scalar"), pytest.raises((ValueError, RuntimeError), match="cuda"):
+        _backends.chosen("cuda")
+    monkeypatch.setenv("LDPKERNELS_BACKEND", "mmx")
+    x = np.zeros(4)
+    with pytest.raises(ValueError, match="backend 'mmx'"):
+        ldpkernels.perturb_(x, 0.0, 1.0, 1.0)
+    assert not x.any()
+
+
+def test_a_process_is_forced_by_its_environment():
+    script = "from ldpkernels import _backends as b; print(b.chosen('cpu'), b.host_isa())"
+    environment = {**os.environ, "LDPKERNELS_BACKEND": "scalar"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["scalar", "scalar"]
+
+
+def test_the_forced_backend_runs(monkeypatch):
+    """Not only named: the reference is seen at work."""
+    from ldpkernels import reference
+
+    calls = []
+    monkeypatch.setattr(reference, "two_point", lambda *a: calls.append(a[0]))
+    x = np.zeros(9)
+    with backend("reference"):
+        ldpkernels.perturb_(x, 0.0, 1.0, 1.0)
+        ldpkernels.report(x, 0.0, 1.0, 1.0)
+        ldpkernels.two_point_threshold(x, 0.0, 1.0, 1.0)
+    assert calls == ["values", "bits", "thresholds"]
+
+
+def test_threads_are_bounded_by_the_work():
+    from ldpkernels import _launch, _tensors
+
+    def wanted(*sizes):
+        dtypes = [_tensors.DTYPES["float32"]] * len(sizes)
+        return _launch.worthwhile_threads(_tensors.span_table([0] * len(sizes), [0] * len(sizes), sizes, dtypes))
+
+    assert wanted(10) == wanted() == wanted(0, 0) == 1
+    assert wanted(_launch.SMALL * 1000) == _backends.threads() >= 1

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+# torch.ops.ldpkernels: schemas and fakes as torch wants them, and torch.compile without a graph break.
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import ldpkernels
+from ldpkernels import ops, perturb_, two_point_threshold
+
+KEY = torch.tensor([7], dtype=torch.int64)
+CHACHA = torch.tensor([1, -2, 3, -(2**63)], dtype=torch.int64)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
+    pytest.mark.filterwarnings("ignore:.*TF32.*:UserWarning"),
+]
+
+
+def tensors(requires_grad=False):
+    torch.manual_seed(0)
+    a, b, c = torch.randn(5, 7), torch.randn(33, dtype=torch.float64), torch.randn(4, 3, dtype=torch.bfloat16)
+    return [t.requires_grad_(requires_grad) for t in (a, b, c, torch.randn(()).half())]
+
+
+@pytest.mark.parametrize("key", [KEY, CHACHA], ids=["philox", "chacha20"])
+@pytest.mark.parametrize("op", [ops.two_point_, ops.two_point_report], ids=["perturb", "report"])
+def test_opcheck(op, key):
+    x = tensors()
+    views = [x[0].t(), x[1][::2], x[2][:0]]
+    for sample in (x, views):
+        numbers = [0.1] * len(sample), [0.5 + i for i in range(len(sample))]
+        torch.library.opcheck(op.default, (sample, key, *numbers, 1.0))
+
+
+@pytest.mark.parametrize("output", ["report", "values"])
+def test_opcheck_of_thresholds(output):
+    for x in (*tensors(), tensors()[0].t()[1:], tensors(requires_grad=True)[0]):
+        torch.library.opcheck(ops.two_point_threshold.default, (x, 0.1, 0.5, 1.0, output))
+
+
+def test_opcheck_with_leaves_that_require_gradients():
+    torch.library.opcheck(ops.two_point_report.default, (tensors(True), KEY, [0.0] * 4, [1.0] * 4, 1.0))
+
+
+def test_schemas():
+    assert [a.alias_info is not None and a.alias_info.is_write for a in ops.two_point_.default._schema.arguments] == [
+        *[True],
+        *[False] * 4,
+    ]
+    assert not ops.two_point_report.default._schema.is_mutable
+    assert not ops.two_point_threshold.default._schema.is_mutable
+
+
+def test_fakes_have_the_shapes_of_the_real():
+    x = tensors()
+    with torch._subclasses.FakeTensorMode() as mode:
+        fake = [mode.from_tensor(t) for t in x]
+        key = mode.from_tensor(KEY)
+        bits = ops.two_point_report(fake, key, [0.0] * 4, [1.0] * 4, 1.0)
+        thresholds = ops.two_point_threshold(fake[0], 0.0, 1.0, 1.0, "report")
+    real = ops.two_point_report(x, KEY, [0.0] * 4, [1.0] * 4, 1.0)
+    assert (bits.shape, bits.dtype) == (real.shape, real.dtype)
+    assert (thresholds.shape, thresholds.dtype) == (x[0].shape, torch.int64)
+
+
+def test_meta_tensors_pass_through_the_operations():
+    x = torch.empty(9, device="meta")
+    key = torch.empty(1, dtype=torch.int64, device="meta")
+    assert ops.two_point_report([x], key, [0.0], [1.0], 1.0).shape == (2,)
+
+
+def same(a, b):
+    return all(
+        torch.equal(x.detach().view(-1).view(torch.uint8), y.detach().view(-1).view(torch.uint8))
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def test_compiled_tensors_have_the_eager_bits():
+    """One graph for a tensor's perturbation, its report and its thresholds, with the key as an argument."""
+
+    def step(x, key):
+        y = x * 2
+        thresholds = two_point_threshold(y, 0.1, 0.5, 1.0)
+        bits = ops.two_point_report([y], key, [0.1], [0.5], 1.0)
+        perturb_(y, 0.1, 0.5, 1.0, generator=key)
+        return y + 1, bits, thresholds
+
+    compiled = torch.compile(step, fullgraph=True)
+    x = torch.randn(1000)
+    for key in (KEY, KEY + 1):
+        assert same(compiled(x, key), step(x, key))
+    assert not torch.equal(compiled(x, KEY)[0], compiled(x, KEY + 1)[0])
+
+
+def test_a_compiled_module_draws_anew_each_time_and_obeys_the_seed():
+    m = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Linear(30, 5))
+    before = [p.detach().clone() for p in m.parameters()]
+
+    def step(model):
+        perturb_(model, 0.0, {"0": 0.5, "1": 0.25}, 1.0)
+        return model[0].weight.sum()
+
+    def run(function, seed=None):
+        with torch.no_grad():
+            for p, b in zip(m.parameters(), before, strict=True):
+                p.copy_(b)
+        if seed is not None:
+            torch.manual_seed(seed)
+        function(m)
+        return [p.detach().clone() for p in m.parameters()]
+
+    compiled = torch.compile(step, fullgraph=True)
+    first, second = run(compiled), run(compiled)
+    assert not same(first, second), "the key became a constant of the graph"
+    assert not same(first, before)
+    assert same(run(compiled, 5), run(compiled, 5))
+    assert all(len(p.unique()) <= 2 for p in second)
+    with torch.no_grad():
+        for p, b in zip(m.parameters(), before, strict=True):
+            p.copy_(b)
+    perturb_(m, 0.0, {"0": 0.5, "1": 0.25}, 1.0, generator=ldpkernels.key(3))
+    eager = [p.detach().clone() for p in m.parameters()]
+    key = ldpkernels.key(3).tensor()
+    keyed = torch.compile(lambda: perturb_(m, 0.0, {"0": 0.5, "1": 0.25}, 1.0, generator=key), fullgraph=True)
+    assert same(run(lambda _: keyed()), eager)
+
+
+def test_ranges_and_eps_may_change_from_call_to_call():
+    """Adaptive ranges are other numbers each round; the second makes them symbols of the graph."""
+
+    def step(x, C, R, eps):
+        return perturb_({"a.w": x * 2, "b": x + 1}, C, R, eps, generator=KEY)
+
+    compiled, x = torch.compile(step, fullgraph=True), torch.randn(100)
+    for C, R, eps in [
+        (0.0, {"a": 1.0, "b": 2.0}, 1.0),
+        (0.5, {"a": 1.5, "b": 2.5}, 2.0),
+        (1, {"a": 3.0, "b": 2.75}, 4),
+    ]:
+        assert same(compiled(x, C, R, eps).values(), step(x, C, R, eps).values())
+    with pytest.raises(ValueError, match="eps=-1"):
+        compiled(x, 0.25, {"a": 3.5, "b": 1.75}, -1.0)
+
+
+def test_secure_keys_are_refused_in_a_graph():
+    @torch.compile(fullgraph=True)
+    def step(x):
+        return perturb_(x, 0.0, 1.0, 1.0, generator="secure")
+
+    x = torch.zeros(10)
+    with pytest.raises(Exception, match=r"drawn once, when the function is compiled"):
+        step(x)
+    assert not x.any()
+    key = ldpkernels.secure_key().tensor()
+    keyed = torch.compile(lambda x, key: perturb_(x, 0.0, 1.0, 1.0, generator=key), fullgraph=True)
+    assert same([keyed(torch.zeros(10), key)], [perturb_(torch.zeros(10), 0.0, 1.0, 1.0, generator=key)])
+
+
+def test_importing_the_package_imports_no_torch():
+    script = """
+import sys, numpy as np, ldpkernels as l
+x = l.perturb_(np.zeros(1000, np.float32), 0.0, 1.0, 1.0)
+mean = l.aggregate([l.Report.from_bytes(l.report({"w": x}, *l.ranges({"w": x}), 1.0).to_bytes()) for _ in range(3)])
+l.two_point_threshold(x, 0.0, 1.0, 1.0), l.TwoPoint(1.0).outputs(0.0, 1.0, "bfloat16")
+assert "torch" not in sys.modules, "torch was imported"
+print(len(mean["w"]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("1000\n", "", 0)

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+# The same bits on every instruction set as from the reference: every dtype, cipher, output, length and place.
+import ctypes
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ldpkernels
+from ldpkernels import _native, _tensors
+from tests.conftest import ISAS
+from tests.kernels import BITS, FULL, draws, law_of, run, unpack
+
+DTYPES = [np.dtype(np.float32), np.dtype(np.float64), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)]
+OUTPUTS = ["values", "bits"]
+LENGTHS = [*range(71), 1000]
+
+
+def weights(n, dtype, seed=0):
+    x = np.random.default_rng(seed).normal(0.1, 0.6, n)
+    x[::17] = np.inf
+    x[5::29] = -np.inf
+    x[3::31] = np.nan
+    return x.astype(dtype)
+
+
+def law(dtype, output, c=0.1, r=0.7, eps=0.8):
+    return law_of(c, r, eps, dtype, "values" if output == "values" else "report")[:7]
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """The reference's answers, computed once for all instruction sets."""
+    known = {}
+
+    def get(output, x, the_law, key, first=0):
+        question = (output, x.dtype.name, x.tobytes(), the_law, key, first)
+        if question not in known:
+            known[question] = run(output, x, the_law, key, "reference", first)
+        return known[question]
+
+    return get
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
+def test_every_length(dtype, output, key, isa, expected):
+    for n in LENGTHS:
+        x = weights(n, dtype, n)
+        assert np.array_equal(
+            run(output, x, law(dtype, output), key, isa), expected(output, x, law(dtype, output), key)
+        )
+
+
+def test_a_length_past_a_chunk_and_several_threads(key, isa):
+    """Recomputed from thresholds and draws: the reference would take minutes."""
+    n = 2**16 + 3
+    u = draws(key, 0, n)
+    for dtype in DTYPES:
+        x = weights(n, dtype)
+        for threads in (1, 3):
+            found = run("bits", x, law(dtype, "bits"), key, isa, threads=threads)
+            k = run("thresholds", x, law(dtype, "bits"), key, isa, threads=threads) - 2**31
+            assert np.array_equal(unpack(found, n), u < k)
+            the_law = law(dtype, "values")
+            found = run("values", x, the_law, key, isa, threads=threads)
+            k = run("thresholds", x, the_law, key, isa, threads=threads) - 2**31
+            assert np.array_equal(found, np.array(the_law[5:], found.dtype)[(u < k).astype(int)])
+
+
+@pytest.mark.parametrize("first", [8, 24, 1000 * 8, 2**19, 2**35 - 64, 2**35, 2**37 - 24, 2**40 + 8, 2**62])
+def test_a_place_far_in_the_stream(first, key, isa, expected):
+    """Element 2^35 is Philox's block 2^32, and element 2^37 ChaCha20's: the counter carries there."""
+    x = weights(300, DTYPES[0])
+    for output in OUTPUTS:
+        the_law = law(DTYPES[0], output)
+        assert np.array_equal(run(output, x, the_law, key, isa, first), expected(output, x, the_law, key, first))
+
+
+def test_a_cut_changes_nothing(key, isa):
+    """Elements 8 m and on, run alone at their place, are those of the whole."""
+    x = weights(2000, DTYPES[0])
+    whole = run("values", x, law(DTYPES[0], "values"), key, isa, 16)
+    for start in (8, 40, 1016, 1024, 1992):
+        assert np.array_equal(run("values", x[start:], law(DTYPES[0], "values"), key, isa, 16 + start), whole[start:])
+
+
+@pytest.mark.parametrize("offset", range(8))
+def test_nothing_outside_a_view_is_touched(offset, key, isa, expected):
+    for dtype in DTYPES:
+        for n in (0, 1, 7, 8, 9, 31, 33, 1025):
+            memory = np.frombuffer(np.random.default_rng(n).bytes((n + 40) * dtype.itemsize), dtype).copy()
+            memory[16 + offset : 16 + offset + n] = weights(n, dtype)
+            view, before = memory[16 + offset : 16 + offset + n], memory.copy().view(BITS[dtype.itemsize])
+            wanted = expected("values", view, law(dtype, "values"), key)
+            ldpkernels.perturb_(view, 0.1, 0.7, 0.8, generator=key)
+            after = memory.view(BITS[dtype.itemsize])
+            assert np.array_equal(after[16 + offset : 16 + offset + n], wanted)
+            assert np.array_equal(after[: 16 + offset], before[: 16 + offset])
+            assert np.array_equal(after[16 + offset + n :], before[16 + offset + n :])
+
+
+def test_unaligned_memory(key, isa, expected):
+    """Arrays out of a file or a network buffer start anywhere."""
+    for dtype in DTYPES:
+        raw = np.zeros(100 * dtype.itemsize + 1, np.uint8)
+        view = raw[1:].view(dtype)
+        view[:] = weights(100, dtype)
+        wanted = expected("values", weights(100, dtype), law(dtype, "values"), key)
+        ldpkernels.perturb_(view, 0.1, 0.7, 0.8, generator=key)
+        assert view.tobytes() == wanted.tobytes()
+        assert raw[0] == 0
+
+
+def test_a_report_writes_its_bytes_and_no_other(isa):
+    for n in (1, 7, 8, 9, 15, 16, 17, 63, 65):
+        out = np.full(40, 0xEE, np.uint8)
+        x = weights(n, DTYPES[0])
+        spans = _tensors.span_table([x.ctypes.data], [out.ctypes.data + 8], [n], [_tensors.DTYPES["float32"]])
+        laws = np.array([law(DTYPES[0], "bits")], _native.TWO_POINT_LAW)
+        _native.two_point_bits(spans, laws, ldpkernels.key(0).uint32(), isa, 1)
+        size = (n + 7) // 8
+        assert (out[:8] == 0xEE).all()
+        assert (out[8 + size :] == 0xEE).all()
+        assert not np.unpackbits(out[8 : 8 + size], bitorder="little")[n:].any(), "a bit past the last weight is set"
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_ties_are_decided_by_the_low_half(output, key, isa):
+    """Every element is a tie: k has the high half of its draw, and a low half around the draw's."""
+    n, first = 4099, 800
+    u = draws(key, first, n)
+    for shift in (-1, 0, 1):
+        k = np.clip((u & ~0xFFFF) | np.clip((u & 0xFFFF) + shift, 0, 0xFFFF), FULL[3], FULL[4])
+        assert (k >> 16 == u >> 16).all(), "no tie: the test does not test"
+        found = run(output, k.astype(np.float64), FULL, key, isa, first)
+        upper = found == 0x2222 if output == "values" else unpack(found, n)
+        assert np.array_equal(upper, u < k)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
+def test_ties_in_the_ordinary_course(dtype, key, isa):
+    """A million equal weights, about 16 of them ties in each law, against the draws in the keystreams."""
+    n, ties = 2**20, 0
+    u = draws(key, 0, n)
+    for c, w in [(0.0, 0.25), (0.0, 0.0), (0.5, 0.375)]:
+        the_law = law(dtype, "bits", c=c, r=1.0, eps=0.7)
+        x = np.full(n, w).astype(dtype)
+        (k,) = run("thresholds", x[:1], the_law, key, isa) - 2**31
+        assert np.array_equal(unpack(run("bits", x, the_law, key, isa), n), u < k)
+        ties += int((u >> 16 == k >> 16).sum())
+    assert ties > 10, "no ties: the test does not test"
+
+
+def test_several_tensors_share_one_stream(key, isa):
+    """Each tensor starts at the next multiple of 8, whatever its dtype."""
+    sizes, first = [3, 8, 0, 1, 129, 65540], 0
+    arrays = [weights(n, DTYPES[i % 4]) for i, n in enumerate(sizes)]
+    alone = []
+    for x in arrays:
+        alone.append(run("values", x, law(x.dtype, "values"), key, isa, first))
+        first += (x.size + 7) // 8 * 8
+    ldpkernels.perturb_(arrays, 0.1, 0.7, 0.8, generator=key)
+    for x, wanted in zip(arrays, alone, strict=True):
+        assert x.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127])
+def test_every_position_is_randomised(n, isa):
+    """Over 64 keys each position takes both values in each output; one that did not would be a leak (2^-63)."""
+    for dtype in DTYPES:
+        x = np.zeros(n, dtype)
+        for output in OUTPUTS:
+            seen = []
+            for seed in range(64):
+                the_law = law(dtype, output, c=0.0)
+                found = run(output, x, the_law, ldpkernels.key(seed), isa)
+                seen.append(unpack(found, n) if output == "bits" else found == the_law[6])
+            share = np.mean(seen, axis=0)
+            assert ((share > 0) & (share < 1)).all(), f"position {np.flatnonzero((share == 0) | (share == 1))} is fixed"
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (2, 3, 4), (17,), (1, 1), (4, 0, 2), ()])
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
+def test_the_public_functions_on_the_reference_backend(shape, dtype, key, isa):
+    x = weights(int(np.prod(shape)), dtype).reshape(shape)
+    fast, slow = x.copy(), x.copy()
+    ldpkernels.perturb_(fast, 0.1, 0.7, 0.8, generator=key)
+    fast_report = ldpkernels.report(x, 0.1, 0.7, 0.8, generator=key)
+    fast_thresholds = ldpkernels.two_point_threshold(x, 0.1, 0.7, 0.8)
+    with ldpkernels.backend("reference"):
+        ldpkernels.perturb_(slow, 0.1, 0.7, 0.8, generator=key)
+        assert slow.tobytes() == fast.tobytes()
+        assert ldpkernels.report(x, 0.1, 0.7, 0.8, generator=key).to_bytes() == fast_report.to_bytes()
+        assert np.array_equal(ldpkernels.two_point_threshold(x, 0.1, 0.7, 0.8), fast_thresholds)
+    assert fast_thresholds.shape == shape
+
+
+def test_the_callers_floating_point_modes_change_no_bit(isa):
+    """Upward rounding, set as a caller's C code might have: thresholds are the default's, and the mode survives."""
+    libm = ctypes.CDLL("libm.so.6")
+    default, upward = libm.fegetround(), 0x800 if "neon" not in ISAS else 0x400000
+    x = weights(70000, DTYPES[0])
+    wanted = run("thresholds", x, law(DTYPES[0], "bits"), ldpkernels.key(0), isa)
+    try:
+        assert libm.fesetround(upward) == 0
+        for threads in (1, 2):
+            found = run("thresholds", x, law(DTYPES[0], "bits"), ldpkernels.key(0), isa, threads=threads)
+            assert libm.fegetround() == upward
+            assert np.array_equal(found, wanted)
+    finally:
+        libm.fesetround(default)
