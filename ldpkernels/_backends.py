@@ -53,8 +53,9 @@ def chosen(device_type: str) -> str:
     if device_type == "cuda":
         able = _gpu_backends()
     elif device_type == "cpu":
-        interpreted = os.environ.get("TRITON_INTERPRET") == "1" and "triton" in _gpu_backends()
-        able = (*_native.isas(), "reference", *(("triton",) if interpreted else ()))
+        able = (*_native.isas(), "reference")
+        if name == "triton" and os.environ.get("TRITON_INTERPRET") == "1":
+            able += ("triton",)
     else:
         raise ValueError(f"tensors on {device_type!r} are not supported: move them to 'cpu' or 'cuda'")
     if not able:

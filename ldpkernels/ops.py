@@ -84,7 +84,10 @@ def check(tensors: list[torch.Tensor], names: list[str] | None = None) -> tuple[
     )
     if not plain:
         _check_each(tensors, names or [str(i) for i in range(len(tensors))], device)
-    if not _tensors.apart([_extent(t) for t in tensors]):
+    extents = [_extent(t) for t in tensors]
+    if any(start == 0 and stop for start, stop in extents):
+        raise ValueError("a tensor has no memory: its storage was freed, as sharded models do; gather it first")
+    if not _tensors.apart(extents):
         names = names or [str(i) for i in range(len(tensors))]
         _tensors.refuse_shared_memory(names, [_memory(t) for t in tensors])
     return [formats[t.dtype] for t in tensors], device

@@ -54,7 +54,7 @@ def perturb_(
         buffers: "perturb" or "keep", for a module with floating-point buffers.
 
     Everything is checked before the first write. A NaN weight is reported as C, an infinite one as the end of the
-    range. No gradient flows through.
+    range. Autograd does not see it, as under `torch.no_grad`.
 
     >>> import numpy as np, ldpkernels
     >>> w = np.full(100_000, 0.3, np.float32)

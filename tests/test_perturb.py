@@ -186,6 +186,14 @@ def test_flushing_denormals_changes_no_bit(dtype):
     assert torch.equal(found.view(torch.uint8), wanted.view(torch.uint8))
 
 
+def test_autograd_does_not_see_it():
+    x = torch.ones(5, requires_grad=True)
+    y = x * 2
+    perturb_(y, 0.0, 1.0, EPS)
+    y.sum().backward()
+    assert torch.equal(x.grad, torch.full((5,), 2.0))
+
+
 def test_one_thread_or_two_give_the_same_bits():
     x, before = torch.linspace(-1, 1, 2**19 + 5), torch.get_num_threads()
     found = []
