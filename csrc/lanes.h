@@ -93,6 +93,38 @@ struct ScalarLanes {
   static LDPK_FN bool any(Mask m) { return m; }
   static LDPK_FN uint32_t bits(Mask m) { return m; }
 
+  // Unsigned lanes have +, -, << and >> by a scalar, and wrap.
+  static LDPK_FN u32 broadcast_u32(uint32_t v) { return v; }
+  static LDPK_FN u32 as_unsigned(i32 a) { return static_cast<u32>(a); }
+  // 32-bit draws from their halves.
+  static LDPK_FN u32 load_draws(const uint16_t* high, const uint16_t* low) { return uint32_t{*high} << 16 | *low; }
+  static LDPK_FN Mask less(u32 a, u32 b) { return a < b; }
+  static LDPK_FN u32 select(Mask m, u32 if_set, u32 if_not) { return m ? if_set : if_not; }
+  static LDPK_FN u32 smaller(u32 a, u32 b) { return a < b ? a : b; }
+  static LDPK_FN u32 multiply_high(u32 a, u32 b) { return static_cast<u32>(uint64_t{a} * b >> 32); }
+
+  // offset + step * a, in the format of an output. The caller's numbers are such that nothing is rounded.
+  static LDPK_FN void store_affine(float* p, u32 a, double offset, double step) {
+    *p = static_cast<float>(offset) + static_cast<float>(step) * static_cast<float>(a);
+  }
+  static LDPK_FN void store_affine(double* p, u32 a, double offset, double step) {
+    *p = offset + step * static_cast<double>(a);
+  }
+  static LDPK_FN void store_affine_bf16(uint16_t* p, u32 a, double offset, double step) {
+    float value;
+    store_affine(&value, a, offset, step);
+    *p = static_cast<uint16_t>(bit_cast<uint32_t>(value) >> 16);
+  }
+  static LDPK_FN void store_affine_f16(uint16_t* p, u32 a, double offset, double step) {
+    float value;
+    store_affine(&value, a, offset, step);
+    const uint32_t bits = bit_cast<uint32_t>(value);
+    const uint32_t magnitude = bit_cast<uint32_t>(bit_cast<float>(bits & 0x7fffffffu) * 0x1p-112f) >> 13;
+    *p = static_cast<uint16_t>((bits >> 16 & 0x8000u) | magnitude);
+  }
+  static LDPK_FN void store_bytes(uint8_t* p, u32 a) { *p = static_cast<uint8_t>(a); }
+  static LDPK_FN void store_integers(int64_t* p, u32 a) { *p = a; }
+
   // Chooses between two bit patterns and stores.
   template <class T>
   static LDPK_FN void store_choice(T* p, Mask m, T lower, T upper) {

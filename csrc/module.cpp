@@ -153,6 +153,30 @@ Bytes tally_planes(const Tally& tally) {
   return out;
 }
 
+// Adds one-byte reports to counters. A chunk is summed in 16 bits, which 257 reports cannot overflow.
+template <class Counter>
+void add_bytes(Table<Counter> counters, const std::vector<Bytes>& reports, int64_t threads) {
+  constexpr int64_t chunk = 1 << 13;
+  const int64_t n = counters.size();
+  std::vector<const uint8_t*> pointers;
+  for (const Bytes& report : reports) {
+    if (report.size() != n) throw std::invalid_argument("a report of another size");
+    pointers.push_back(report.data());
+  }
+  Counter* sums = counters.mutable_data();
+  py::gil_scoped_release unlocked;
+  parallel_for((n + chunk - 1) / chunk, threads, [&](int64_t t) {
+    const int64_t begin = t * chunk, size = std::min(chunk, n - begin);
+    for (size_t first = 0; first < pointers.size(); first += 257) {
+      uint16_t partial[chunk] = {};
+      for (size_t i = first; i < std::min(first + 257, pointers.size()); ++i) {
+        for (int64_t e = 0; e < size; ++e) partial[e] += pointers[i][begin + e];
+      }
+      for (int64_t e = 0; e < size; ++e) sums[begin + e] += partial[e];
+    }
+  });
+}
+
 PYBIND11_MODULE(_native, m) {
   m.doc() = "The C++ kernels of ldpkernels. The public functions are in the package.";
   PYBIND11_NUMPY_DTYPE(Span, data, out, numel, first, dtype);
@@ -162,6 +186,11 @@ PYBIND11_MODULE(_native, m) {
   m.attr("SPAN") = py::dtype::of<Span>();
   m.attr("TWO_POINT_LAW") = py::dtype::of<TwoPointLaw>();
   m.attr("ORDINAL_CLDP_LAW") = py::dtype::of<OrdinalCldpLaw>();
+  PYBIND11_NUMPY_DTYPE(PiecewiseLaw, center, slope, fallback, k_lo, k_hi, origin, band_draws, band_scale, rest_scale,
+                       rest_shift, band_end, places, cell_bits, lowest, step);
+  PYBIND11_NUMPY_DTYPE(HybridLaw, piecewise, last_draw, coin_lowest, coin_shift, coin_scale, lower_cell, upper_cell);
+  m.attr("PIECEWISE_LAW") = py::dtype::of<PiecewiseLaw>();
+  m.attr("HYBRID_LAW") = py::dtype::of<HybridLaw>();
 
   m.def("isas", [] {
     std::vector<std::string> names;
@@ -172,8 +201,16 @@ PYBIND11_MODULE(_native, m) {
   m.def("two_point_bits", run<TwoPointLaw, &Kernels::two_point_bits>);
   m.def("two_point_thresholds", run<TwoPointLaw, &Kernels::two_point_thresholds>);
   m.def("ordinal_cldp", run<OrdinalCldpLaw, &Kernels::ordinal_cldp>);
+  m.def("piecewise_values", run<PiecewiseLaw, &Kernels::piecewise_values>);
+  m.def("piecewise_cells", run<PiecewiseLaw, &Kernels::piecewise_cells>);
+  m.def("piecewise_turns", run<PiecewiseLaw, &Kernels::piecewise_turns>);
+  m.def("hybrid_values", run<HybridLaw, &Kernels::hybrid_values>);
+  m.def("hybrid_cells", run<HybridLaw, &Kernels::hybrid_cells>);
   m.def("keystream", keystream);
   m.def("cipher_block", cipher_block);
+
+  m.def("add_bytes", add_bytes<uint32_t>, py::arg().noconvert(), py::arg(), py::arg());
+  m.def("add_bytes", add_bytes<uint64_t>, py::arg().noconvert(), py::arg(), py::arg());
 
   py::class_<Summary>(m, "Summary")
       .def_readonly("min", &Summary::min)

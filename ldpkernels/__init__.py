@@ -8,27 +8,38 @@ are the same with one bit a weight on the wire. Importing this package imports n
 from ldpkernels._backends import backend, backends
 from ldpkernels._ranges import ranges
 from ldpkernels.cldp import cldp_, cldp_sample
+from ldpkernels.hybrid import Hybrid, best_mechanism
+from ldpkernels.k_of_d import KOfD
 from ldpkernels.keys import Key, key, secure_key
 from ldpkernels.ordinal_cldp import OrdinalCLDP
 from ldpkernels.perturb import perturb_, report, two_point_threshold
+from ldpkernels.piecewise import Piecewise
+from ldpkernels.privunitg import PrivUnitG
 from ldpkernels.reports import Aggregate, Report, aggregate
 from ldpkernels.two_point import TwoPoint
+from ldpkernels.vector import perturb_vector
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Aggregate",
+    "Hybrid",
+    "KOfD",
     "Key",
     "OrdinalCLDP",
+    "Piecewise",
+    "PrivUnitG",
     "Report",
     "TwoPoint",
     "aggregate",
     "backend",
     "backends",
+    "best_mechanism",
     "cldp_",
     "cldp_sample",
     "key",
     "perturb_",
+    "perturb_vector",
     "ranges",
     "report",
     "secure_key",

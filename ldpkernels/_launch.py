@@ -11,8 +11,10 @@ import numpy as np
 
 from ldpkernels import _backends, _native
 from ldpkernels._dtypes import Dtype
+from ldpkernels.hybrid import Mechanism
 from ldpkernels.keys import Key
-from ldpkernels.two_point import Output, two_point_law
+from ldpkernels.piecewise import CellMechanism
+from ldpkernels.two_point import Output, TwoPoint, two_point_law
 
 SMALL = 1 << 17  # elements below which a thread costs more than it saves
 
@@ -54,6 +56,57 @@ def two_point(
             reference.two_point(output, spans, laws, words)
         else:
             getattr(_native, f"two_point_{output}")(spans, laws, words, name, worthwhile_threads(spans))
+
+
+def cell_laws(
+    mechanism: CellMechanism, c: Sequence[float], r: Sequence[float], dtypes: Sequence[Dtype], output: Output
+) -> Any:
+    """The parameters of the kernels that report cells, for each tensor."""
+    return _cell_laws(mechanism, tuple(c), tuple(r), tuple(dtypes), output)
+
+
+@lru_cache(maxsize=64)
+def _cell_laws(mechanism: CellMechanism, c: Any, r: Any, dtypes: Any, output: Output) -> Any:
+    cells = [mechanism.cells(ci, ri, d, output) for ci, ri, d in zip(c, r, dtypes, strict=True)]
+    if mechanism.name == "hybrid":
+        table = np.array([one.hybrid_record() for one in cells], dtype=_native.HYBRID_LAW)
+    else:
+        table = np.array([one.piecewise_record() for one in cells], dtype=_native.PIECEWISE_LAW)
+    table.flags.writeable = False  # it is shared
+    return table
+
+
+def cells(
+    mechanism: str, output: Literal["values", "cells", "turns"], spans: Any, laws: Any, key: Any, device_type: str
+) -> None:
+    """Run one kernel of the piecewise or hybrid mechanism over all spans."""
+    name = _backends.chosen(device_type)
+    if name in ("cuda", "triton"):
+        raise NotImplementedError(f"mechanism={mechanism!r} has no {name} kernels: move the tensors to 'cpu'")
+    words = key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
+    if name == "reference":
+        from ldpkernels import reference_cells
+
+        reference_cells.cells(mechanism, output, spans, laws, words)
+    else:
+        getattr(_native, f"{mechanism}_{output}")(spans, laws, words, name, worthwhile_threads(spans))
+
+
+def laws_of(
+    mechanism: Mechanism, c: Sequence[float], r: Sequence[float], dtypes: Sequence[Dtype], output: Output
+) -> Any:
+    """The parameters of any mechanism's kernels, for each tensor."""
+    if isinstance(mechanism, TwoPoint):
+        return two_point_laws(c, r, mechanism.eps, dtypes, output)
+    return cell_laws(mechanism, c, r, dtypes, output)
+
+
+def run(mechanism: Mechanism, output: Output, spans: Any, laws: Any, key: Any, device_type: str) -> None:
+    """Run any mechanism's kernel for values or reports over all spans."""
+    if isinstance(mechanism, TwoPoint):
+        two_point("values" if output == "values" else "bits", spans, laws, key, device_type)
+    else:
+        cells(mechanism.name, "values" if output == "values" else "cells", spans, laws, key, device_type)
 
 
 def worthwhile_threads(spans: Any, small: int = SMALL) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The public functions of the two-point mechanism."""
+"""The public functions that randomise each weight on its own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ldpkernels import _launch, _tensors
+from ldpkernels._codecs import codec_of
+from ldpkernels.hybrid import Mechanism, mechanism_named
 from ldpkernels.keys import Generator, numpy_key, torch_key
 from ldpkernels.reports import Layout, Report
 from ldpkernels.two_point import Output, TwoPoint
@@ -22,14 +24,22 @@ Range = float | Sequence[float] | Mapping[str, float]
 
 
 def perturb_(
-    model: Model, C: Range, R: Range, eps: float, *, generator: Generator = None, buffers: str | None = None
+    model: Model,
+    C: Range,
+    R: Range,
+    eps: float,
+    *,
+    mechanism: str = "two-point",
+    generator: Generator = None,
+    buffers: str | None = None,
 ) -> Model:
-    """Perturb every weight in place by the two-point mechanism of LDP-FL, and return the model.
+    """Perturb every weight in place, by default by the two-point mechanism of LDP-FL, and return the model.
 
     A weight w becomes one of two values, C +- R (e^eps + 1) / (e^eps - 1), with the probabilities that make it w on
-    average. **Each weight on its own** is eps-locally differentially private with respect to [C - R, C + R]; a model of
-    d weights released whole is d * eps (`ldpkernels.accounting` composes it). C and R must not depend on private data:
-    the two output values reveal them.
+    average. "piecewise" and "hybrid" have many values, likelier near w, and less variance where eps is above 0.61:
+    `ldpkernels.best_mechanism(eps)` says how much. **Each weight on its own** is eps-locally differentially private
+    with respect to [C - R, C + R]; a model of d weights released whole is d * eps (`ldpkernels.accounting` composes
+    it). C and R must not depend on private data: the output values reveal them.
 
     Args:
         model: A module, a tensor, a NumPy array, or a sequence or mapping of them, in fp32, fp64, bf16 or fp16.
@@ -37,6 +47,7 @@ def perturb_(
             module's name.
         R: Radius of the range, likewise. Weights outside are clipped.
         eps: Privacy parameter of each weight.
+        mechanism: "two-point", "piecewise" or "hybrid".
         generator: A `torch.Generator` (for arrays a `numpy.random.Generator`), an `ldpkernels.key`, a key tensor, or
             "secure" for ChaCha20 keyed by the operating system. None is the device's default generator for tensors, and
             "secure" for arrays.
@@ -52,42 +63,50 @@ def perturb_(
     (True, [-2.1639535427093506, 2.1639535427093506], 0.3)
     """
     if not _compiling():  # there, the operation itself checks when it runs
-        eps = TwoPoint(eps).eps
+        eps = mechanism_named(mechanism, eps).eps
     tensors, c, r = _prepare(model, C, R, buffers)
     if tensors.is_torch:
         import torch
 
         from ldpkernels import ops
 
+        operation = _operation(mechanism, "")
         if any(getattr(t, "is_meta", False) for t in tensors.values):  # one would turn the operation into its fake
             ops.check(tensors.values, tensors.names)
         key = torch_key(generator, tensors.values[0].device)
         try:
             with torch.no_grad():
-                ops.two_point_(tensors.values, key, c, r, float(eps))
+                operation(tensors.values, key, c, r, float(eps))
         except Exception:
             ops.check(tensors.values, tensors.names)  # the same error, with the tensor's name
             raise
     else:
-        _perturb_arrays(tensors, c, r, eps, generator)
+        _perturb_arrays(tensors, c, r, mechanism_named(mechanism, eps), generator)
     return model
 
 
 def report(
-    model: Any, C: Range, R: Range, eps: float, *, generator: Generator = None, buffers: str | None = None
+    model: Any,
+    C: Range,
+    R: Range,
+    eps: float,
+    *,
+    mechanism: str = "two-point",
+    generator: Generator = None,
+    buffers: str | None = None,
 ) -> Report:
-    """The two-point mechanism as one bit a weight, for a server that calls `ldpkernels.aggregate`.
+    """What `perturb_` does, for a server that calls `ldpkernels.aggregate`: one bit a weight, or one byte.
 
     The arguments and the guarantee are those of `perturb_`; the model is not changed. A report carries the names and
-    shapes, C, R and eps, and the bits. (In a graph for torch.compile, call `torch.ops.ldpkernels.two_point_report`,
-    which gives the bits alone.)
+    shapes, C, R and eps, and the bits ("two-point") or bytes ("piecewise", "hybrid"). (In a graph for torch.compile,
+    call `torch.ops.ldpkernels.two_point_report` or a sibling, which give the bits alone.)
 
     >>> import numpy as np, ldpkernels
     >>> one = ldpkernels.report({"w": np.zeros((3, 5))}, C=0.0, R=1.0, eps=1.0)
     >>> one.nbytes
     2
     """
-    mechanism = TwoPoint(eps)
+    executed = mechanism_named(mechanism, eps)
     tensors, c, r = _prepare(model, C, R, buffers)
     if tensors.is_torch:
         import torch
@@ -97,17 +116,17 @@ def report(
         dtypes, device = ops.check(tensors.values, tensors.names)
         with torch.no_grad():
             key = torch_key(generator, device)
-            payload = ops.two_point_report(tensors.values, key, c, r, mechanism.eps)
+            payload = _operation(mechanism, "report")(tensors.values, key, c, r, executed.eps)
     else:
         dtypes = _checked_arrays(tensors, written=False)
-        laws = _launch.two_point_laws(c, r, mechanism.eps, dtypes, "report")
+        laws = _launch.laws_of(executed, c, r, dtypes, "report")
         flat = [np.ascontiguousarray(a) for a in tensors.values]
-        sizes = [a.size for a in flat]
-        payload = np.empty(_tensors.report_bytes(sizes), np.uint8)
-        outs = [payload.ctypes.data + first // 8 for first in _tensors.first_elements(sizes)]
+        sizes, codec = [a.size for a in flat], codec_of(executed.name)
+        payload = np.empty(codec.payload_bytes(sizes), np.uint8)
+        outs = [payload.ctypes.data + offset for offset in codec.offsets(sizes)]
         spans = _tensors.span_table([a.ctypes.data for a in flat], outs, sizes, dtypes)
-        _launch.two_point("bits", spans, laws, numpy_key(generator), "cpu")
-    layout = Layout.of(tensors, c, r, mechanism, dtypes)
+        _launch.run(executed, "report", spans, laws, numpy_key(generator), "cpu")
+    layout = Layout.of(tensors, c, r, executed, dtypes)
     return Report(layout, payload)
 
 
@@ -143,6 +162,19 @@ def two_point_threshold(x: Any, c: float, r: float, eps: float, *, output: Outpu
     return thresholds
 
 
+def _operation(mechanism: str, suffix: str) -> Any:
+    """The torch operation of a mechanism."""
+    if mechanism == "two-point":
+        from ldpkernels import ops
+
+        return getattr(ops, f"two_point_{suffix}")
+    from ldpkernels import ops_cells
+
+    if mechanism not in ops_cells.MECHANISMS:
+        raise ValueError(f"mechanism={mechanism!r} must be 'two-point', 'piecewise' or 'hybrid'")
+    return getattr(ops_cells, f"{mechanism}_{suffix}")
+
+
 def _compiling() -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.compiler.is_compiling())
@@ -162,14 +194,14 @@ def _checked_arrays(tensors: _tensors.Tensors, written: bool) -> Any:
 
 
 def _perturb_arrays(
-    tensors: _tensors.Tensors, c: list[float], r: list[float], eps: float, generator: Generator
+    tensors: _tensors.Tensors, c: list[float], r: list[float], mechanism: Mechanism, generator: Generator
 ) -> None:
     arrays = tensors.values
     dtypes = _checked_arrays(tensors, written=True)
-    laws = _launch.two_point_laws(c, r, eps, dtypes, "values")
+    laws = _launch.laws_of(mechanism, c, r, dtypes, "values")
     flat = [np.ascontiguousarray(a) for a in arrays]
     spans = _tensors.span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
-    _launch.two_point("values", spans, laws, numpy_key(generator), "cpu")
+    _launch.run(mechanism, "values", spans, laws, numpy_key(generator), "cpu")
     for array, values in zip(arrays, flat, strict=True):
         if not array.flags.c_contiguous:
             array[...] = values

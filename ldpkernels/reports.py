@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One-bit reports, and their sum: what travels from clients to a server.
+"""Reports of one bit or one byte a weight, and their sum: what travels from clients to a server.
 
-Bytes are magic, version, header length, a JSON header, the bits, and a BLAKE2b digest of all that. The digest finds
-accidents, not forgers: authenticate the channel. Nothing in a header depends on a weight.
+Bytes are magic, version, header length, a JSON header, the bits or bytes of the weights (_codecs.py), and a BLAKE2b
+digest of all that. The digest finds accidents, not forgers: authenticate the channel. Nothing in a header depends on a
+weight.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from ldpkernels import _native, _tensors
-from ldpkernels._backends import host_isa, threads
+from ldpkernels import _tensors
+from ldpkernels._backends import threads
+from ldpkernels._codecs import Codec, codec_of
 from ldpkernels._dtypes import DTYPES, FLOAT64, Dtype
-from ldpkernels.two_point import TwoPoint, executed_range
+from ldpkernels.hybrid import Mechanism, mechanism_named
 
 MAGIC = b"LDPK"
 VERSION = 1
@@ -50,10 +52,10 @@ class Layout:
 
     @classmethod
     def of(
-        cls, tensors: _tensors.Tensors, c: list[float], r: list[float], mechanism: TwoPoint, dtypes: list[Dtype]
+        cls, tensors: _tensors.Tensors, c: list[float], r: list[float], mechanism: Mechanism, dtypes: list[Dtype]
     ) -> Layout:
         """The layout of a report that was just made."""
-        executed = [executed_range(ci, ri, mechanism.eps, d) for ci, ri, d in zip(c, r, dtypes, strict=True)]
+        executed = [mechanism.executed_range(ci, ri, d) for ci, ri, d in zip(c, r, dtypes, strict=True)]
         return cls(
             names=tuple(tensors.names),
             shapes=tuple(tuple(t.shape) for t in tensors.values),
@@ -64,7 +66,13 @@ class Layout:
             threshold=mechanism.lowest_threshold,
             container=tensors.container,
             library="torch" if tensors.is_torch else "numpy",
+            mechanism=mechanism.name,
         )
+
+    @cached_property
+    def codec(self) -> Codec:
+        """How the weights lie in a report, and how they are counted."""
+        return codec_of(self.mechanism)
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -73,12 +81,12 @@ class Layout:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one report's bits."""
-        return _tensors.report_bytes(self.sizes)
+        """Bytes of one report's weights."""
+        return self.codec.payload_bytes(self.sizes)
 
     def difference(self, other: Layout) -> str:
         """The first field in which two layouts differ, in words."""
-        for field, ours in asdict(self).items():
+        for field, ours in {"mechanism": self.mechanism, **asdict(self)}.items():
             theirs = getattr(other, field)
             if ours != theirs:
                 return f"{field} is {_short(theirs)} in one and {_short(ours)} in the others"
@@ -91,7 +99,7 @@ class Layout:
             raise ValueError("its tensors are not named once each")
         if not all(_is_shape(shape) for shape in self.shapes):
             raise ValueError("a tensor's shape is none that a tensor can have")
-        if self.mechanism != "two-point" or self.stream != STREAM:
+        if self.mechanism not in ("two-point", "piecewise", "hybrid") or self.stream != STREAM:
             raise ValueError(
                 f"it is of {_short(self.mechanism)}, stream {_short(self.stream)}: this version cannot read it"
             )
@@ -99,15 +107,17 @@ class Layout:
             raise ValueError(f"it is of {_short(self.library)} {_short(self.container)}")
         if self.container == "tensor" and len(self.names) > 1:
             raise ValueError("it is of one tensor, with several names")
-        if TwoPoint(self.eps).lowest_threshold != self.threshold:
-            raise ValueError(f"its threshold {_short(self.threshold)} is not that of eps={self.eps}")
+        mechanism = mechanism_named(self.mechanism, self.eps)
+        if mechanism.name != self.mechanism or mechanism.lowest_threshold != self.threshold:
+            threshold = _short(self.threshold)
+            raise ValueError(f"its threshold {threshold} is not that of {self.mechanism} at eps={self.eps}")
         for c, r, name in zip(self.c, self.r, self.dtypes, strict=True):
-            if name not in ("float32", "float64") or executed_range(c, r, self.eps, DTYPES[name]) != (c, r):
+            if name not in ("float32", "float64") or mechanism.executed_range(c, r, DTYPES[name]) != (c, r):
                 raise ValueError(f"C={c} with R={r} cannot be executed in {_short(name)}")
 
 
 class Report:
-    """One client's bits."""
+    """One client's randomised weights: a bit or a byte each."""
 
     def __init__(self, layout: Layout, payload: Any) -> None:
         self.layout = layout
@@ -115,16 +125,17 @@ class Report:
 
     def __repr__(self) -> str:
         weights = sum(self.layout.sizes)
-        return f"Report({len(self.layout.names)} tensors, {weights} weights, eps={self.layout.eps})"
+        mechanism = "" if self.layout.mechanism == "two-point" else f"{self.layout.mechanism}, "
+        return f"Report({len(self.layout.names)} tensors, {weights} weights, {mechanism}eps={self.layout.eps})"
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the bits: an eighth of the weights; `to_bytes` adds the header."""
+        """Bytes of the weights: an eighth of their number, or their number; `to_bytes` adds the header."""
         return self.layout.nbytes
 
     @cached_property
     def bits(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """The bits in host memory, eight weights a byte, each tensor from a byte of its own."""
+        """The weights in host memory: a bit each, every tensor from a byte of its own; or a byte each ("piecewise")."""
         array: np.ndarray[Any, Any] = (
             self.payload if isinstance(self.payload, np.ndarray) else self.payload.cpu().numpy()
         )
@@ -146,14 +157,16 @@ class Report:
         header, payload = _decode(data, "report")
         layout = _layout(header)
         if len(payload) != layout.nbytes:
-            raise ValueError(f"not a report: {len(payload)} bytes of bits where the header promises {layout.nbytes}")
+            raise ValueError(f"not a report: {len(payload)} bytes of weights where the header promises {layout.nbytes}")
         bits = np.frombuffer(payload, np.uint8)
-        _refuse_padding(bits, layout)
+        layout.codec.check(bits, layout.sizes)
         return cls(layout, bits)
 
 
 class Aggregate:
-    """The sum of any number of reports: a counter of log2(n + 1) bits for each weight, whatever the number of clients.
+    """The sum of any number of reports: a counter for each weight, whatever the number of clients.
+
+    It has log2(n + 1) bits for n one-bit reports, and 32 for reports of one byte a weight.
 
     >>> import numpy as np, ldpkernels
     >>> total = Aggregate()
@@ -165,12 +178,12 @@ class Aggregate:
 
     def __init__(self) -> None:
         self.layout: Layout | None = None
-        self._tally: Any = None
+        self._counter: Any = None
 
     @property
     def clients(self) -> int:
         """How many reports were added."""
-        return 0 if self._tally is None else int(self._tally.count)
+        return 0 if self._counter is None else int(self._counter.count)
 
     def add(self, *reports: Report | bytes) -> None:
         """Add reports; several at once are faster. All are checked before the first is added."""
@@ -183,7 +196,7 @@ class Aggregate:
             self._match(layout, one.layout)
         if layout is not None and ready:
             self._adopt(layout)
-            self._tally.add([one.bits for one in ready], _threads(layout))
+            self._counter.add([one.bits for one in ready], _threads(layout))
 
     def merge(self, other: Aggregate) -> None:
         """Add a partial aggregate, of another server or process, say."""
@@ -193,7 +206,7 @@ class Aggregate:
             return
         self._match(self.layout or other.layout, other.layout)
         self._adopt(other.layout)
-        self._tally.merge(other._tally)
+        self._counter.merge(other._counter)
 
     def mean(self) -> Any:
         """The clients' mean, named and shaped like the model: a dict, a list, a tensor or an array.
@@ -204,20 +217,11 @@ class Aggregate:
         if self.layout is None or not self.clients:
             raise ValueError("nothing to average: add at least one report")
         layout, means = self.layout, []
-        scale = TwoPoint(layout.eps).scale
-        columns = (
-            layout.shapes,
-            layout.sizes,
-            layout.c,
-            layout.r,
-            layout.dtypes,
-            _tensors.first_elements(layout.sizes),
-        )
-        for shape, size, c, r, dtype, first in zip(*columns, strict=True):
-            reach = r * scale
-            flat: np.ndarray[Any, Any] = np.empty(size, dtype)
-            decode = self._tally.decode_f64 if dtype == "float64" else self._tally.decode_f32
-            decode(first, c - reach, 2 * reach / self.clients, flat, _threads(layout))
+        mechanism = mechanism_named(layout.mechanism, layout.eps)
+        columns = (layout.shapes, layout.c, layout.r, layout.dtypes)
+        for i, (shape, c, r, dtype) in enumerate(zip(*columns, strict=True)):
+            offset, step = mechanism.affine(c, r)
+            flat = self._counter.decode(i, offset, step / self.clients, dtype, _threads(layout))
             means.append(_as_library(flat.reshape(shape), layout.library))
         if layout.container == "tensor":
             return means[0]
@@ -228,7 +232,7 @@ class Aggregate:
         if self.layout is None:
             raise ValueError("nothing to write: add at least one report")
         header = {"kind": "aggregate", "clients": self.clients, **asdict(self.layout)}
-        return _encode(header, self._tally.planes().tobytes())
+        return _encode(header, self._counter.to_bytes())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Aggregate:
@@ -238,23 +242,14 @@ class Aggregate:
         layout = _layout(header)
         if type(clients) is not int or not 0 < clients < 2**62:
             raise ValueError(f"not an aggregate: it counts {clients!r} clients")
-        planes = clients.bit_length()
-        if len(payload) != planes * layout.nbytes:
-            raise ValueError(
-                f"not an aggregate: {len(payload)} bytes where the header promises {planes * layout.nbytes}"
-            )
-        bits = np.frombuffer(payload, np.uint8).reshape(planes, layout.nbytes)
-        for plane in bits:
-            _refuse_padding(plane, layout)
-        _refuse_counts_above(clients, bits)
         total = cls()
         total._adopt(layout)
-        total._tally.restore(clients, bits)
+        total._counter.restore(clients, payload)
         return total
 
     def _adopt(self, layout: Layout) -> None:
-        if self._tally is None:
-            self.layout, self._tally = layout, _native.Tally(layout.nbytes, host_isa())
+        if self._counter is None:
+            self.layout, self._counter = layout, layout.codec.counter(layout.sizes)
 
     @staticmethod
     def _match(ours: Layout | None, theirs: Layout) -> None:
@@ -363,26 +358,6 @@ def _each(values: Any, kind: type) -> list[Any]:
 def _is_shape(shape: tuple[int, ...]) -> bool:
     """Whether an array can have this shape; empty ones have a limit too."""
     return len(shape) <= 64 and all(0 <= n < 2**60 for n in shape) and math.prod(n or 1 for n in shape) < 2**60
-
-
-def _refuse_padding(bits: np.ndarray[Any, Any], layout: Layout) -> None:
-    """The unused bits after each tensor's last weight are zero, so that equal reports are equal bytes."""
-    for size, first in zip(layout.sizes, _tensors.first_elements(layout.sizes), strict=True):
-        if size % 8 and bits[(first + size) // 8] >> size % 8:
-            raise ValueError("not report bytes: a bit is set past the last weight of a tensor")
-
-
-def _refuse_counts_above(clients: int, planes: np.ndarray[Any, Any]) -> None:
-    """No weight has more ones than there are clients: compared from the highest plane down, all at once."""
-    above, equal = np.zeros_like(planes[0]), ~np.zeros_like(planes[0])
-    for p in reversed(range(len(planes))):
-        if clients >> p & 1:
-            equal &= planes[p]
-        else:
-            above |= equal & planes[p]
-            equal &= ~planes[p]
-    if above.any():
-        raise ValueError(f"not an aggregate: a weight has more ones than the {clients} clients that it counts")
 
 
 def _short(value: Any) -> str:

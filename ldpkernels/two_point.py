@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ldpkernels._dtypes import DTYPES, Dtype, compute_dtype, power_of_two
 
@@ -53,6 +53,7 @@ class TwoPoint:
     """
 
     eps: float
+    name: ClassVar[str] = "two-point"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "eps", _checked_eps(self.eps))
@@ -83,6 +84,15 @@ class TwoPoint:
         from ldpkernels.accounting.events import RandomizedResponseEvent
 
         return RandomizedResponseEvent(self.effective_eps)
+
+    def affine(self, c: float, r: float) -> tuple[float, float]:
+        """A report's bit decodes to offset + step * bit."""
+        reach = r * self.scale
+        return c - reach, 2 * reach
+
+    def executed_range(self, c: float, r: float, dtype: Dtype) -> tuple[float, float]:
+        """C and R as a report of `dtype` executes them."""
+        return executed_range(c, r, self.eps, dtype)
 
     def outputs(self, c: float, r: float, dtype: Any = None) -> tuple[float, float]:
         """The two values: of `perturb_` on tensors of `dtype`, or without one those to which a report decodes.

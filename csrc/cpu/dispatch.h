@@ -2,6 +2,7 @@
 // One table of kernels for each instruction set, chosen when the program runs.
 #pragma once
 
+#include "../mechanisms/hybrid.h"
 #include "../mechanisms/ordinal_cldp.h"
 #include "../mechanisms/two_point.h"
 #include "summary.h"
@@ -16,6 +17,11 @@ struct Kernels {
   Run<TwoPointLaw> two_point_bits;
   Run<TwoPointLaw> two_point_thresholds;
   Run<OrdinalCldpLaw> ordinal_cldp;
+  Run<PiecewiseLaw> piecewise_values;
+  Run<PiecewiseLaw> piecewise_cells;
+  Run<PiecewiseLaw> piecewise_turns;
+  Run<HybridLaw> hybrid_values;
+  Run<HybridLaw> hybrid_cells;
   void (*keystream)(const Key&, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out);
   Summary (*summarize)(const Span&, int64_t begin, int64_t end);
   void (*count_bits)(int bits, const uint8_t* const* reports, uint8_t* const* planes, int plane_count, int64_t begin,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bit_counter.h"
+#include "cells.h"
 #include "dispatch.h"
 #include "ordinal_cldp.h"
 #include "two_point.h"
@@ -51,6 +52,11 @@ constexpr Kernels kernels_for(const char* name) {
       .two_point_bits = run<Lanes, TwoPointBits>,
       .two_point_thresholds = run<Lanes, TwoPointThresholds>,
       .ordinal_cldp = ordinal_cldp<Lanes>,
+      .piecewise_values = run<Lanes, CellValues<PiecewiseCells>>,
+      .piecewise_cells = run<Lanes, CellBytes<PiecewiseCells>>,
+      .piecewise_turns = run<Lanes, PiecewiseTurns>,
+      .hybrid_values = run<Lanes, CellValues<HybridCells>>,
+      .hybrid_cells = run<Lanes, CellBytes<HybridCells>>,
       .keystream = keystream<Lanes>,
       .summarize = summarize<Lanes>,
       .count_bits = count_bits<Lanes>,

@@ -69,6 +69,52 @@ struct Avx2Lanes {
   static LDPK_FN bool any(Mask m) { return !_mm256_testz_si256((__m256i)m, (__m256i)m); }
   static LDPK_FN uint32_t bits(Mask m) { return _mm256_movemask_ps((__m256)m); }
 
+  static LDPK_FN u32 broadcast_u32(uint32_t v) { return (u32)_mm256_set1_epi32(v); }
+  static LDPK_FN u32 as_unsigned(i32 a) { return (u32)a; }
+  static LDPK_FN u32 load_draws(const uint16_t* high, const uint16_t* low) {
+    const __m128i h = _mm_loadu_si128((const __m128i*)high), l = _mm_loadu_si128((const __m128i*)low);
+    return (u32)_mm256_set_m128i(_mm_unpackhi_epi16(l, h), _mm_unpacklo_epi16(l, h));
+  }
+  static LDPK_FN Mask less(u32 a, u32 b) { return a < b; }
+  static LDPK_FN u32 select(Mask m, u32 if_set, u32 if_not) { return m ? if_set : if_not; }
+  static LDPK_FN u32 smaller(u32 a, u32 b) { return (u32)_mm256_min_epu32((__m256i)a, (__m256i)b); }
+  static LDPK_FN u32 multiply_high(u32 a, u32 b) {
+    const __m256i even = _mm256_mul_epu32((__m256i)a, (__m256i)b);
+    const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64((__m256i)a, 32), _mm256_srli_epi64((__m256i)b, 32));
+    return (u32)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+  }
+
+  static LDPK_FN f32 affine(u32 a, double offset, double step) {
+    return broadcast(f32{}, offset) + broadcast(f32{}, step) * (f32)_mm256_cvtepi32_ps((__m256i)a);
+  }
+  static LDPK_FN void store_affine(float* p, u32 a, double offset, double step) {
+    _mm256_storeu_ps(p, (__m256)affine(a, offset, step));
+  }
+  static LDPK_FN void store_affine(double* p, u32 a, double offset, double step) {
+    const half64 o = (half64)_mm256_set1_pd(offset), s = (half64)_mm256_set1_pd(step);
+    const half64 lo = o + s * (half64)_mm256_cvtepi32_pd(_mm256_castsi256_si128((__m256i)a));
+    const half64 hi = o + s * (half64)_mm256_cvtepi32_pd(_mm256_extracti128_si256((__m256i)a, 1));
+    _mm256_storeu_pd(p, (__m256d)lo);
+    _mm256_storeu_pd(p + 4, (__m256d)hi);
+  }
+  static LDPK_FN void store_affine_bf16(uint16_t* p, u32 a, double offset, double step) {
+    const __m256i bits = _mm256_srli_epi32((__m256i)affine(a, offset, step), 16);
+    const __m128i narrow = _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+    _mm_storeu_si128((__m128i*)p, narrow);
+  }
+  static LDPK_FN void store_affine_f16(uint16_t* p, u32 a, double offset, double step) {
+    _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph((__m256)affine(a, offset, step), _MM_FROUND_TO_NEAREST_INT));
+  }
+  static LDPK_FN void store_bytes(uint8_t* p, u32 a) {
+    const __m256i low = _mm256_and_si256((__m256i)a, _mm256_set1_epi32(0xff));
+    const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+    _mm_storel_epi64((__m128i*)p, _mm_packus_epi16(words, words));
+  }
+  static LDPK_FN void store_integers(int64_t* p, u32 a) {
+    _mm256_storeu_si256((__m256i*)p, _mm256_cvtepu32_epi64(_mm256_castsi256_si128((__m256i)a)));
+    _mm256_storeu_si256((__m256i*)(p + 4), _mm256_cvtepu32_epi64(_mm256_extracti128_si256((__m256i)a, 1)));
+  }
+
   static LDPK_FN void store_choice(uint32_t* p, Mask m, uint32_t lower, uint32_t upper) {
     const u32 chosen = m ? (u32)_mm256_set1_epi32(upper) : (u32)_mm256_set1_epi32(lower);
     _mm256_storeu_si256((__m256i*)p, (__m256i)chosen);

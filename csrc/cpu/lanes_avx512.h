@@ -13,6 +13,7 @@ struct Avx512Lanes {
   static constexpr int blocks = 8;
   typedef float f32 __attribute__((vector_size(64)));
   typedef int32_t i32 __attribute__((vector_size(64)));
+  typedef uint32_t u32 __attribute__((vector_size(64)));
   typedef uint64_t u64 __attribute__((vector_size(64)));
   typedef double half64 __attribute__((vector_size(64)));
   struct f64 {
@@ -76,6 +77,57 @@ struct Avx512Lanes {
   static LDPK_FN Mask either(Mask a, Mask b) { return a | b; }
   static LDPK_FN bool any(Mask m) { return m != 0; }
   static LDPK_FN uint32_t bits(Mask m) { return m; }
+
+  static LDPK_FN u32 broadcast_u32(uint32_t v) { return (u32)_mm512_set1_epi32(v); }
+  static LDPK_FN u32 as_unsigned(i32 a) { return (u32)a; }
+  static LDPK_FN u32 load_draws(const uint16_t* high, const uint16_t* low) {
+    const __m512i h = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i*)high));
+    const __m512i l = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i*)low));
+    // Lane i: word i of l, then word i of h, which is word 32 + i of the pair.
+    const __m512i first = _mm512_set1_epi32(32 << 16);
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i order = _mm512_add_epi32(first, _mm512_or_si512(lane, _mm512_slli_epi32(lane, 16)));
+    return (u32)_mm512_permutex2var_epi16(l, order, h);
+  }
+  static LDPK_FN Mask less(u32 a, u32 b) { return _mm512_cmplt_epu32_mask((__m512i)a, (__m512i)b); }
+  static LDPK_FN u32 select(Mask m, u32 if_set, u32 if_not) {
+    return (u32)_mm512_mask_blend_epi32(m, (__m512i)if_not, (__m512i)if_set);
+  }
+  static LDPK_FN u32 smaller(u32 a, u32 b) { return (u32)_mm512_min_epu32((__m512i)a, (__m512i)b); }
+  static LDPK_FN u32 multiply_high(u32 a, u32 b) {
+    const __m512i even = _mm512_mul_epu32((__m512i)a, (__m512i)b);
+    const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64((__m512i)a, 32), _mm512_srli_epi64((__m512i)b, 32));
+    return (u32)_mm512_mask_shuffle_epi32(odd, 0x5555, even, _MM_PERM_DDBB);
+  }
+
+  static LDPK_FN f32 affine(u32 a, double offset, double step) {
+    return broadcast(f32{}, offset) + broadcast(f32{}, step) * (f32)_mm512_cvtepi32_ps((__m512i)a);
+  }
+  static LDPK_FN void store_affine(float* p, u32 a, double offset, double step) {
+    _mm512_storeu_ps(p, (__m512)affine(a, offset, step));
+  }
+  static LDPK_FN void store_affine(double* p, u32 a, double offset, double step) {
+    const half64 o = (half64)_mm512_set1_pd(offset), s = (half64)_mm512_set1_pd(step);
+    const half64 lo = o + s * (half64)_mm512_cvtepi32_pd(_mm512_castsi512_si256((__m512i)a));
+    const half64 hi = o + s * (half64)_mm512_cvtepi32_pd(_mm512_extracti64x4_epi64((__m512i)a, 1));
+    _mm512_storeu_pd(p, (__m512d)lo);
+    _mm512_storeu_pd(p + 8, (__m512d)hi);
+  }
+  static LDPK_FN void store_affine_bf16(uint16_t* p, u32 a, double offset, double step) {
+    const __m512i bits = _mm512_srli_epi32((__m512i)affine(a, offset, step), 16);
+    _mm256_storeu_si256((__m256i*)p, _mm512_cvtepi32_epi16(bits));
+  }
+  static LDPK_FN void store_affine_f16(uint16_t* p, u32 a, double offset, double step) {
+    const __m256i halves = _mm512_cvtps_ph((__m512)affine(a, offset, step), _MM_FROUND_TO_NEAREST_INT);
+    _mm256_storeu_si256((__m256i*)p, halves);
+  }
+  static LDPK_FN void store_bytes(uint8_t* p, u32 a) {
+    _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8((__m512i)a));
+  }
+  static LDPK_FN void store_integers(int64_t* p, u32 a) {
+    _mm512_storeu_si512(p, _mm512_cvtepu32_epi64(_mm512_castsi512_si256((__m512i)a)));
+    _mm512_storeu_si512(p + 8, _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64((__m512i)a, 1)));
+  }
 
   static LDPK_FN void store_choice(uint32_t* p, Mask m, uint32_t lower, uint32_t upper) {
     _mm512_storeu_si512(p, _mm512_mask_blend_epi32(m, _mm512_set1_epi32(lower), _mm512_set1_epi32(upper)));

@@ -13,6 +13,7 @@ struct NeonLanes {
   static constexpr int blocks = 2;
   using f32 = float32x4_t;
   using i32 = int32x4_t;
+  using u32 = uint32x4_t;
   using u64 = uint64x2_t;
   struct f64 {
     float64x2_t lo, hi;
@@ -60,6 +61,47 @@ struct NeonLanes {
   static LDPK_FN uint32_t bits(Mask m) {
     const uint32x4_t weight = {1, 2, 4, 8};
     return vaddvq_u32(vandq_u32(m, weight));
+  }
+
+  static LDPK_FN u32 broadcast_u32(uint32_t v) { return vdupq_n_u32(v); }
+  static LDPK_FN u32 as_unsigned(i32 a) { return vreinterpretq_u32_s32(a); }
+  static LDPK_FN u32 load_draws(const uint16_t* high, const uint16_t* low) {
+    return vsliq_n_u32(vmovl_u16(vld1_u16(low)), vmovl_u16(vld1_u16(high)), 16);
+  }
+  static LDPK_FN Mask less(u32 a, u32 b) { return vcltq_u32(a, b); }
+  static LDPK_FN u32 select(Mask m, u32 if_set, u32 if_not) { return vbslq_u32(m, if_set, if_not); }
+  static LDPK_FN u32 smaller(u32 a, u32 b) { return vminq_u32(a, b); }
+  static LDPK_FN u32 multiply_high(u32 a, u32 b) {
+    const u64 low = vmull_u32(vget_low_u32(a), vget_low_u32(b)), high = vmull_high_u32(a, b);
+    return vuzp2q_u32(vreinterpretq_u32_u64(low), vreinterpretq_u32_u64(high));
+  }
+
+  static LDPK_FN f32 affine(u32 a, double offset, double step) {
+    return vaddq_f32(vdupq_n_f32(static_cast<float>(offset)),
+                     vmulq_f32(vdupq_n_f32(static_cast<float>(step)), vcvtq_f32_u32(a)));
+  }
+  static LDPK_FN void store_affine(float* p, u32 a, double offset, double step) {
+    vst1q_f32(p, affine(a, offset, step));
+  }
+  static LDPK_FN void store_affine(double* p, u32 a, double offset, double step) {
+    const float64x2_t lo = vcvtq_f64_u64(vmovl_u32(vget_low_u32(a))), hi = vcvtq_f64_u64(vmovl_high_u32(a));
+    vst1q_f64(p, vaddq_f64(vdupq_n_f64(offset), vmulq_f64(vdupq_n_f64(step), lo)));
+    vst1q_f64(p + 2, vaddq_f64(vdupq_n_f64(offset), vmulq_f64(vdupq_n_f64(step), hi)));
+  }
+  static LDPK_FN void store_affine_bf16(uint16_t* p, u32 a, double offset, double step) {
+    vst1_u16(p, vshrn_n_u32(vreinterpretq_u32_f32(affine(a, offset, step)), 16));
+  }
+  static LDPK_FN void store_affine_f16(uint16_t* p, u32 a, double offset, double step) {
+    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(affine(a, offset, step))));
+  }
+  static LDPK_FN void store_bytes(uint8_t* p, u32 a) {
+    const uint16x4_t words = vmovn_u32(a);
+    const uint32_t bytes = vget_lane_u32(vreinterpret_u32_u8(vmovn_u16(vcombine_u16(words, words))), 0);
+    memcpy(p, &bytes, 4);
+  }
+  static LDPK_FN void store_integers(int64_t* p, u32 a) {
+    vst1q_s64(p, vreinterpretq_s64_u64(vmovl_u32(vget_low_u32(a))));
+    vst1q_s64(p + 2, vreinterpretq_s64_u64(vmovl_high_u32(a)));
   }
 
   static LDPK_FN void store_choice(uint32_t* p, Mask m, uint32_t lower, uint32_t upper) {
