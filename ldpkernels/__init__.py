@@ -7,6 +7,7 @@ are the same with one bit a weight on the wire. Importing this package imports n
 
 from ldpkernels._backends import backend, backends
 from ldpkernels._ranges import ranges
+from ldpkernels.clipped_noise import ClippedInfo, clipped_noised_mean, clipped_noised_sum
 from ldpkernels.keys import Key, key, secure_key
 from ldpkernels.perturb import perturb_, report, two_point_threshold
 from ldpkernels.reports import Aggregate, Report, aggregate
@@ -16,12 +17,15 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Aggregate",
+    "ClippedInfo",
     "Key",
     "Report",
     "TwoPoint",
     "aggregate",
     "backend",
     "backends",
+    "clipped_noised_mean",
+    "clipped_noised_sum",
     "key",
     "perturb_",
     "ranges",
