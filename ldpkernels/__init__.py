@@ -8,6 +8,7 @@ are the same with one bit a weight on the wire. Importing this package imports n
 from ldpkernels._backends import backend, backends
 from ldpkernels._ranges import ranges
 from ldpkernels.clipped_noise import ClippedInfo, clipped_noised_mean, clipped_noised_sum
+from ldpkernels.dp_sgd import dp_sgd_step
 from ldpkernels.keys import Key, key, secure_key
 from ldpkernels.perturb import perturb_, report, two_point_threshold
 from ldpkernels.reports import Aggregate, Report, aggregate
@@ -26,6 +27,7 @@ __all__ = [
     "backends",
     "clipped_noised_mean",
     "clipped_noised_sum",
+    "dp_sgd_step",
     "key",
     "perturb_",
     "ranges",
