@@ -63,7 +63,7 @@ def check(C: Sequence[float], sigma: float, noise: str, clipping: str, tensors: 
 def divisor_of(divisor: float, rows: int) -> float:
     """What the sum is divided by: 0 stands for the number of rows."""
     if divisor == 0 and rows == 0:
-        raise ValueError("x has no rows, and a mean of them is undefined: pass batch_size, the expected size of a batch")
+        raise ValueError("x has no rows, so they have no mean: pass batch_size, the expected size of a batch")
     return divisor or float(rows)
 
 
@@ -97,7 +97,7 @@ def scales(norms: Any, limits: Sequence[float], where: Any) -> Any:
     for i, limit in enumerate(limits):
         norm = norms[:, i] * MARGIN
         columns.append(where(norm <= limit, 1.0, limit / where(norm <= limit, 1.0, norm)))
-    poisoned = ~((norms - norms) == 0).all(1)
+    poisoned = ~(norms < math.inf).all(1)
     return [where(poisoned, 0.0, column) for column in columns]
 
 

@@ -45,7 +45,7 @@ class ClippedInfo:
         return self.norms if self.norms.ndim == 1 else self.norms[:, i]
 
     def _finite(self) -> Any:
-        finite = (self.norms - self.norms) == 0
+        finite = self.norms < float("inf")
         return finite if finite.ndim == 1 else finite.all(1)
 
 
@@ -112,7 +112,7 @@ def clipped_noised_mean(
     >>> losses = np.array([0.5, 2.0, 7.0])
     >>> float(ldpkernels.clipped_noised_mean(losses, C=1.0, sigma=0.0).round(6))
     0.833333
-    """  # noqa: D205
+    """
     if batch_size is not None and not 0 < float(batch_size) < float("inf"):
         raise ValueError(f"batch_size={batch_size} must be positive and finite: the expected size of a batch")
     divisor = 0.0 if batch_size is None else float(batch_size)
@@ -131,6 +131,8 @@ def _reduce(
         if not torch.compiler.is_compiling():  # there, the operation itself checks when it runs
             for name, t in zip(names, tensors, strict=True):
                 _tensors.torch_dtype(name, t, overlapping=True)
+            _tensors.rows_of(names, [t.shape for t in tensors])
+            _clipped.check(limits, float(sigma), *how, len(tensors))
         key = torch_key(generator, tensors[0].device)
         out, norms = ops.clipped_noised_sum(tensors, key, limits, float(sigma), divisor, *how)
     else:

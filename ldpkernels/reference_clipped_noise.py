@@ -52,16 +52,20 @@ def normals(key: Array, first: int, n: int) -> Array:
     block = pair // per_block
     count = (n + 1) // 2
     stream = keystream(key, 0, block, (pair + count - 1) // per_block - block + 1)
-    w = stream[4 * (pair - block * per_block) :][: 4 * count].reshape(count, 4).astype(np.float64)
-    quadrant = stream[4 * (pair - block * per_block) :][3 : 4 * count : 4] >> 30
+    return normals_of(stream[4 * (pair - block * per_block) :][: 4 * count].reshape(count, 4))[:n]
+
+
+def normals_of(w: Array) -> Array:
+    """Box and Muller's two normals from each row of four 32-bit words."""
+    quadrant, w = w[:, 3] >> 30, w.astype(np.float64)
     u = (w[:, 1] * 2.0**32 + (w[:, 0] + 0.5)) * 2.0**-64
-    radius = np.sqrt(-2.0 * _log(u))
+    radius = np.sqrt(-2.0 * natural_log(u))
     fraction = w[:, 3] - quadrant * 2.0**30
     turn = ((fraction - 2.0**29) * 2.0**32 + (w[:, 2] + 0.5)) * 2.0**-62
-    sine, cosine = _sine_cosine(turn * float.fromhex("0x1.921fb54442d18p+0"))
+    sine, cosine = sine_cosine(turn * (math.pi / 2))
     x = np.choose(quadrant, [cosine, -sine, -cosine, sine])
     y = np.choose(quadrant, [sine, cosine, -sine, -cosine])
-    return np.stack([radius * x, radius * y], 1).reshape(-1)[:n]
+    return np.stack([radius * x, radius * y], 1).reshape(-1)
 
 
 def words(key: Array, element: int) -> Iterator[int]:
@@ -162,7 +166,7 @@ def _matrix(span: Any, rows: int) -> Array:
     return numbers.reshape(rows, n)
 
 
-def _log(u: Array) -> Array:
+def natural_log(u: Array) -> Array:
     """FreeBSD's e_log.c, for normal numbers in (0, 1]."""
     m, k = np.frexp(u)  # m in [1/2, 1)
     low = m < math.sqrt(0.5)
@@ -180,7 +184,7 @@ def _log(u: Array) -> Array:
     return np.asarray(k * 6.93147180369123816490e-01 - ((square - (s * (square + (even + odd)) + low_part)) - f))
 
 
-def _sine_cosine(x: Array) -> tuple[Array, Array]:
+def sine_cosine(x: Array) -> tuple[Array, Array]:
     """FreeBSD's k_sin.c and k_cos.c, for |x| <= pi/4."""
     z = x * x
     rs = -2.50507602534068634195e-08 + z * 1.58969099521155010221e-10
