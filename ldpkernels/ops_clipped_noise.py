@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ldpkernels import _clipped, _tensors
+from ldpkernels import _backends, _clipped, _tensors
 from ldpkernels.ops import _key, _library, _spans
 
 # C is one bound, or with clipping="per-layer" one for each tensor; divisor 0 stands for the number of rows. `norms` is
@@ -35,14 +35,19 @@ def _clipped_noised_sum(
     _clipped.check(C, sigma, noise, clipping, len(x))
     divisor = _clipped.divisor_of(divisor, rows)
     key = _key(key, device)
-    if device.type != "cpu":
-        raise NotImplementedError(f"clipped sums of tensors on {device.type!r} are not available: move them to 'cpu'")
+    backend = _backends.chosen(device.type)
     flat = [t.detach().contiguous().resolve_neg() for t in x]
-    sums = [torch.empty(t.shape[1:], dtype=_wide(t.dtype)) for t in x]
-    spans = _spans(sums, [s.data_ptr() for s in sums], dtypes)
-    spans["data"] = [t.data_ptr() for t in flat]
-    norms = _clipped.run(spans, rows, C, sigma, divisor, (noise, clipping), key)
-    return [s.to(t.dtype) for s, t in zip(sums, x, strict=True)], torch.from_numpy(norms)
+    sums = [torch.empty(t.shape[1:], dtype=_wide(t.dtype), device=device) for t in x]
+    how = (noise, clipping)
+    if backend == "triton" or device.type == "cuda":  # there is no CUDA C++ twin
+        from ldpkernels.triton import launch_clipped
+
+        norms = launch_clipped.run(flat, sums, rows, C, sigma, divisor, how, key)
+    else:
+        spans = _spans(sums, [s.data_ptr() for s in sums], dtypes)
+        spans["data"] = [t.data_ptr() for t in flat]
+        norms = torch.from_numpy(_clipped.run(spans, rows, C, sigma, divisor, how, key))
+    return [s.to(t.dtype) for s, t in zip(sums, x, strict=True)], norms
 
 
 def _fake(
