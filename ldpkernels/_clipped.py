@@ -96,7 +96,8 @@ def scales(norms: Any, limits: Sequence[float], where: Any) -> Any:
     columns = []
     for i, limit in enumerate(limits):
         norm = norms[:, i] * MARGIN
-        columns.append(where(norm <= limit, 1.0, limit / where(norm <= limit, 1.0, norm)))
+        numerator = norm - norm + limit  # torch divides a number by a tensor in two roundings
+        columns.append(where(norm <= limit, 1.0, numerator / where(norm <= limit, 1.0, norm)))
     poisoned = ~(norms < math.inf).all(1)
     return [where(poisoned, 0.0, column) for column in columns]
 

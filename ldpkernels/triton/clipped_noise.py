@@ -56,6 +56,13 @@ def add_stretches_kernel(parts, out, stretches):
 
 
 @triton.jit
+def root_kernel(numbers):
+    """The square root in place: torch's on the CPU need not be the nearest number."""
+    row = tl.program_id(0).to(tl.int64)
+    tl.store(numbers + row, tl.sqrt(tl.load(numbers + row)))
+
+
+@triton.jit
 def natural_log(u):
     """ln u for normal fp64 numbers in (0, 1]."""
     half_root = 0x3FE6A09E667F3BCD

@@ -10,7 +10,7 @@ import torch
 import triton.language as tl
 
 from ldpkernels import _clipped, _tensors
-from ldpkernels.triton.clipped_noise import add_stretches_kernel, squares_kernel, sums_kernel
+from ldpkernels.triton.clipped_noise import add_stretches_kernel, root_kernel, squares_kernel, sums_kernel
 from ldpkernels.triton.launch import _is_chacha, _launching
 
 BLOCKS = 128  # cipher blocks a program
@@ -35,7 +35,7 @@ def run(
         raise NotImplementedError("noise='discrete' is drawn on the CPU only: move the tensors to 'cpu'")
     limits = _clipped.bounds(C, clipping, len(x))
     with _launching(key.device):
-        norms = torch.stack([c.sqrt() for c in _squares(x, outs, rows, len(limits))], 1)
+        norms = torch.stack(_norms(x, outs, rows, len(limits)), 1)
         scales = torch.stack(_clipped.scales(norms, limits, torch.where), 1)
         numbers = torch.tensor([law.stddev, divisor], dtype=torch.float64).to(key.device, non_blocking=True)
         firsts = _tensors.first_elements([out.numel() for out in outs])
@@ -45,7 +45,7 @@ def run(
     return norms
 
 
-def _squares(x: Any, outs: Any, rows: int, layers: int) -> list[torch.Tensor]:
+def _norms(x: Any, outs: Any, rows: int, layers: int) -> list[torch.Tensor]:
     totals = [torch.zeros(rows, dtype=torch.float64, device=x[0].device) for _ in range(layers)]
     for i, (t, out) in enumerate(zip(x, outs, strict=True)):
         stretches = -(-out.numel() // STRETCH)
@@ -53,6 +53,8 @@ def _squares(x: Any, outs: Any, rows: int, layers: int) -> list[torch.Tensor]:
             parts = torch.empty(rows, stretches, dtype=torch.float64, device=t.device)
             squares_kernel[(rows, stretches)](t, parts, out.numel(), stretches, _wide(out), **OPTIONS)
             add_stretches_kernel[(rows,)](parts, totals[i if layers > 1 else 0], stretches, **OPTIONS)
+    for total in totals if rows else []:
+        root_kernel[(rows,)](total, **OPTIONS)
     return totals
 
 
