@@ -8,6 +8,8 @@ are the same with one bit a weight on the wire. Importing this package imports n
 from ldpkernels._backends import backend, backends
 from ldpkernels._ranges import ranges
 from ldpkernels.cldp import cldp_, cldp_sample
+from ldpkernels.clipped_noise import ClippedInfo, clipped_noised_mean, clipped_noised_sum
+from ldpkernels.dp_sgd import dp_sgd_step
 from ldpkernels.hybrid import Hybrid, best_mechanism
 from ldpkernels.k_of_d import KOfD
 from ldpkernels.keys import Key, key, secure_key
@@ -23,6 +25,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Aggregate",
+    "ClippedInfo",
     "Hybrid",
     "KOfD",
     "Key",
@@ -37,6 +40,9 @@ __all__ = [
     "best_mechanism",
     "cldp_",
     "cldp_sample",
+    "clipped_noised_mean",
+    "clipped_noised_sum",
+    "dp_sgd_step",
     "key",
     "perturb_",
     "perturb_vector",

@@ -98,7 +98,7 @@ def span_table(addresses: Sequence[int], outs: Sequence[int], sizes: Sequence[in
     return np.frombuffer(bytearray(struct.pack(f"{len(fields)}q", *fields)), _native.SPAN)  # twice as fast as np.array
 
 
-def numpy_dtype(name: str, array: np.ndarray[Any, Any], written: bool) -> Dtype:
+def numpy_dtype(name: str, array: np.ndarray[Any, Any], written: bool, overlapping: bool = False) -> Dtype:
     """The format of an array that a kernel may touch, or a TypeError or ValueError that says what to do."""
     label = f"tensor {name!r}" if name else "the tensor"
     if not isinstance(array, np.ndarray):
@@ -107,12 +107,12 @@ def numpy_dtype(name: str, array: np.ndarray[Any, Any], written: bool) -> Dtype:
         raise TypeError(f"{label} has dtype {array.dtype}: convert it to {', '.join(DTYPES)}, or leave it out")
     if written and not array.flags.writeable:
         raise ValueError(f"{label} is read-only: pass a copy")
-    if _may_overlap(array.shape, tuple(s // array.itemsize for s in array.strides)):
+    if not overlapping and _may_overlap(array.shape, tuple(s // array.itemsize for s in array.strides)):
         raise ValueError(f"{label} overlaps itself (strides {array.strides}): pass a copy")
     return DTYPES[array.dtype.name]
 
 
-def torch_dtype(name: str, tensor: Any) -> Dtype:
+def torch_dtype(name: str, tensor: Any, overlapping: bool = False) -> Dtype:
     """The same for a torch tensor."""
     import torch
 
@@ -126,7 +126,7 @@ def torch_dtype(name: str, tensor: Any) -> Dtype:
         raise TypeError(f"{label} has dtype {tensor.dtype}: convert it to {', '.join(DTYPES)}, or leave it out")
     if tensor.is_meta:
         raise ValueError(f"{label} is on the meta device and has no data: materialize it first")
-    if not tensor.is_contiguous() and _may_overlap(tuple(tensor.shape), tensor.stride()):
+    if not overlapping and not tensor.is_contiguous() and _may_overlap(tuple(tensor.shape), tensor.stride()):
         raise ValueError(f"{label} overlaps itself (strides {tensor.stride()}): pass a clone")
     return torch_dtypes()[tensor.dtype]
 
@@ -306,3 +306,14 @@ def _may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
             return True
         reach += stride * (size - 1)
     return False
+
+
+def rows_of(names: Sequence[str], shapes: Sequence[Sequence[int]]) -> int:
+    """The number of samples, which is the first dimension of every tensor."""
+    for name, shape in zip(names, shapes, strict=True):
+        label = f"tensor {name!r}" if name else "x"
+        if len(shape) == 0:
+            raise ValueError(f"{label} has no dimension: pass one value or one row for each sample, [B] or [B, ...]")
+        if shape[0] != shapes[0][0]:
+            raise ValueError(f"{label} has {shape[0]} rows and the first tensor {shapes[0][0]}: pass one row a sample")
+    return shapes[0][0]

@@ -4,6 +4,7 @@
 
 #include "bit_counter.h"
 #include "cells.h"
+#include "clipped_noise.h"
 #include "dispatch.h"
 #include "ordinal_cldp.h"
 #include "two_point.h"
@@ -62,6 +63,9 @@ constexpr Kernels kernels_for(const char* name) {
       .count_bits = count_bits<Lanes>,
       .decode_f32 = decode_counts<Lanes, float>,
       .decode_f64 = decode_counts<Lanes, double>,
+      .row_squares = row_squares<Lanes>,
+      .row_sums = row_sums<Lanes>,
+      .noised = noised<Lanes>,
   };
 }
 
