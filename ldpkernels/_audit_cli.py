@@ -15,6 +15,8 @@ import numpy as np
 import ldpkernels
 from ldpkernels._dtypes import DTYPES
 from ldpkernels.audit import AuditResult, GameResult, measure, vector_game
+from ldpkernels.hybrid import Hybrid
+from ldpkernels.piecewise import Piecewise
 from ldpkernels.two_point import TwoPoint
 from ldpkernels.verify import SLOW, filled
 
@@ -26,21 +28,26 @@ NEIGHBOURS = (
 
 
 def library_cases(dtype: str, backend: str, eps: float, n: int, seed: int) -> Iterator[AuditResult]:
-    """Every mechanism of the library on pairs of neighbours, one of them a weight that has gone wrong."""
-    for output in ("perturb_", "report"):
+    """Every mechanism that claims an eps on pairs of neighbours, one of them a weight that has gone wrong."""
+    outputs = ["perturb_", "report"]
+    if backend not in ("cuda", "triton"):  # they have CPU kernels only
+        outputs += ["piecewise", "hybrid"]
+    for output in outputs:
         for a, b, words in NEIGHBOURS:
             keys = (ldpkernels.key(seed).fold_in(i) for i in range(2))
 
             def draw(x: float, n: int, output: str = output, keys: Any = keys) -> Any:
                 weights = filled(n, x, dtype)
-                if output == "perturb_":
-                    return ldpkernels.perturb_(weights, 0.0, 1.0, eps, generator=next(keys))
+                if output != "report":
+                    kind = "two-point" if output == "perturb_" else output
+                    return ldpkernels.perturb_(weights, 0.0, 1.0, eps, mechanism=kind, generator=next(keys))
                 bits = ldpkernels.report(weights, 0.0, 1.0, eps, generator=next(keys)).bits
                 return np.unpackbits(bits, bitorder="little")[:n]
 
             with ldpkernels.backend(backend):
-                name = f"two-point {output}, {dtype}, {backend}, {words}"
-                yield measure(draw, a, b, TwoPoint(eps).effective_eps, n=n, name=name)
+                mechanism = {"piecewise": Piecewise, "hybrid": Hybrid}.get(output, TwoPoint)(eps)
+                label = output if output in ("piecewise", "hybrid") else f"two-point {output}"
+                yield measure(draw, a, b, mechanism.effective_eps, n=n, name=f"{label}, {dtype}, {backend}, {words}")
 
 
 def add_parser(commands: Any) -> None:

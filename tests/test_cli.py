@@ -18,7 +18,8 @@ def test_verify_prints_measures_and_draws(capsys, tmp_path):
     assert main(["verify", *arguments]) == 0
     out = capsys.readouterr().out
     rows = json.loads(figures.read_text())
-    assert len(rows) == len(backends) * 4 * 2 * 8  # formats, settings x outputs, weights
+    # For each format: two settings of two-point values and reports, of piecewise and of hybrid, at four weights.
+    assert len(rows) == len(backends) * (4 * 2 * 4 * 4 + 2 * 6)  # and ordinal CLDP in two formats
     assert {r["backend"] for r in rows} == set(backends)
     assert "all as the theory says" in out
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -41,7 +42,7 @@ def test_verify_refuses_too_few_samples(capsys):
 
 def test_theory_is_that_of_the_executed_integers():
     """The moments that verify compares with, from thresholds alone."""
-    for case in verify.cases("bfloat16"):
+    for case in verify.two_point_cases("bfloat16"):
         eps, c, r = (float(part.split("=")[1]) for part in case.setting.split())
         x = torch.tensor([case.weight], dtype=torch.bfloat16)
         output, dtype = ("values", "bfloat16") if case.mechanism == "perturb_" else ("report", None)
