@@ -34,6 +34,7 @@ def targets(elements: int, patience: float) -> list[Target]:
 
     def pair(text: str, goal: float, ours: Work, other: Work) -> None:
         found.append(measure(text, goal, ours, other, 2 + 10 * patience))
+        print(f"{text}: {found[-1].ratio:.3g} ({found[-1].note})", flush=True)
 
     def perturb() -> None:
         ldpkernels.perturb_(w, C, R, EPS)

@@ -65,8 +65,8 @@ def main() -> None:
         facts, rows = stored["machine"], [Row(**row) for row in stored["rows"]]
         found = [Target(**target) for target in stored["targets"]]
     else:
-        facts, rows = measure(options)
         found = [] if options.match else pairs.targets(options.elements, options.patience)
+        facts, rows = measure(options)
     text = report(facts, rows, found)
     print(text)
     options.out.mkdir(parents=True, exist_ok=True)

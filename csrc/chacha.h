@@ -11,9 +11,9 @@ struct ChaCha20 {
   static constexpr int key_words = 8;
   static constexpr int block_words = 16;
 
-  // Word is uint32_t, or a vector of them: one block a lane.
-  template <class Word>
-  static LDPK_FN void rounds(const Key& key, Word low, Word high, uint32_t stream, uint32_t domain, Word (&x)[16]) {
+  // Word is uint32_t, or a vector of them: one block a lane. Stream is one of them too, or a number for all lanes.
+  template <class Word, class Stream>
+  static LDPK_FN void rounds(const Key& key, Word low, Word high, Stream stream, uint32_t domain, Word (&x)[16]) {
     const Word zero = low ^ low;
     const uint32_t constant[4] = {0x61707865u, 0x3320646eu, 0x79622d32u, 0x6b206574u};
     for (int i = 0; i < 4; ++i) x[i] = zero + constant[i];

@@ -13,6 +13,7 @@
 #include "chacha.h"
 #include "cpu/dispatch.h"
 #include "cpu/parallel.h"
+#include "cpu/reduce.h"
 #include "cpu/tally.h"
 #include "philox.h"
 
@@ -177,15 +178,46 @@ void add_bytes(Table<Counter> counters, const std::vector<Bytes>& reports, int64
   });
 }
 
+// The sum of squares of each row of each span, as [rows, spans].
+Table<double> clipped_squares(const Table<Span>& spans, int64_t rows, const std::string& isa, int64_t threads) {
+  const Kernels& kernels = kernels_named(isa);
+  Table<double> squares(std::vector<py::ssize_t>{rows, spans.size()});
+  double* out = squares.mutable_data();
+  const Span* s = spans.data();
+  const int64_t count = spans.size();
+  py::gil_scoped_release unlocked;
+  for (int64_t i = 0; i < count; ++i) square_rows(kernels, s[i], rows, threads, out + i, count);
+  return squares;
+}
+
+// One scale for each row, or one for each row and span.
+void clipped_sums(const Table<Span>& spans, const Table<double>& scales, double stddev, double divisor, double unit,
+                  int64_t grid_std, const Table<uint32_t>& key_words, const std::string& isa, int64_t threads) {
+  if (scales.ndim() != 2 || (scales.shape(1) != 1 && scales.shape(1) != spans.size()))
+    throw std::invalid_argument("one scale for each row, or for each row and span");
+  const Kernels& kernels = kernels_named(isa);
+  const Key key = key_of(key_words);
+  const ClippedNoise noise{stddev, divisor, unit, grid_std};
+  const Span* s = spans.data();
+  const double* scale = scales.data();
+  const int64_t count = spans.size(), rows = scales.shape(0), stride = scales.shape(1);
+  py::gil_scoped_release unlocked;
+  for (int64_t i = 0; i < count; ++i)
+    sum_columns(kernels, s[i], scale + (stride > 1 ? i : 0), stride, rows, noise, key, threads);
+}
+
 PYBIND11_MODULE(_native, m) {
   m.doc() = "The C++ kernels of ldpkernels. The public functions are in the package.";
   PYBIND11_NUMPY_DTYPE(Span, data, out, numel, first, dtype);
   PYBIND11_NUMPY_DTYPE(TwoPointLaw, center, slope, fallback, k_lo, k_hi, lower, upper);
+  PYBIND11_NUMPY_DTYPE(OrdinalCldpLaw, bound, reach, saturate, wide, stochastic, scale, lanes, sign, quotient,
+                       thresholds);
+  m.attr("SPAN") = py::dtype::of<Span>();
+  m.attr("TWO_POINT_LAW") = py::dtype::of<TwoPointLaw>();
+  m.attr("ORDINAL_CLDP_LAW") = py::dtype::of<OrdinalCldpLaw>();
   PYBIND11_NUMPY_DTYPE(PiecewiseLaw, center, slope, fallback, k_lo, k_hi, origin, band_draws, band_scale, rest_scale,
                        rest_shift, band_end, places, cell_bits, lowest, step);
   PYBIND11_NUMPY_DTYPE(HybridLaw, piecewise, last_draw, coin_lowest, coin_shift, coin_scale, lower_cell, upper_cell);
-  m.attr("SPAN") = py::dtype::of<Span>();
-  m.attr("TWO_POINT_LAW") = py::dtype::of<TwoPointLaw>();
   m.attr("PIECEWISE_LAW") = py::dtype::of<PiecewiseLaw>();
   m.attr("HYBRID_LAW") = py::dtype::of<HybridLaw>();
 
@@ -197,12 +229,15 @@ PYBIND11_MODULE(_native, m) {
   m.def("two_point_values", run<TwoPointLaw, &Kernels::two_point_values>);
   m.def("two_point_bits", run<TwoPointLaw, &Kernels::two_point_bits>);
   m.def("two_point_thresholds", run<TwoPointLaw, &Kernels::two_point_thresholds>);
+  m.def("ordinal_cldp", run<OrdinalCldpLaw, &Kernels::ordinal_cldp>);
   m.def("piecewise_values", run<PiecewiseLaw, &Kernels::piecewise_values>);
   m.def("piecewise_cells", run<PiecewiseLaw, &Kernels::piecewise_cells>);
   m.def("piecewise_turns", run<PiecewiseLaw, &Kernels::piecewise_turns>);
   m.def("hybrid_values", run<HybridLaw, &Kernels::hybrid_values>);
   m.def("hybrid_cells", run<HybridLaw, &Kernels::hybrid_cells>);
   m.def("keystream", keystream);
+  m.def("clipped_squares", clipped_squares);
+  m.def("clipped_sums", clipped_sums);
   m.def("cipher_block", cipher_block);
 
   m.def("add_bytes", add_bytes<uint32_t>, py::arg().noconvert(), py::arg(), py::arg());

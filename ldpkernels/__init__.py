@@ -7,9 +7,13 @@ are the same with one bit a weight on the wire. Importing this package imports n
 
 from ldpkernels._backends import backend, backends
 from ldpkernels._ranges import ranges
+from ldpkernels.cldp import cldp_, cldp_sample
+from ldpkernels.clipped_noise import ClippedInfo, clipped_noised_mean, clipped_noised_sum
+from ldpkernels.dp_sgd import dp_sgd_step
 from ldpkernels.hybrid import Hybrid, best_mechanism
 from ldpkernels.k_of_d import KOfD
 from ldpkernels.keys import Key, key, secure_key
+from ldpkernels.ordinal_cldp import OrdinalCLDP
 from ldpkernels.perturb import perturb_, report, two_point_threshold
 from ldpkernels.piecewise import Piecewise
 from ldpkernels.privunitg import PrivUnitG
@@ -21,9 +25,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Aggregate",
+    "ClippedInfo",
     "Hybrid",
     "KOfD",
     "Key",
+    "OrdinalCLDP",
     "Piecewise",
     "PrivUnitG",
     "Report",
@@ -32,6 +38,11 @@ __all__ = [
     "backend",
     "backends",
     "best_mechanism",
+    "cldp_",
+    "cldp_sample",
+    "clipped_noised_mean",
+    "clipped_noised_sum",
+    "dp_sgd_step",
     "key",
     "perturb_",
     "perturb_vector",

@@ -114,6 +114,6 @@ def run(mechanism: Mechanism, output: Output, spans: Any, laws: Any, key: Any, d
         cells(mechanism.name, "values" if output == "values" else "cells", spans, laws, key, device_type)
 
 
-def worthwhile_threads(spans: Any) -> int:
+def worthwhile_threads(spans: Any, small: int = SMALL) -> int:
     """No more threads than there is work for."""
-    return max(1, min(_backends.threads(), int(spans["numel"].sum()) // SMALL))
+    return max(1, min(_backends.threads(), int(spans["numel"].sum()) // small))

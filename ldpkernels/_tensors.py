@@ -40,6 +40,8 @@ def collect(model: Any, buffers: str | None = None) -> Tensors:
         container, named = "module", _module_tensors(model, buffers)
     elif isinstance(model, Mapping):
         container, named = "mapping", [(_name(k), v) for k, v in model.items()]
+        if not _compiling(torch):
+            named = _untied(named)
     elif _is_tensor(model):
         container, named = "tensor", [("", model)]
     elif isinstance(model, Sequence) and not isinstance(model, (str, bytes)):
@@ -96,7 +98,7 @@ def span_table(addresses: Sequence[int], outs: Sequence[int], sizes: Sequence[in
     return np.frombuffer(bytearray(struct.pack(f"{len(fields)}q", *fields)), _native.SPAN)  # twice as fast as np.array
 
 
-def numpy_dtype(name: str, array: np.ndarray[Any, Any], written: bool) -> Dtype:
+def numpy_dtype(name: str, array: np.ndarray[Any, Any], written: bool, overlapping: bool = False) -> Dtype:
     """The format of an array that a kernel may touch, or a TypeError or ValueError that says what to do."""
     label = f"tensor {name!r}" if name else "the tensor"
     if not isinstance(array, np.ndarray):
@@ -105,12 +107,12 @@ def numpy_dtype(name: str, array: np.ndarray[Any, Any], written: bool) -> Dtype:
         raise TypeError(f"{label} has dtype {array.dtype}: convert it to {', '.join(DTYPES)}, or leave it out")
     if written and not array.flags.writeable:
         raise ValueError(f"{label} is read-only: pass a copy")
-    if _may_overlap(array.shape, tuple(s // array.itemsize for s in array.strides)):
+    if not overlapping and _may_overlap(array.shape, tuple(s // array.itemsize for s in array.strides)):
         raise ValueError(f"{label} overlaps itself (strides {array.strides}): pass a copy")
     return DTYPES[array.dtype.name]
 
 
-def torch_dtype(name: str, tensor: Any) -> Dtype:
+def torch_dtype(name: str, tensor: Any, overlapping: bool = False) -> Dtype:
     """The same for a torch tensor."""
     import torch
 
@@ -124,7 +126,7 @@ def torch_dtype(name: str, tensor: Any) -> Dtype:
         raise TypeError(f"{label} has dtype {tensor.dtype}: convert it to {', '.join(DTYPES)}, or leave it out")
     if tensor.is_meta:
         raise ValueError(f"{label} is on the meta device and has no data: materialize it first")
-    if not tensor.is_contiguous() and _may_overlap(tuple(tensor.shape), tensor.stride()):
+    if not overlapping and not tensor.is_contiguous() and _may_overlap(tuple(tensor.shape), tensor.stride()):
         raise ValueError(f"{label} overlaps itself (strides {tensor.stride()}): pass a clone")
     return torch_dtypes()[tensor.dtype]
 
@@ -135,6 +137,13 @@ def torch_dtypes() -> dict[Any, Dtype]:
     import torch
 
     return {getattr(torch, name): dtype for name, dtype in DTYPES.items()}
+
+
+def refuse_outside(argument: str, lowest: int, highest: int, bound: int) -> None:
+    """Integers beyond [-bound, bound] are the caller's mistake: clipping them is too."""
+    if lowest < -bound or highest > bound:
+        wrong = lowest if lowest < -bound else highest
+        raise ValueError(f"{argument} holds {wrong}, outside [-{bound}, {bound}]: clip it, or use a larger M")
 
 
 @dataclass(frozen=True)
@@ -200,6 +209,10 @@ def _number(argument: str, value: Any) -> float:
     raise TypeError(f"{argument}={value!r} must be a number, a sequence of numbers or a mapping of names to numbers")
 
 
+def _compiling(torch: Any) -> bool:
+    return torch is not None and bool(torch.compiler.is_compiling())
+
+
 def _name(key: Any) -> str:
     if not isinstance(key, str):
         raise TypeError(f"a mapping's key {key!r} must be a string")
@@ -253,6 +266,20 @@ def _each_once(named: list[tuple[str, Any]]) -> tuple[list[str], list[Any]]:
     return names, values
 
 
+def _untied(named: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """A state_dict's tied weights are tensors of their own over the same memory: the first of them stands for all."""
+    torch = sys.modules.get("torch")
+    first: dict[Any, Any] = {}
+    untied = []
+    for name, value in named:
+        if torch is not None and isinstance(value, torch.Tensor) and value.layout is torch.strided and value.numel():
+            place = value.data_ptr(), value.shape, value.stride(), value.dtype, value.device
+            if place[0] and first.setdefault(place, value) is not value:
+                continue
+        untied.append((name, value))
+    return untied
+
+
 def _by_name(argument: str, value: Mapping[Any, Any], names: Sequence[str]) -> list[float]:
     used, numbers = set(), []
     for name in names:
@@ -279,3 +306,14 @@ def _may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
             return True
         reach += stride * (size - 1)
     return False
+
+
+def rows_of(names: Sequence[str], shapes: Sequence[Sequence[int]]) -> int:
+    """The number of samples, which is the first dimension of every tensor."""
+    for name, shape in zip(names, shapes, strict=True):
+        label = f"tensor {name!r}" if name else "x"
+        if len(shape) == 0:
+            raise ValueError(f"{label} has no dimension: pass one value or one row for each sample, [B] or [B, ...]")
+        if shape[0] != shapes[0][0]:
+            raise ValueError(f"{label} has {shape[0]} rows and the first tensor {shapes[0][0]}: pass one row a sample")
+    return shapes[0][0]

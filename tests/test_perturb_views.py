@@ -128,3 +128,15 @@ def test_contiguous_negated_views():
     assert ldpkernels.ranges(view) == ldpkernels.ranges(values)
     perturb_(view, 0.3, 1.0, EPS, generator=KEY)
     assert torch.equal(-x, perturb_(values, 0.3, 1.0, EPS, generator=KEY))
+
+
+def test_tied_weights_of_a_state_dict_are_taken_once():
+    model = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Linear(6, 6))
+    model[1].weight = model[0].weight
+    state = model.state_dict()
+    one = ldpkernels.report(state, 0.0, 1.0, 1.0, generator=ldpkernels.key(1))
+    assert one.layout.names == ("0.weight", "0.bias", "1.bias")
+    ldpkernels.perturb_(state, 0.0, 1.0, 1.0)
+    assert len(model[1].weight.unique()) == 2
+    with pytest.raises(ValueError, match="share memory"):
+        ldpkernels.perturb_({"a": state["0.weight"], "b": state["0.weight"][1:]}, 0.0, 1.0, 1.0)

@@ -2,7 +2,9 @@
 // One table of kernels for each instruction set, chosen when the program runs.
 #pragma once
 
+#include "../mechanisms/clipped_noise.h"
 #include "../mechanisms/hybrid.h"
+#include "../mechanisms/ordinal_cldp.h"
 #include "../mechanisms/two_point.h"
 #include "summary.h"
 
@@ -15,6 +17,7 @@ struct Kernels {
   Run<TwoPointLaw> two_point_values;
   Run<TwoPointLaw> two_point_bits;
   Run<TwoPointLaw> two_point_thresholds;
+  Run<OrdinalCldpLaw> ordinal_cldp;
   Run<PiecewiseLaw> piecewise_values;
   Run<PiecewiseLaw> piecewise_cells;
   Run<PiecewiseLaw> piecewise_turns;
@@ -28,6 +31,10 @@ struct Kernels {
                      float* out);
   void (*decode_f64)(const uint8_t* const* planes, int plane_count, int64_t byte, int64_t n, double offset, double step,
                      double* out);
+  double (*row_squares)(const Span&, int64_t row, int64_t begin, int64_t end);
+  void (*row_sums)(const Span&, const double* scales, int64_t stride, double unit, int64_t row, int64_t row_end,
+                   int64_t begin, int64_t end, double* total);
+  void (*noised)(const Span&, const ClippedNoise&, const Key&, int64_t begin, int64_t n, double* total);
 };
 
 extern const Kernels kScalarKernels;

@@ -4,7 +4,9 @@
 
 #include "bit_counter.h"
 #include "cells.h"
+#include "clipped_noise.h"
 #include "dispatch.h"
+#include "ordinal_cldp.h"
 #include "two_point.h"
 
 namespace ldpk {
@@ -50,6 +52,7 @@ constexpr Kernels kernels_for(const char* name) {
       .two_point_values = run<Lanes, TwoPointValues>,
       .two_point_bits = run<Lanes, TwoPointBits>,
       .two_point_thresholds = run<Lanes, TwoPointThresholds>,
+      .ordinal_cldp = ordinal_cldp<Lanes>,
       .piecewise_values = run<Lanes, CellValues<PiecewiseCells>>,
       .piecewise_cells = run<Lanes, CellBytes<PiecewiseCells>>,
       .piecewise_turns = run<Lanes, PiecewiseTurns>,
@@ -60,6 +63,9 @@ constexpr Kernels kernels_for(const char* name) {
       .count_bits = count_bits<Lanes>,
       .decode_f32 = decode_counts<Lanes, float>,
       .decode_f64 = decode_counts<Lanes, double>,
+      .row_squares = row_squares<Lanes>,
+      .row_sums = row_sums<Lanes>,
+      .noised = noised<Lanes>,
   };
 }
 

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "ordinal_cldp.cuh"
 #include "skeleton.cuh"
 
 namespace py = pybind11;
@@ -19,6 +20,7 @@ namespace {
 // pybind11 registers a struct once in a process, and _native has registered Span and TwoPointLaw: these names are ours.
 struct SpanRow : Span {};
 struct LawRow : TwoPointLaw {};
+struct CldpLawRow : OrdinalCldpLaw {};
 
 template <class T>
 using Table = py::array_t<T, py::array::c_style>;
@@ -88,6 +90,29 @@ void two_point(const Table<SpanRow>& spans, const Table<LawRow>& laws, uint64_t 
   }
 }
 
+template <class Cipher>
+void launch_cldp(const Span* spans, const OrdinalCldpLaw* laws, int64_t count, const uint32_t* key,
+                 cudaStream_t stream) {
+  for_cldp_plans<Cipher>(spans, laws, count, key, [&](const CldpPlan& plan, int32_t blocks) {
+    ordinal_cldp_kernel<Cipher><<<blocks, kCldpThreads, 0, stream>>>(plan);
+    check(cudaGetLastError(), "cannot launch the ordinal CLDP kernel");
+  });
+}
+
+void ordinal_cldp(const Table<SpanRow>& spans, const Table<CldpLawRow>& laws, uint64_t key_address, int key_words,
+                  int device, uint64_t stream_handle) {
+  if (spans.size() != laws.size()) throw std::invalid_argument("one law for each span");
+  check_key(key_words);
+  const Span* s = spans.data();
+  const OrdinalCldpLaw* l = laws.data();
+  const int64_t count = spans.size();
+  const auto key = reinterpret_cast<const uint32_t*>(key_address);
+  const auto stream = reinterpret_cast<cudaStream_t>(stream_handle);
+  py::gil_scoped_release unlocked;
+  const OnDevice on_device(device);
+  (key_words == Philox::key_words ? launch_cldp<Philox> : launch_cldp<ChaCha20>)(s, l, count, key, stream);
+}
+
 // Blocks of a keystream, for known-answer tests.
 void keystream(uint64_t key_address, int key_words, uint32_t stream_number, uint64_t first_block, int64_t blocks,
                uint64_t out_address, int device, uint64_t stream_handle) {
@@ -108,6 +133,7 @@ PYBIND11_MODULE(_cuda, m) {
   m.doc() = "The CUDA kernels of ldpkernels. The public functions are in the package.";
   PYBIND11_NUMPY_DTYPE(SpanRow, data, out, numel, first, dtype);
   PYBIND11_NUMPY_DTYPE(LawRow, center, slope, fallback, k_lo, k_hi, lower, upper);
+  PYBIND11_NUMPY_DTYPE(CldpLawRow, bound, reach, saturate, wide, stochastic, scale, lanes, sign, quotient, thresholds);
   m.attr("SPAN") = py::dtype::of<SpanRow>();
   m.attr("TWO_POINT_LAW") = py::dtype::of<LawRow>();
 
@@ -117,6 +143,7 @@ PYBIND11_MODULE(_cuda, m) {
   };
   table_call("two_point_values", two_point<Result::values>);
   table_call("two_point_bits", two_point<Result::bits>);
+  table_call("ordinal_cldp", ordinal_cldp);
   table_call("two_point_thresholds", two_point<Result::thresholds>);
   m.def("keystream", keystream, py::arg("key_address"), py::arg("key_words"), py::arg("stream_number"),
         py::arg("first_block"), py::arg("blocks"), py::arg("out_address"), py::arg("device"), py::arg("stream"));

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clipped and noised sums on the CPU: squares of a stretch of a row, scaled sums of columns, noise. The order of every
+// addition is fixed below and depends on neither threads nor registers. docs/mechanisms/clipped_noise.md.
+//
+// Here a span is a matrix: `numel` columns, `first` where its columns start in the stream.
+#pragma once
+
+#include <cmath>
+
+#include "../mechanisms/clipped_noise.h"
+#include "skeleton.h"
+
+namespace ldpk {
+
+constexpr int64_t kPiece = 1024;    // elements whose squares are added in 16 lanes
+constexpr int64_t kColumns = 4096;  // columns a task
+constexpr int64_t kRowBlock = 64;   // rows added in the data's precision before fp64 takes over
+
+template <Dtype dtype>
+using Wide = std::conditional_t<dtype == Dtype::f64, double, float>;
+
+// Elements [0, n) of a row as fp32 or fp64: themselves, or a copy in `buffer`.
+template <class Lanes, Dtype dtype>
+LDPK_FN const Wide<dtype>* widened(const typename Element<dtype>::Bits* in, int64_t n, Wide<dtype>* buffer) {
+  if constexpr (sizeof(*in) == sizeof(*buffer)) return reinterpret_cast<const Wide<dtype>*>(in);
+  int64_t i = 0;
+  for (; i + Lanes::count <= n; i += Lanes::count) {
+    const auto x = Element<dtype>::template load<Lanes>(in + i);
+    memcpy(buffer + i, &x, sizeof(float) * Lanes::count);
+  }
+  for (; i < n; ++i) buffer[i] = Element<dtype>::template load<ScalarLanes>(in + i);
+  return buffer;
+}
+
+// The sum of squares of elements [0, n), in fp64. In each piece of 1024, element i goes to lane i mod 16;
+// lanes l and l + 8 are added, then l and l + 4, l + 2, l + 1; pieces are added in order.
+template <class Lanes, Dtype dtype>
+double squares_of(const typename Element<dtype>::Bits* in, int64_t n) {
+  constexpr int width = Lanes::blocks > 1 ? Lanes::blocks : 2, registers = 16 / width;
+  typedef double Doubles __attribute__((vector_size(8 * width)));
+  typedef Wide<dtype> Narrow __attribute__((vector_size(sizeof(Wide<dtype>) * width)));
+  Wide<dtype> buffer[kPiece];
+  double total = 0;
+  for (int64_t begin = 0; begin < n; begin += kPiece) {
+    int64_t count = n - begin < kPiece ? n - begin : kPiece;
+    const Wide<dtype>* x = widened<Lanes, dtype>(in + begin, count, buffer);
+    if (count % 16 != 0) {  // zeros add nothing
+      if (x != buffer) memcpy(buffer, x, count * sizeof(*x));
+      for (x = buffer; count % 16 != 0; ++count) buffer[count] = 0;
+    }
+    Doubles sums[registers] = {};
+    for (int64_t i = 0; i < count; i += 16) {
+#pragma GCC unroll 8
+      for (int r = 0; r < registers; ++r) {
+        Narrow narrow;
+        memcpy(&narrow, x + i + r * width, sizeof(narrow));
+        const Doubles wide = __builtin_convertvector(narrow, Doubles);
+        sums[r] += wide * wide;
+      }
+    }
+    double lanes[16];
+    memcpy(lanes, sums, sizeof(lanes));
+    for (int half = 8; half > 0; half /= 2) {
+      for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+    }
+    total += lanes[0];
+  }
+  return total;
+}
+
+// acc[j] += scale * row[j] for eight rows, one after the other.
+template <class Lanes, Dtype dtype>
+LDPK_FN void add_eight(const typename Element<dtype>::Bits* const* rows, const Wide<dtype>* scales, int64_t n,
+                       Wide<dtype>* __restrict acc) {
+  int64_t j = 0;
+  if constexpr (dtype == Dtype::f64) {
+    const double* x[8];
+    for (int r = 0; r < 8; ++r) x[r] = reinterpret_cast<const double*>(rows[r]);
+    constexpr int width = Lanes::blocks > 1 ? Lanes::blocks : 2;
+    typedef double Doubles __attribute__((vector_size(8 * width)));
+    for (; j + width <= n; j += width) {
+      Doubles sum, value;
+      memcpy(&sum, acc + j, sizeof(sum));
+#pragma GCC unroll 8
+      for (int r = 0; r < 8; ++r) {
+        memcpy(&value, x[r] + j, sizeof(value));
+        sum += value * scales[r];
+      }
+      memcpy(acc + j, &sum, sizeof(sum));
+    }
+  } else {
+    for (; j + Lanes::count <= n; j += Lanes::count) {
+      typename Lanes::f32 sum;
+      memcpy(&sum, acc + j, sizeof(sum));
+#pragma GCC unroll 8
+      for (int r = 0; r < 8; ++r) sum += Element<dtype>::template load<Lanes>(rows[r] + j) * scales[r];
+      memcpy(acc + j, &sum, sizeof(sum));
+    }
+  }
+  for (; j < n; ++j) {
+    for (int r = 0; r < 8; ++r) acc[j] += Element<dtype>::template load<ScalarLanes>(rows[r] + j) * scales[r];
+  }
+}
+
+template <class Lanes, Dtype dtype>
+LDPK_FN void add_one(const typename Element<dtype>::Bits* row, Wide<dtype> scale, int64_t n,
+                     Wide<dtype>* __restrict acc, Wide<dtype>* buffer) {
+  const Wide<dtype>* __restrict x = widened<Lanes, dtype>(row, n, buffer);
+  for (int64_t j = 0; j < n; ++j) acc[j] += x[j] * scale;
+}
+
+// Never above the scale: a clipped row stays within its bound.
+LDPK_FN float scale_as(float, double scale) {
+  const float f = static_cast<float>(scale);
+  return f > scale ? bit_cast<float>(bit_cast<uint32_t>(f) - 1) : f;
+}
+LDPK_FN double scale_as(double, double scale) { return scale; }
+
+// total[j] = sum over the rows [row, row_end) of scales[i * stride] * x[i][begin + j]. A row of scale 0 is not read.
+// unit = 0: rows are added in order in blocks of 64, in fp32 (fp64 for fp64), and the blocks in fp64. unit > 0: each
+// product in units, truncated towards zero, is an integer, and sums of integers below 2^53 are exact in fp64.
+template <class Lanes, Dtype dtype>
+void sum_rows(const Span& span, const double* scales, int64_t stride, double unit, int64_t row, int64_t row_end,
+              int64_t begin, int64_t end, double* __restrict total) {
+  using Bits = typename Element<dtype>::Bits;
+  const Bits* data = reinterpret_cast<const Bits*>(span.data) + begin;
+  const int64_t n = end - begin;
+  Wide<dtype> acc[kColumns], buffer[kColumns];
+  for (int64_t j = 0; j < n; ++j) total[j] = 0;
+  for (; row < row_end; row += kRowBlock) {
+    const Bits* rows[kRowBlock];
+    double scale[kRowBlock];
+    int count = 0;
+    for (int64_t i = row; i < row_end && i < row + kRowBlock; ++i) {
+      if (scales[i * stride] == 0) continue;
+      rows[count] = data + i * span.numel;
+      scale[count++] = scales[i * stride];
+    }
+    if (unit > 0) {
+      for (int r = 0; r < count; ++r) {
+        const Wide<dtype>* __restrict x = widened<Lanes, dtype>(rows[r], n, buffer);
+        const double s = scale[r] / unit;
+        for (int64_t j = 0; j < n; ++j) total[j] += __builtin_trunc(x[j] * s);
+      }
+    } else {
+      Wide<dtype> narrow[kRowBlock];
+      for (int r = 0; r < count; ++r) narrow[r] = scale_as(Wide<dtype>{}, scale[r]);
+      for (int64_t j = 0; j < n; ++j) acc[j] = 0;
+      int r = 0;
+      for (; r + 8 <= count; r += 8) add_eight<Lanes, dtype>(rows + r, narrow + r, n, acc);
+      for (; r < count; ++r) add_one<Lanes, dtype>(rows[r], narrow[r], n, acc, buffer);
+      for (int64_t j = 0; j < n; ++j) total[j] += acc[j];
+    }
+  }
+}
+
+// Calls f with the dtype as a constant.
+template <class F>
+LDPK_FN auto with_dtype(int64_t dtype, F f) {
+  switch (static_cast<Dtype>(dtype)) {
+    case Dtype::f32:
+      return f(std::integral_constant<Dtype, Dtype::f32>{});
+    case Dtype::f64:
+      return f(std::integral_constant<Dtype, Dtype::f64>{});
+    case Dtype::bf16:
+      return f(std::integral_constant<Dtype, Dtype::bf16>{});
+    default:
+      return f(std::integral_constant<Dtype, Dtype::f16>{});
+  }
+}
+
+template <class Lanes>
+double row_squares(const Span& span, int64_t row, int64_t begin, int64_t end) {
+  return with_dtype(span.dtype, [&](auto dtype) {
+    const auto* data = reinterpret_cast<const typename Element<dtype()>::Bits*>(span.data);
+    return squares_of<Lanes, dtype()>(data + row * span.numel + begin, end - begin);
+  });
+}
+
+template <class Lanes>
+void row_sums(const Span& span, const double* scales, int64_t stride, double unit, int64_t row, int64_t row_end,
+              int64_t begin, int64_t end, double* total) {
+  with_dtype(span.dtype, [&](auto dtype) {
+    sum_rows<Lanes, dtype()>(span, scales, stride, unit, row, row_end, begin, end, total);
+  });
+}
+
+// total += noise of columns [begin, begin + n); begin is even. The pair of columns 2 k and 2 k + 1 has words 4 k to
+// 4 k + 3 of keystream 0.
+template <class Lanes, class Cipher>
+void add_normal(double stddev, const Key& key, uint64_t element, int64_t n, double* total) {
+  constexpr int64_t pairs_a_tile = 256;
+  constexpr int64_t per_block = Cipher::block_words / 4;
+  alignas(64) uint32_t words[pairs_a_tile * 4 + 2 * kStepBytes / 4];
+  double first[pairs_a_tile], second[pairs_a_tile];
+  for (int64_t pair = 0; 2 * pair < n; pair += pairs_a_tile) {
+    const int64_t count = (n + 1) / 2 - pair < pairs_a_tile ? (n + 1) / 2 - pair : pairs_a_tile;
+    const uint64_t number = element / 2 + pair;
+    const int64_t skipped = number % per_block;
+    fill<Lanes>(Cipher{}, key, 0, number / per_block, (skipped + count + per_block - 1) / per_block, words);
+    const uint32_t* from = words + 4 * skipped;
+    for (int64_t i = 0; i < count; ++i) normal_pair(from + 4 * i, first[i], second[i]);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t j = 2 * (pair + i);
+      total[j] += stddev * first[i];
+      if (j + 1 < n) total[j + 1] += stddev * second[i];
+    }
+  }
+}
+
+template <class Lanes, class Cipher>
+void noise_columns(const Span& span, const ClippedNoise& noise, const Key& key, int64_t begin, int64_t n,
+                   double* total) {
+  const uint64_t element = static_cast<uint64_t>(span.first + begin);
+  if (noise.unit > 0) {
+    for (int64_t j = 0; j < n; ++j) {
+      if (noise.grid_std > 0) {
+        ElementWords<Lanes, Cipher> words{key, element + j};
+        total[j] += static_cast<double>(discrete_gaussian(words, static_cast<uint32_t>(noise.grid_std)));
+      }
+      total[j] *= noise.unit;
+    }
+  } else if (noise.stddev > 0) {
+    add_normal<Lanes, Cipher>(noise.stddev, key, element, n, total);
+  }
+  for (int64_t j = 0; j < n; ++j) total[j] /= noise.divisor;
+  if (static_cast<Dtype>(span.dtype) == Dtype::f64) {
+    memcpy(reinterpret_cast<double*>(span.out) + begin, total, n * sizeof(double));
+  } else {
+    float* out = reinterpret_cast<float*>(span.out) + begin;
+    for (int64_t j = 0; j < n; ++j) out[j] = static_cast<float>(total[j]);
+  }
+}
+
+// Writes (total + noise) / divisor to columns [begin, begin + n) of span.out: fp64 for fp64, else fp32.
+template <class Lanes>
+void noised(const Span& span, const ClippedNoise& noise, const Key& key, int64_t begin, int64_t n, double* total) {
+  if (key.size == ChaCha20::key_words) return noise_columns<Lanes, ChaCha20>(span, noise, key, begin, n, total);
+  noise_columns<Lanes, Philox>(span, noise, key, begin, n, total);
+}
+
+}  // namespace ldpk

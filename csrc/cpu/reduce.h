@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two passes of a clipped sum over one matrix: its tasks, and the order in which their results are added.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "dispatch.h"
+#include "parallel.h"
+
+namespace ldpk {
+
+// out[row * stride] = the row's sum of squares: stretches of 2^16 elements, added in order.
+inline void square_rows(const Kernels& kernels, const Span& span, int64_t rows, int64_t threads, double* out,
+                        int64_t stride) {
+  constexpr int64_t stretch = 1 << 16;
+  const int64_t stretches = (span.numel + stretch - 1) / stretch;
+  if (stretches <= 1) {
+    const int64_t together = std::max<int64_t>(1, stretch / std::max<int64_t>(span.numel, 1));
+    parallel_for((rows + together - 1) / together, threads, [&](int64_t t) {
+      for (int64_t row = t * together; row < std::min(rows, (t + 1) * together); ++row)
+        out[row * stride] = kernels.row_squares(span, row, 0, span.numel);
+    });
+    return;
+  }
+  std::vector<double> parts(rows * stretches);
+  parallel_for(rows * stretches, threads, [&](int64_t t) {
+    const int64_t begin = t % stretches * stretch;
+    parts[t] = kernels.row_squares(span, t / stretches, begin, std::min(begin + stretch, span.numel));
+  });
+  for (int64_t row = 0; row < rows; ++row) {
+    double sum = 0;
+    for (int64_t i = 0; i < stretches; ++i) sum += parts[row * stretches + i];
+    out[row * stride] = sum;
+  }
+}
+
+// Columns in tasks of 4096; rows in groups of 4096, whose fp64 sums are added in order.
+inline void sum_columns(const Kernels& kernels, const Span& span, const double* scales, int64_t stride, int64_t rows,
+                        const ClippedNoise& noise, const Key& key, int64_t threads) {
+  constexpr int64_t columns = 4096, group = 4096;
+  const int64_t tiles = (span.numel + columns - 1) / columns, groups = std::max<int64_t>(1, (rows + group - 1) / group);
+  const auto sum = [&](int64_t g, int64_t begin, int64_t end, double* total) {
+    kernels.row_sums(span, scales, stride, noise.unit, g * group, std::min(rows, (g + 1) * group), begin, end, total);
+  };
+  std::vector<double> parts;
+  if (groups > 1) {
+    parts.resize(groups * span.numel);
+    parallel_for(groups * tiles, threads, [&](int64_t t) {
+      const int64_t g = t / tiles, begin = t % tiles * columns;
+      sum(g, begin, std::min(begin + columns, span.numel), &parts[g * span.numel + begin]);
+    });
+  }
+  parallel_for(tiles, threads, [&](int64_t t) {
+    const int64_t begin = t * columns, n = std::min(columns, span.numel - begin);
+    double total[columns];
+    if (groups == 1) {
+      sum(0, begin, begin + n, total);
+    } else {
+      std::copy_n(&parts[begin], n, total);
+      for (int64_t g = 1; g < groups; ++g) {
+        for (int64_t j = 0; j < n; ++j) total[j] += parts[g * span.numel + begin + j];
+      }
+    }
+    kernels.noised(span, noise, key, begin, n, total);
+  });
+}
+
+}  // namespace ldpk

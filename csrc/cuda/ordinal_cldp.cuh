@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ordinal CLDP in CUDA. A thread takes the elements of one block of the keystreams: as many draws as leave few elements
+// open are computed for all of them at once. Those few start anew, each with cipher blocks of its own, so that nothing
+// but their numbers is kept. All but the kernel is __host__ __device__ and runs on the host in tests/cuda.
+#pragma once
+
+#include "../mechanisms/cldp_weights.h"
+#include "step.cuh"
+
+namespace ldpk {
+
+constexpr int kCldpThreads = 128;
+constexpr int kCldpSpans = 24;
+
+// Block b of a launch belongs to the last span s with first_block[s] <= b.
+struct CldpPlan {
+  const uint32_t* key;
+  int32_t count;
+  int32_t first_block[kCldpSpans + 1];
+  Span spans[kCldpSpans];
+  OrdinalCldpLaw laws[kCldpSpans];
+};
+static_assert(sizeof(CldpPlan) <= 32764, "the most that CUDA passes by value");
+
+template <class Cipher, class Word>
+struct CldpThread {
+  static constexpr int elements = Cipher::block_words * 4 / sizeof(Word);
+
+  const Span& span;
+  const OrdinalCldpLaw& law;
+  const Key& key;
+
+  // The elements of stream block `group` blocks after the one in which the span begins.
+  LDPK_FN void run(int64_t group) const {
+    const uint64_t block = static_cast<uint64_t>(span.first) / elements + static_cast<uint64_t>(group);
+    const int64_t start = group * elements - span.first % elements;
+    if (start >= span.numel) return;
+    Word open[elements], less[elements];
+    const int count = draws_for(law, 5);
+#pragma unroll 1
+    for (int digit = 0; digit < count; ++digit) {
+      Word words[elements];
+      draws(digit, block, words);
+      const Word threshold = static_cast<Word>(law.thresholds[digit]);
+#pragma unroll
+      for (int i = 0; i < elements; ++i) {
+        if (digit == 0) open[i] = static_cast<Word>(law.lanes), less[i] = words[i] & static_cast<Word>(law.sign);
+        compare_digit(open[i], less[i], words[i], threshold);
+      }
+    }
+    const PlainSample<Word> plain(law);
+    uint32_t left = 0;
+#pragma unroll
+    for (int i = 0; i < elements; ++i) {
+      const int64_t e = start + i;
+      int64_t sample;
+      if (e < 0 || e >= span.numel) continue;
+      if (plain(open[i], less[i], load(e), sample)) {
+        store(e, sample);
+      } else {
+        left |= 1u << i;
+      }
+    }
+#pragma unroll 1
+    for (int i = 0; left != 0; ++i, left >>= 1) {
+      if (left & 1) alone(start + i);
+    }
+  }
+
+ private:
+  LDPK_FN void alone(int64_t e) const {
+    const uint64_t element = static_cast<uint64_t>(span.first + e);
+    const int64_t v = load(e);
+    int64_t sample;
+    auto walk = OrdinalCldp<Word>::attempt(0, law);
+#pragma unroll 1
+    while (!walk.step(draw(walk.draw, element), v, law, sample)) {
+    }
+    store(e, sample);
+  }
+
+  LDPK_FN void draws(uint32_t number, uint64_t block, Word (&out)[elements]) const {
+    uint32_t words[Cipher::block_words];
+    Cipher::block(key, number, 0, block, words);
+#pragma unroll
+    for (int i = 0; i < elements; ++i) {
+      if constexpr (sizeof(Word) == 4) {
+        out[i] = words[i];
+      } else {
+        out[i] = words[2 * i] | uint64_t{words[2 * i + 1]} << 32;
+      }
+    }
+  }
+
+  // The word is found by masks: nvcc makes local memory of a block that is indexed at run time.
+  LDPK_FN Word draw(uint32_t number, uint64_t element) const {
+    Word words[elements], found = 0;
+    draws(number, element / elements, words);
+#pragma unroll
+    for (uint32_t i = 0; i < elements; ++i) {
+      uint32_t mask = 0u - (i == element % elements);
+      settle(mask);
+      found |= words[i] & (static_cast<Word>(mask) | (sizeof(Word) == 8 ? static_cast<Word>(uint64_t{mask} << 32) : 0));
+    }
+    return found;
+  }
+
+  LDPK_FN int64_t load(int64_t e) const {
+    if (span.dtype == kIntegers) {
+      const int64_t v = reinterpret_cast<const int64_t*>(span.data)[e];
+      const int64_t below = v > law.bound ? law.bound : v;
+      return below < -law.bound ? -law.bound : below;
+    }
+    double x = 0;
+    with_dtype([&](auto dtype) {
+      constexpr Dtype d = decltype(dtype)::value;
+      using Bits = typename Weight<d>::Bits;
+      x = weight_number<d>(reinterpret_cast<const Bits*>(span.data)[e]);
+    });
+    const WeightGrid<false> grid(law);
+    if (!law.stochastic) return grid.nearest(x);
+    const Word word = draw(kRoundingDraw, static_cast<uint64_t>(span.first + e));
+    return grid.stochastic(x, static_cast<uint32_t>(word >> (8 * sizeof(Word) - 32)));
+  }
+
+  LDPK_FN void store(int64_t e, int64_t sample) const {
+    if (span.dtype == kIntegers) {
+      reinterpret_cast<int64_t*>(span.out)[e] = sample;
+      return;
+    }
+    const double x = static_cast<double>(sample) / law.scale;
+    with_dtype([&](auto dtype) {
+      constexpr Dtype d = decltype(dtype)::value;
+      using Bits = typename Weight<d>::Bits;
+      reinterpret_cast<Bits*>(span.data)[e] = weight_bits<d>(x);
+    });
+  }
+
+  template <class Do>
+  LDPK_FN void with_dtype(Do what) const {
+    if (span.dtype == static_cast<int64_t>(Dtype::f32)) what(std::integral_constant<Dtype, Dtype::f32>{});
+    if (span.dtype == static_cast<int64_t>(Dtype::f64)) what(std::integral_constant<Dtype, Dtype::f64>{});
+    if (span.dtype == static_cast<int64_t>(Dtype::bf16)) what(std::integral_constant<Dtype, Dtype::bf16>{});
+    if (span.dtype == static_cast<int64_t>(Dtype::f16)) what(std::integral_constant<Dtype, Dtype::f16>{});
+  }
+};
+
+template <class Cipher>
+LDPK_FN void cldp_thread(const CldpPlan& plan, int32_t block, int thread) {
+  int s = 0;
+  while (s + 1 < plan.count && plan.first_block[s + 1] <= block) ++s;
+  Key key;
+  key.size = Cipher::key_words;
+#pragma unroll
+  for (int w = 0; w < Cipher::key_words; ++w) key.words[w] = plan.key[w];
+  const int64_t group = int64_t{block - plan.first_block[s]} * kCldpThreads + thread;
+  if (plan.laws[s].wide) {
+    CldpThread<Cipher, uint64_t>{plan.spans[s], plan.laws[s], key}.run(group);
+  } else {
+    CldpThread<Cipher, uint32_t>{plan.spans[s], plan.laws[s], key}.run(group);
+  }
+}
+
+// launch(plan, blocks) for as many launches as the spans need.
+template <class Cipher, class Launch>
+void for_cldp_plans(const Span* spans, const OrdinalCldpLaw* laws, int64_t count, const uint32_t* key, Launch launch) {
+  CldpPlan plan;
+  plan.key = key;
+  for (int64_t start = 0; start < count; start += kCldpSpans) {
+    plan.count = static_cast<int32_t>(count - start < kCldpSpans ? count - start : kCldpSpans);
+    int64_t blocks = 0;
+    for (int s = 0; s < plan.count; ++s) {
+      const Span& span = plan.spans[s] = spans[start + s];
+      plan.laws[s] = laws[start + s];
+      plan.first_block[s] = static_cast<int32_t>(blocks);
+      const int64_t elements = Cipher::block_words / (plan.laws[s].wide ? 2 : 1);
+      const int64_t groups = (span.first % elements + span.numel + elements - 1) / elements;
+      if (span.numel > 0) blocks += (groups + kCldpThreads - 1) / kCldpThreads;
+      if (blocks > INT32_MAX) throw std::invalid_argument("too many elements for one launch");
+    }
+    plan.first_block[plan.count] = static_cast<int32_t>(blocks);
+    if (blocks > 0) launch(static_cast<const CldpPlan&>(plan), static_cast<int32_t>(blocks));
+  }
+}
+
+#if defined(__CUDACC__)
+template <class Cipher>
+__global__ void __launch_bounds__(kCldpThreads) ordinal_cldp_kernel(const __grid_constant__ CldpPlan plan) {
+  cldp_thread<Cipher>(plan, blockIdx.x, threadIdx.x);
+}
+#endif
+
+}  // namespace ldpk

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The public functions of ordinal CLDP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ldpkernels import _launch_cldp, _tensors
+from ldpkernels._cldp_coins import Mechanism
+from ldpkernels.keys import Generator, numpy_key, torch_key
+
+Model = TypeVar("Model")
+Alpha = float | Sequence[float] | Mapping[str, float]
+
+
+def cldp_(
+    model: Model,
+    alpha: Alpha,
+    c: float,
+    rho: int,
+    *,
+    mechanism: Mechanism = "exponential",
+    rounding: str = "nearest",
+    generator: Generator = None,
+    buffers: str | None = None,
+) -> Model:
+    """Perturb every weight in place by the ordinal CLDP mechanism of LDP-Fed, and return the model.
+
+    A weight is clipped to [-c, c] and becomes the integer v = weight 10^rho, rounded; v becomes an integer y with
+    probability proportional to e^(-alpha |y - v| / 2) on [-c 10^rho, c 10^rho], and the weight y 10^-rho. **Each weight
+    on its own** has alpha-condensed local differential privacy: two values that are d integers apart are told apart
+    with at most e^(alpha d). That is no small epsilon: over the whole box it is alpha c 10^rho
+    (`OrdinalCLDP.worst_case_eps`).
+
+    Args:
+        model: A module, a tensor, a NumPy array, or a sequence or mapping of them, in fp32, fp64, bf16 or fp16.
+        alpha: Privacy of one integer step: a number, or one for each tensor, as a sequence or as a mapping by the
+            tensor's or its module's name. So layers share a budget.
+        c: Weights are clipped to [-c, c]; c 10^rho is below 2^62.
+        rho: Digits that are kept after the decimal point.
+        mechanism: "exponential" is the paper's: inside the box, and biased towards its middle. "laplace" adds discrete
+            Laplace noise of the same alpha: unbiased, at a quarter of the variance, and not kept to the box.
+        rounding: "nearest" is the paper's; "stochastic" makes the integer the scaled weight on average.
+        generator: A `torch.Generator` (for arrays a `numpy.random.Generator`), an `ldpkernels.key`, a key tensor, or
+            "secure" for ChaCha20 keyed by the operating system. None is the device's default generator for tensors, and
+            "secure" for arrays.
+        buffers: "perturb" or "keep", for a module with floating-point buffers.
+
+    Everything is checked before the first write. A NaN weight is reported as 0, an infinite one as the end of the box.
+    No gradient flows through. How long a call takes depends a little on the weights (docs/mechanisms/ordinal_cldp.md).
+
+    >>> import numpy as np, ldpkernels
+    >>> w = np.full(100_000, 0.3, np.float32)
+    >>> out = ldpkernels.cldp_(w, alpha=0.1, c=1.0, rho=2, mechanism="laplace", generator=ldpkernels.key(0))
+    >>> out is w, round(float(out.mean()), 2), round(float(out.std()), 2)
+    (True, 0.3, 0.14)
+    """
+    tensors = _tensors.collect(model, buffers)
+    alphas = _tensors.per_tensor("alpha", alpha, tensors)
+    if tensors.is_torch:
+        import torch
+
+        from ldpkernels import ops, ops_cldp
+
+        if not torch.compiler.is_compiling():  # there, the operation itself checks when it runs
+            dtypes, _ = ops.check(tensors.values, tensors.names)
+            _launch_cldp.weight_laws(alphas, c, rho, dtypes, mechanism, rounding)
+        with torch.no_grad():
+            key = torch_key(generator, tensors.values[0].device)
+            ops_cldp.ordinal_cldp_(tensors.values, key, alphas, float(c), int(rho), mechanism, rounding)
+        return model
+    arrays = tensors.values
+    dtypes = [_tensors.numpy_dtype(n, a, written=True) for n, a in zip(tensors.names, arrays, strict=True)]
+    memories = [_tensors.Memory(a.ctypes.data, a.shape, a.strides, a.itemsize) for a in arrays]
+    _tensors.refuse_shared_memory(tensors.names, memories)
+    laws = _launch_cldp.weight_laws(alphas, c, rho, dtypes, mechanism, rounding)
+    flat = [np.ascontiguousarray(a) for a in arrays]
+    spans = _tensors.span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
+    _launch_cldp.run(spans, laws, numpy_key(generator), "cpu")
+    for array, values in zip(arrays, flat, strict=True):
+        if not array.flags.c_contiguous:
+            array[...] = values
+    return model
+
+
+def cldp_sample(
+    v: Any, alpha: float, M: int, *, mechanism: Mechanism = "exponential", generator: Generator = None
+) -> Any:
+    """A sample of the ordinal CLDP mechanism for every integer of v, as a new tensor or array of the same shape.
+
+    Args:
+        v: An int64 tensor or array, of integers from -M to M. (On a GPU others are clipped: looking would synchronise.)
+        alpha: P(y | v) / P(y | v') is at most e^(alpha |v - v'|) for every y.
+        M: From 0 to 2^62 - 1. The exponential mechanism's outputs lie in [-M, M] too, those of laplace do not.
+        mechanism: "exponential" or "laplace", as for `cldp_`.
+        generator: As for `cldp_`.
+
+    >>> import numpy as np, ldpkernels
+    >>> y = ldpkernels.cldp_sample(np.zeros(5, np.int64), alpha=4.3e-7, M=10**10, generator=ldpkernels.key(0))
+    >>> y.dtype, y.shape, bool((abs(y) <= 10**10).all())
+    (dtype('int64'), (5,), True)
+    """
+    if not isinstance(v, np.ndarray):
+        import torch
+
+        from ldpkernels import ops_cldp
+
+        ops_cldp.check_integers(v)
+        if not torch.compiler.is_compiling():
+            _launch_cldp.integer_laws(alpha, M, mechanism)
+        with torch.no_grad():
+            key = torch_key(generator, v.device)
+            return ops_cldp.ordinal_cldp_sample(v, key, float(alpha), int(M), mechanism)
+    if v.dtype != np.int64 or not v.dtype.isnative:
+        raise TypeError(f"v has dtype {v.dtype}: convert it to int64")
+    laws = _launch_cldp.integer_laws(alpha, M, mechanism)
+    if v.size:
+        _tensors.refuse_outside("v", int(v.min()), int(v.max()), int(M))
+    flat, out = np.ascontiguousarray(v), np.empty(v.shape, np.int64)
+    spans = _launch_cldp.integer_span(flat.ctypes.data, out.ctypes.data, flat.size)
+    _launch_cldp.run(spans, laws, numpy_key(generator), "cpu")
+    return out

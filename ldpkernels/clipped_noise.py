@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums and means of clipped rows with noise: the step of DP-SGD, and the loss of Han and Xue."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ldpkernels import _clipped, _tensors
+from ldpkernels.keys import Generator, numpy_key, torch_key
+
+NoiseKind = Literal["gaussian", "discrete"]
+Clipping = Literal["flat", "per-layer"]
+
+
+@dataclass(frozen=True)
+class ClippedInfo:
+    """What clipping met. **It is exact and private**: for the owner of the data, never for release.
+
+    `norms` has the norm of each row, [B], or with per-layer clipping [B, layers]; a poisoned row's is not finite.
+    """
+
+    norms: Any
+    bounds: tuple[float, ...]
+
+    @property
+    def poisoned(self) -> int:
+        """How many rows held NaN or infinite values and were left out."""
+        return int((~self._finite()).sum())
+
+    @property
+    def clipped(self) -> int:
+        """How many rows were scaled down, in some layer."""
+        over = [self._column(i) * _clipped.MARGIN > bound for i, bound in enumerate(self.bounds)]
+        some = over[0]
+        for column in over[1:]:
+            some = some | column
+        return int((some & self._finite()).sum())
+
+    def _column(self, i: int) -> Any:
+        return self.norms if self.norms.ndim == 1 else self.norms[:, i]
+
+    def _finite(self) -> Any:
+        finite = self.norms < float("inf")
+        return finite if finite.ndim == 1 else finite.all(1)
+
+
+def clipped_noised_sum(
+    x: Any,
+    C: float | Sequence[float],
+    sigma: float,
+    *,
+    generator: Generator = None,
+    noise: NoiseKind = "gaussian",
+    clipping: Clipping = "flat",
+    return_info: bool = False,
+) -> Any:
+    """The sum of x's rows, each clipped to Euclidean norm C, plus noise of standard deviation C * sigma.
+
+    One row is one sample: adding or removing it changes the sum by C at most, so that releasing the sum once is a
+    Gaussian mechanism with noise multiplier sigma. A row is scaled by min(1, C / norm). **A row with NaN or Inf is left
+    out**, as if it were zero, and does not disturb the others.
+
+    Args:
+        x: [B] or [B, ...], or a sequence or mapping of such tensors or arrays, one a layer: the gradients of a model by
+            sample. fp32, fp64, bf16 or fp16; non-contiguous and expanded ones are copied.
+        C: The bound, positive. With clipping="per-layer" also one for each layer.
+        sigma: The noise multiplier; 0 for no noise and no privacy.
+        generator: As in `ldpkernels.perturb_`: None, a `torch.Generator`, an `ldpkernels.key`, a key tensor, "secure".
+        noise: "gaussian" adds normal numbers of fp64 precision to a floating-point sum. "discrete" rounds every clipped
+            row towards zero onto a grid of spacing 2^-26 C or so, adds integers exactly, and adds a discrete Gaussian
+            drawn from integers alone: its guarantee holds for the bits that are released.
+        clipping: "flat" clips the norm of a sample over all layers; "per-layer" clips each layer, a single C to
+            C / sqrt(layers). The noise is sigma times the norm of all bounds, alike in every layer.
+        return_info: Also return a `ClippedInfo`: the rows' norms, how many were clipped or poisoned. It is private.
+
+    Returns:
+        The noised sum, of the shape and dtype of a row, in x's container. It is differentiable once in x.
+
+    >>> import numpy as np, ldpkernels
+    >>> x = np.array([[3.0, 4.0], [0.3, 0.4], [np.nan, 0.0]])
+    >>> out, info = ldpkernels.clipped_noised_sum(x, C=1.0, sigma=0.0, return_info=True)
+    >>> out.round(6), info.clipped, info.poisoned
+    (array([0.9, 1.2]), 1, 1)
+    """
+    return _reduce(x, C, sigma, 1.0, generator, (noise, clipping), return_info)
+
+
+def clipped_noised_mean(
+    x: Any,
+    C: float | Sequence[float],
+    sigma: float,
+    *,
+    batch_size: float | None = None,
+    generator: Generator = None,
+    noise: NoiseKind = "gaussian",
+    clipping: Clipping = "flat",
+    return_info: bool = False,
+) -> Any:
+    """On a loss, this protects the released scalar only: the noise is a constant for the gradient, which stays private
+    data. To train, clip and noise gradients by sample: `ldpkernels.dp_sgd_step`.
+
+    This is `clipped_noised_sum` divided by the number of rows, poisoned ones included, or by `batch_size`. It is the
+    loss of Han and Xue (Algorithm 1, lines 10 to 12) for x of shape [B], and DP-SGD's gradient for x of shape [B, ...].
+    Where the batch is a Poisson sample its size is private: pass the expected one.
+
+    >>> import numpy as np, ldpkernels
+    >>> losses = np.array([0.5, 2.0, 7.0])
+    >>> float(ldpkernels.clipped_noised_mean(losses, C=1.0, sigma=0.0).round(6))
+    0.833333
+    """
+    if batch_size is not None and not 0 < float(batch_size) < float("inf"):
+        raise ValueError(f"batch_size={batch_size} must be positive and finite: the expected size of a batch")
+    divisor = 0.0 if batch_size is None else float(batch_size)
+    return _reduce(x, C, sigma, divisor, generator, (noise, clipping), return_info)
+
+
+def _reduce(
+    x: Any, C: Any, sigma: float, divisor: float, generator: Generator, how: tuple[str, str], return_info: bool
+) -> Any:
+    names, tensors = _rows(x)
+    limits = _numbers(C)
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(tensors[0], torch.Tensor):
+        from ldpkernels import ops_clipped_noise as ops
+
+        if not torch.compiler.is_compiling():  # there, the operation itself checks when it runs
+            for name, t in zip(names, tensors, strict=True):
+                _tensors.torch_dtype(name, t, overlapping=True)
+            _tensors.rows_of(names, [t.shape for t in tensors])
+            _clipped.check(limits, float(sigma), *how, len(tensors))
+        key = torch_key(generator, tensors[0].device)
+        out, norms = ops.clipped_noised_sum(tensors, key, limits, float(sigma), divisor, *how)
+    else:
+        out, norms = _reduce_arrays(names, tensors, limits, float(sigma), divisor, generator, how)
+    result: Any = out[0]
+    if isinstance(x, Mapping):
+        result = dict(zip(x, out, strict=True))
+    elif isinstance(x, Sequence):
+        result = list(out)
+    if not return_info:
+        return result
+    bounds = tuple(_clipped.bounds(limits, how[1], len(tensors)))
+    return result, ClippedInfo(norms[:, 0] if norms.shape[1] == 1 else norms, bounds)
+
+
+def _reduce_arrays(
+    names: list[str],
+    arrays: list[Any],
+    C: list[float],
+    sigma: float,
+    divisor: float,
+    generator: Generator,
+    how: tuple[str, str],
+) -> tuple[list[Any], Any]:
+    dtypes = [_tensors.numpy_dtype(n, a, written=False, overlapping=True) for n, a in zip(names, arrays, strict=True)]
+    rows = _tensors.rows_of(names, [a.shape for a in arrays])
+    _clipped.check(C, sigma, *how, len(arrays))
+    divisor = _clipped.divisor_of(divisor, rows)
+    key = numpy_key(generator)
+    flat = [np.ascontiguousarray(a) for a in arrays]
+    out = [np.empty(a.shape[1:], np.float64 if a.itemsize == 8 else np.float32) for a in arrays]
+    sizes = [o.size for o in out]
+    spans = _tensors.span_table([a.ctypes.data for a in flat], [o.ctypes.data for o in out], sizes, dtypes)
+    norms = _clipped.run(spans, rows, C, sigma, divisor, how, key)
+    with np.errstate(over="ignore"):
+        return [o.astype(a.dtype, copy=False) for o, a in zip(out, arrays, strict=True)], norms
+
+
+def _rows(x: Any) -> tuple[list[str], list[Any]]:
+    torch: Any = sys.modules.get("torch")
+    if isinstance(x, np.ndarray) or (torch is not None and isinstance(x, torch.Tensor)):
+        return [""], [x]
+    if isinstance(x, Mapping):
+        named = [(str(name), value) for name, value in x.items()]
+    elif isinstance(x, Sequence) and not isinstance(x, (str, bytes)):
+        named = [(str(i), value) for i, value in enumerate(x)]
+    else:
+        raise TypeError(f"x is a {type(x).__name__}: pass a tensor, or a sequence or mapping of tensors")
+    if not named:
+        raise ValueError("x has no tensors: there is nothing to add")
+    return [name for name, _ in named], [value for _, value in named]
+
+
+def _numbers(C: Any) -> list[float]:
+    try:
+        return [float(c) for c in C] if isinstance(C, (Sequence, np.ndarray)) and not isinstance(C, str) else [float(C)]
+    except (TypeError, ValueError):
+        raise TypeError(f"C={C!r} must be a number, or with clipping='per-layer' one for each tensor") from None

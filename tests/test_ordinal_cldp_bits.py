@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+# The same bits on every instruction set as from the reference: every law, cipher, dtype, length and place.
+import numpy as np
+import pytest
+
+import ldpkernels
+from ldpkernels import _launch_cldp, _native, _tensors, reference_cldp
+from ldpkernels._dtypes import DTYPES
+from tests.conftest import ISAS
+
+BIG = 10**10
+LAWS = [
+    (4.3e-7, BIG, "exponential"),  # 27 lanes
+    (4.3e-7, BIG, "laplace"),
+    (1.3e-8, 2**40, "exponential"),  # 32 lanes
+    (6e-9, 2**40, "exponential"),  # 33 lanes: wide draws
+    (1e-12, 10**18, "laplace"),
+    (2e-18, 2**62 - 1, "exponential"),  # 64 lanes
+    (1e-40, 2**62 - 1, "exponential"),  # uniform
+    (1.0, 5, "exponential"),
+    (0.03, 64, "exponential"),
+    (3.0, 0, "laplace"),
+    (3.0, 0, "exponential"),
+    (1e308, 9, "exponential"),
+    (40.0, BIG, "laplace"),
+]
+IDS = [f"{mechanism}-{alpha:g}-{m:g}" for alpha, m, mechanism in LAWS]
+
+
+def integers(n, m, seed=0):
+    """Values all over the box, many of them at its ends, where most steps are rejected."""
+    v = np.random.default_rng(seed).integers(-m, m, n, endpoint=True)
+    v[::3] = m
+    v[1::7] = -m
+    return v
+
+
+def run(v, law, key, backend, first=0, threads=1):
+    """The kernel on integers that stand at `first` in the stream."""
+    alpha, m, mechanism = law
+    out = np.full(v.shape, 77)
+    spans = _launch_cldp.integer_span(v.ctypes.data, out.ctypes.data, v.size)
+    spans["first"] = first
+    laws = _launch_cldp.integer_laws(alpha, m, mechanism)
+    if backend == "reference":
+        reference_cldp.ordinal_cldp(spans, laws, key.uint32())
+    else:
+        _native.ordinal_cldp(spans, laws, key.uint32(), backend, threads)
+    return out
+
+
+@pytest.mark.parametrize("law", LAWS, ids=IDS)
+def test_every_law_equals_the_reference(law, key):
+    v = integers(80, law[1])
+    expected = run(v, law, key, "reference", first=8)
+    for isa in ISAS:
+        assert np.array_equal(run(v, law, key, isa, first=8), expected), isa
+
+
+@pytest.mark.parametrize("law", LAWS, ids=IDS)
+def test_instruction_sets_agree_on_many(law, key):
+    v = integers(20_000, law[1], 1)
+    expected = run(v, law, key, ISAS[-1])
+    for isa in ISAS[:-1]:
+        assert np.array_equal(run(v, law, key, isa), expected), isa
+
+
+@pytest.mark.parametrize("law", [LAWS[0], LAWS[3]], ids=["narrow", "wide"])
+def test_lengths_and_cuts_change_nothing(law, key, isa):
+    """Element e's sample is a function of key and e: not of what stands beside it, nor of tiles, chunks and threads."""
+    v = integers(2 * 65536 + 300, law[1], 2)
+    whole = run(v, law, key, isa, threads=1)
+    assert np.array_equal(run(v, law, key, isa, threads=3), whole)
+    for n in (*range(40), 511, 512, 513, 1024 + 7):
+        assert np.array_equal(run(v[:n].copy(), law, key, isa), whole[:n])
+    for first in (8, 504, 65536, 65536 + 512):
+        assert np.array_equal(run(v[first : first + 100].copy(), law, key, isa, first), whole[first : first + 100])
+
+
+@pytest.mark.parametrize("first", [2**33 - 16, 2**34 - 16, 2**35 - 8, 2**36, 2**61])
+@pytest.mark.parametrize("law", [LAWS[0], LAWS[3]], ids=["narrow", "wide"])
+def test_a_place_far_in_the_stream(first, law, key):
+    """The block's counter carries into its second word."""
+    v = integers(24, law[1])
+    expected = run(v, law, key, "reference", first)
+    for isa in ISAS:
+        assert np.array_equal(run(v, law, key, isa, first), expected), isa
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+@pytest.mark.parametrize("mechanism", ["exponential", "laplace"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+def test_weights_of_every_dtype(dtype, mechanism, rounding, key):
+    """Including NaN, infinities, numbers out of the box, halves, subnormals; and outputs rounded to the format."""
+    kind = DTYPES[dtype]
+    x = np.random.default_rng(3).normal(0, 0.5, 120).astype(np.float32)
+    x[:9] = [np.nan, np.inf, -np.inf, 0.005, -0.005, 1e-40, 1.0, -3.0, -0.0]
+    if dtype == "bfloat16":
+        weights = (x.view(np.uint32) >> 16).astype(np.uint16)
+    else:
+        weights = x.astype(dtype).view({2: np.uint16, 4: np.uint32, 8: np.uint64}[kind.itemsize])
+    for alpha, c, rho in ((0.4, 1.0, 2), (1e-3, 1.0, 4), (4.3e-7, 0.75, 10 if kind.itemsize > 2 else 6)):
+        if mechanism == "laplace" and alpha < 1e-5 and dtype == "float16":
+            continue  # refused: its noise would overflow
+        laws = _launch_cldp.weight_laws([alpha], c, rho, [kind], mechanism, rounding)
+        results = {}
+        for backend in (*ISAS, "reference"):
+            w = weights.copy()
+            spans = _tensors.span_table([w.ctypes.data], [0], [w.size], [kind])
+            if backend == "reference":
+                reference_cldp.ordinal_cldp(spans, laws, key.uint32())
+            else:
+                _native.ordinal_cldp(spans, laws, key.uint32(), backend, 1)
+            results[backend] = w
+        assert all(np.array_equal(w, results["reference"]) for w in results.values())
+        assert not np.array_equal(results["reference"], weights)
+
+
+def test_rounding_of_weights(isa):
+    """Where alpha leaves no noise, an output is the clipped and rounded weight."""
+    x = np.array([0.25, 0.35, -0.25, 0.06, 7.0, -np.inf, np.nan, 0.05], np.float64)
+    with ldpkernels.backend(isa):
+        y = ldpkernels.cldp_(x.copy(), 1000.0, 1.0, 1, generator=ldpkernels.key(0))
+    assert np.array_equal(y, [0.2, 0.4, -0.2, 0.1, 1.0, -1.0, 0.0, 0.0])
+
+
+def test_rounding_of_huge_integers(isa):
+    """2^62 - 512 is the last fp64 number in reach."""
+    top = 2.0**62 - 512
+    x = np.array([top, -top, np.inf, 2.0**61 + 512, 2.0**53 + 2, 1.5], np.float64)
+    with ldpkernels.backend(isa):
+        y = ldpkernels.cldp_(x.copy(), 1000.0, top, 0, rounding="stochastic", generator=ldpkernels.key(1))
+    assert np.array_equal(y[:5], [top, -top, top, 2.0**61 + 512, 2.0**53 + 2])
+    assert y[5] in (1.0, 2.0)
+
+
+def test_the_reference_is_a_backend():
+    v = integers(30, BIG)
+    fast = ldpkernels.cldp_sample(v, 4.3e-7, BIG, generator=ldpkernels.key(9))
+    with ldpkernels.backend("reference"):
+        assert np.array_equal(ldpkernels.cldp_sample(v, 4.3e-7, BIG, generator=ldpkernels.key(9)), fast)

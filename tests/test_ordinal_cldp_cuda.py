@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+# The CUDA kernel of ordinal CLDP without a GPU: its bits on the host, its machine code; and with one, its bits there.
+import ctypes
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ldpkernels
+from ldpkernels import _launch_cldp, _native, _tensors
+from ldpkernels._dtypes import DTYPES
+from tests.test_ordinal_cldp_bits import IDS, LAWS, integers
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def emulate(tmp_path_factory):
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    library = tmp_path_factory.mktemp("cuda") / "emulate.so"
+    flags = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"]
+    source = ROOT / "tests" / "cuda" / "emulate_cldp.cpp"
+    subprocess.run([compiler, *flags, "-o", str(library), str(source)], check=True, capture_output=True)
+    function = ctypes.CDLL(str(library)).emulate
+    function.argtypes = [*[ctypes.c_void_p] * 2, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int]
+
+    def run(spans, laws, key):
+        words = key.uint32()
+        function(spans.ctypes.data, laws.ctypes.data, len(spans), words.ctypes.data, len(words))
+
+    return run
+
+
+@pytest.mark.parametrize("law", LAWS, ids=IDS)
+def test_integers(law, key, emulate):
+    alpha, m, mechanism = law
+    v = integers(3000, m, 5)
+    laws = _launch_cldp.integer_laws(alpha, m, mechanism)
+    for first, n in ((0, 3000), (8, 1), (24, 777), (2**35 - 8, 100)):
+        found, expected = np.full(n, 77), np.full(n, 78)
+        spans = _launch_cldp.integer_span(v.ctypes.data, expected.ctypes.data, n)
+        spans["first"] = first
+        _native.ordinal_cldp(spans, laws, key.uint32(), "", 1)
+        spans["out"] = found.ctypes.data
+        emulate(spans, laws, key)
+        assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+def test_many_tensors_of_every_dtype(rounding, key, emulate):
+    """More spans than a launch holds, narrow and wide laws among them; some are empty."""
+    rng, kinds = np.random.default_rng(0), list(DTYPES.values())
+    weights, dtypes, alphas = [], [], []
+    for i in range(60):
+        kind = kinds[i % 4]
+        x = rng.normal(0, 0.6, i * 7 % 50)
+        x[:3] = [np.nan, np.inf, -1e-9][: min(3, len(x))]
+        if kind.name == "bfloat16":
+            weights.append((x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16))
+        else:
+            weights.append(x.astype(kind.name))
+        dtypes.append(kind)
+        alphas.append([0.5, 1e-3, 1e-11][i % 3])
+    laws = _launch_cldp.weight_laws(alphas, 1.0, 4, dtypes, "exponential", rounding)
+    copies = [w.copy() for w in weights]
+    sizes = [w.size for w in weights]
+    for tensors, run in (
+        (weights, lambda spans: _native.ordinal_cldp(spans, laws, key.uint32(), "", 1)),
+        (copies, lambda spans: emulate(spans, laws, key)),
+    ):
+        run(_tensors.span_table([w.ctypes.data for w in tensors], [0] * len(sizes), sizes, dtypes))
+    for a, b in zip(weights, copies, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+def test_static_cost(tmp_path):
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("nvcc not found")
+    source = tmp_path / "kernels.cu"
+    calls = "".join(f"ldpk::ordinal_cldp_kernel<ldpk::{c}><<<1, 1>>>(plan);" for c in ("Philox", "ChaCha20"))
+    header = ROOT / "csrc" / "cuda" / "ordinal_cldp.cuh"
+    source.write_text(f'#include "{header}"\nvoid use(const ldpk::CldpPlan& plan) {{ {calls} }}\n')
+    command = [nvcc, "-std=c++20", "-O3", "-fmad=false", "-arch=sm_90", "-Xptxas=-v", "-cubin", "-o"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "kernels.cubin"), str(source)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    log = done.stdout + done.stderr
+    assert re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores", log) == [("0", "0")] * 2
+    registers = {name: int(n) for name, n in re.findall(r"(Philox|ChaCha20).*?Used (\d+) registers", log, re.DOTALL)}
+    assert registers["Philox"] <= 64  # half of what a multiprocessor has threads for
+    assert registers["ChaCha20"] <= 96
+
+
+@pytest.mark.gpu
+def test_the_device_has_the_cpu_s_bits(key):
+    for alpha, m, mechanism in LAWS:
+        v = torch.from_numpy(integers(20_000, m, 6))
+        expected = ldpkernels.cldp_sample(v, alpha, m, mechanism=mechanism, generator=key)
+        found = ldpkernels.cldp_sample(v.cuda(), alpha, m, mechanism=mechanism, generator=key)
+        assert torch.equal(found.cpu(), expected)
+    for name in DTYPES:
+        for rounding in ("nearest", "stochastic"):
+            w = torch.randn(1001, 7).to(getattr(torch, name))
+            options = {"rounding": rounding, "generator": key}
+            expected = ldpkernels.cldp_([w.clone(), w.clone()], 1e-3, 1.0, 4, **options)
+            found = ldpkernels.cldp_([w.cuda(), w.cuda()], 1e-3, 1.0, 4, **options)
+            assert all(torch.equal(a.cpu(), b) for a, b in zip(found, expected, strict=True))

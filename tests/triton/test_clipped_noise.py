@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+# The Triton twin against the CPU's kernels, bit for bit.
+import pytest
+
+import ldpkernels
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+KEYS = {"philox": ldpkernels.key(0x0123456789ABCDEF), "chacha20": ldpkernels.Key((2**64 - 1, 5, 0, 2**63))}
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+
+
+@pytest.fixture
+def both(device, monkeypatch):
+    from ldpkernels import _backends
+
+    def run(x, *arguments, **options):
+        there = [t.to(device) for t in x]
+        with monkeypatch.context() as patch:
+            patch.setattr(_backends, "chosen", lambda _: "triton")
+            out, info = ldpkernels.clipped_noised_mean(there, *arguments, return_info=True, **options)
+        expected, known = ldpkernels.clipped_noised_mean(x, *arguments, return_info=True, **options)
+        for a, b in zip([*out, info.norms], [*expected, known.norms], strict=True):
+            assert a.dtype == b.dtype
+            integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
+            same = a.cpu().view(integers) == b.view(integers)
+            assert bool((same | (a.cpu().isnan() & b.isnan())).all())
+        assert (info.poisoned, info.clipped) == (known.poisoned, known.clipped)
+
+    return run
+
+
+def rows(*shape, dtype=torch.float32, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@pytest.mark.parametrize("cipher", KEYS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_bits_are_those_of_the_cpu(both, dtype, cipher):
+    x, y = rows(67, 3, 100, dtype=dtype), rows(67, 7, seed=1) * 20
+    x[3, 0, 5], y[66, 2], x[9] = torch.nan, torch.inf, 0
+    clipping = "flat" if cipher == "philox" else "per-layer"
+    both([x, y], 30.0, 0.7, generator=KEYS[cipher], clipping=clipping)
+
+
+def test_rows_of_several_stretches_and_groups(both):
+    both([rows(2, 66_600)], 3.0, 0.5, generator=KEYS["philox"])
+    both([rows(4100)], 0.5, 1.0, generator=KEYS["philox"])
+    both([rows(3, 5)], 0.5, 0.0, generator=KEYS["philox"], batch_size=7)
+    both([rows(0, 5)], 0.5, 1.0, generator=KEYS["philox"], batch_size=7)
+
+
+def test_discrete_noise_is_refused(device, monkeypatch):
+    from ldpkernels import _backends
+
+    monkeypatch.setattr(_backends, "chosen", lambda _: "triton")
+    with pytest.raises(NotImplementedError, match="on the CPU only"):
+        ldpkernels.clipped_noised_sum(rows(3, 5).to(device), 1.0, 1.0, noise="discrete")

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+# Ordinal CLDP in Triton: the bits of every backend (by the interpreter where there is no GPU), and its machine code.
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+import ldpkernels  # noqa: E402
+from ldpkernels import cldp_, cldp_sample  # noqa: E402
+
+PHILOX, CHACHA = ldpkernels.key(0x0123456789ABCDEF), ldpkernels.Key((1, 2**64 - 1, 3, 2**63))
+CASES = [
+    (4.3e-7, 10**10, "exponential", PHILOX, 150),
+    (4.3e-7, 10**10, "laplace", PHILOX, 65),
+    (6e-9, 2**40, "exponential", PHILOX, 70),
+    (2e-18, 2**62 - 1, "exponential", PHILOX, 30),
+    (1e-40, 2**62 - 1, "exponential", PHILOX, 30),
+    (1.0, 5, "exponential", PHILOX, 64),
+    (12.0, 3, "laplace", PHILOX, 10),
+    (0.1, 0, "exponential", PHILOX, 9),
+    (0.3, 64, "exponential", CHACHA, 20),
+    (1e-12, 10**18, "exponential", CHACHA, 5),
+]
+
+
+@pytest.mark.parametrize(("alpha", "m", "mechanism", "key", "n"), CASES)
+def test_integers(device, alpha, m, mechanism, key, n):
+    v = torch.from_numpy(np.random.default_rng(0).integers(-m, m, n, endpoint=True))
+    v[::3], v[1::5] = m, -m
+    expected = cldp_sample(v, alpha, m, mechanism=mechanism, generator=key)
+    with ldpkernels.backend("triton"):
+        found = cldp_sample(v.to(device), alpha, m, mechanism=mechanism, generator=key)
+    assert torch.equal(found.cpu(), expected)
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+def test_weights(device, dtype, rounding):
+    torch.manual_seed(0)
+    w = torch.randn(5, 9).to(getattr(torch, dtype))
+    w[0, :5] = torch.tensor([np.nan, np.inf, -np.inf, 0.005, -0.015])
+    rho, c = (2, 1.0) if dtype != "float64" else (16, 400.0)  # beyond 2^51 as well
+    alphas = [10.0 ** (-1 - rho / 2), 50.0]
+    expected = cldp_([w.clone(), w[:2].t().clone()], alphas, c, rho, rounding=rounding, generator=PHILOX)
+    with ldpkernels.backend("triton"):
+        found = cldp_([w.to(device), w[:2].t().clone().to(device)], alphas, c, rho, rounding=rounding, generator=PHILOX)
+    for a, b in zip(found, expected, strict=True):
+        assert torch.equal(a.cpu(), b)
+
+
+SCRIPT = """
+import sys
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+import triton
+from ldpkernels.triton.launch import OPTIONS
+from ldpkernels.triton.ordinal_cldp import TILE, ordinal_cldp_kernel
+dtype, cipher, width = sys.argv[1:]
+constants = {"DTYPE": int(dtype), "CHACHA": cipher == "chacha20", "WIDE": width == "wide", "SIZE": TILE}
+signature = {"table": "*i64", "key": "*i64"} | dict.fromkeys(constants, "constexpr")
+source = ASTSource(fn=ordinal_cldp_kernel, signature=signature, constexprs=constants)
+print(triton.compile(source, target=GPUTarget("cuda", 90, 32), options=OPTIONS).asm["ptx"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "cipher", "width"), [(0, "philox", "narrow"), (4, "philox", "wide"), (3, "chacha20", "wide")]
+)
+def test_it_compiles_for_a_gpu_without_inexact_arithmetic(code, cipher, width):
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", SCRIPT, str(code), cipher, width]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = done.stdout.splitlines()
+    assert not [line for line in lines if ".ftz" in line or "fma." in line or ".approx" in line or ".local" in line]
+    assert code == 4 or any("div.rn.f64" in line for line in lines)
