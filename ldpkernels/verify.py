@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -14,6 +15,8 @@ import numpy as np
 
 import ldpkernels
 from ldpkernels._dtypes import DTYPES
+from ldpkernels.hybrid import Hybrid
+from ldpkernels.piecewise import CellMechanism, Piecewise
 from ldpkernels.two_point import TwoPoint
 
 LIMIT = 6.0  # |z| beyond this has probability 2e-9 a figure; a run has a few hundred figures: a false alarm in 1e6 runs
@@ -82,6 +85,28 @@ def cases(dtype: str) -> Iterator[Case]:
                 )
 
 
+def cell_cases(dtype: str) -> Iterator[Case]:
+    """The same for the mechanisms that report a cell, whose law is a table."""
+    for eps, c, r in ((1.0, 0.0, 1.0), (4.0, 1.0, 0.01)):
+        for mechanism in (Piecewise(eps), Hybrid(eps)):
+            for t in (0.0, 0.4, 3.0):
+                weight = float(_rounded(c + t * r, dtype))
+                for output in (dtype, None):
+                    outputs = mechanism.outputs(c, r, output)
+                    law = np.array([float(p) for p in mechanism.law(weight, c, r, output)])
+                    mean = float(law @ outputs)
+                    yield Case(
+                        mechanism=mechanism.name,
+                        dtype=dtype,
+                        setting=f"eps={eps:g} c={c:g} r={r:g}" + ("" if output else " bytes"),
+                        weight=weight,
+                        mean=mean,
+                        variance=float(law @ (outputs - mean) ** 2),
+                        fourth=float(law @ (outputs - mean) ** 4),
+                        sample=_cell_sampler(mechanism, weight, c, r, dtype, outputs if output is None else None),
+                    )
+
+
 def measure(case: Case, backend: str, n: int, seed: int) -> Figure:
     """Draw n outputs of one case on one backend."""
     with ldpkernels.backend(backend):
@@ -100,7 +125,7 @@ def run(backends: list[str], dtypes: list[str], n: int, seed: int, progress: Cal
     for backend in backends:
         size = min(n, SLOW.get(backend, n))
         for dtype in dtypes:
-            for case in cases(dtype):
+            for case in itertools.chain(cases(dtype), cell_cases(dtype)):
                 figures.append(measure(case, backend, size, seed + len(figures)))
                 progress(figures[-1])
     return figures
@@ -139,7 +164,7 @@ def draw(figures: list[Figure], path: str) -> None:
 
 def table(figures: list[Figure]) -> str:
     """A line a figure, and the summary."""
-    head = f"{'mechanism':10} {'dtype':9} {'backend':10} {'setting':22} {'weight':>9} {'n':>9}"
+    head = f"{'mechanism':10} {'dtype':9} {'backend':10} {'setting':24} {'weight':>9} {'n':>9}"
     lines = [f"{head} {'mean':>11} {'theory':>11} {'z':>6} {'variance':>11} {'theory':>11} {'z':>6}"]
     lines += [row(f) for f in figures]
     return "\n".join(lines)
@@ -147,7 +172,7 @@ def table(figures: list[Figure]) -> str:
 
 def row(f: Figure) -> str:
     """One figure as a line of the table."""
-    text = f"{f.mechanism:10} {f.dtype:9} {f.backend:10} {f.setting:22} {f.weight:9.4f} {f.n:9d}"
+    text = f"{f.mechanism:10} {f.dtype:9} {f.backend:10} {f.setting:24} {f.weight:9.4f} {f.n:9d}"
     text += f" {f.mean:11.6g} {f.expected_mean:11.6g} {f.z_mean:6.2f}"
     text += f" {f.variance:11.6g} {f.expected_variance:11.6g} {f.z_variance:6.2f}"
     return text if f.ok else text + "  <-- not by chance"
@@ -202,6 +227,19 @@ def _sampler(name: str, weight: float, c: float, r: float, eps: float, dtype: st
         bits = np.unpackbits(ldpkernels.report(x, c, r, eps, generator=key).bits, bitorder="little")[:n]
         lower, upper = TwoPoint(eps).outputs(c, r)
         return np.where(bits, upper, lower)
+
+    return sample
+
+
+def _cell_sampler(
+    mechanism: CellMechanism, weight: float, c: float, r: float, dtype: str, cell_values: Array | None
+) -> Callable[[int, Any], Array]:
+    def sample(n: int, key: ldpkernels.Key) -> Array:
+        x, name = filled(n, weight, dtype), mechanism.name
+        if cell_values is None:
+            return _as_float64(ldpkernels.perturb_(x, c, r, mechanism.eps, mechanism=name, generator=key))
+        decoded: Array = cell_values[ldpkernels.report(x, c, r, mechanism.eps, mechanism=name, generator=key).bits]
+        return decoded
 
     return sample
 
