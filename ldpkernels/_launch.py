@@ -81,8 +81,13 @@ def cells(
 ) -> None:
     """Run one kernel of the piecewise or hybrid mechanism over all spans."""
     name = _backends.chosen(device_type)
-    if name in ("cuda", "triton"):
-        raise NotImplementedError(f"mechanism={mechanism!r} has no {name} kernels: move the tensors to 'cpu'")
+    if name in ("cuda", "triton"):  # the CUDA C++ backend has no kernels of these: Triton's run beside it
+        from ldpkernels import triton
+
+        if not triton.available():
+            raise RuntimeError(f"mechanism={mechanism!r} on 'cuda' needs Triton (pip install triton)")
+        triton.run_cells(output, spans, laws, key.tensor() if isinstance(key, Key) else key)
+        return
     words = key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
     if name == "reference":
         from ldpkernels import reference_cells

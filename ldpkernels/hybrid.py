@@ -27,7 +27,7 @@ Mechanism = TwoPoint | CellMechanism
 class Hybrid(CellMechanism):
     """The hybrid mechanism at eps for each weight: its variance is nearly the same for every weight.
 
-    It is the best of the three where eps is from 0.61 to about 7. Below, the coin alone is better, which is the
+    It is the best of the three where eps is from 0.61 to about 7.7. Below, the coin alone is better, which is the
     two-point mechanism, and above, the piecewise mechanism alone: `mechanism="hybrid"` runs `executed`.
 
     >>> Hybrid(1.0).worst_variance < min(TwoPoint(1.0).scale ** 2, Piecewise(1.0).worst_variance)

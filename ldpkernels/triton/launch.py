@@ -158,23 +158,34 @@ def _make_launches(output: int, spans: Any, laws: Any, chacha: bool, device: tor
 
 def table_of(spans: Any, laws: Any, per_block: int) -> tuple[Any, int, int]:
     """The kernel's table for tensors of one dtype, its tiles a program, and its number of programs."""
+    table, tiles, programs = span_columns(spans, laws, per_block, int(COLUMNS))
+    table[:, 12], table[:, 13] = laws["lower"].view(np.int64), laws["upper"].view(np.int64)
+    return table, tiles, programs
+
+
+def span_columns(spans: Any, laws: Any, per_block: int, columns: int) -> tuple[Any, int, int]:
+    """A table whose first twelve columns are filled: the tensors, and how a weight becomes an integer."""
     tile = BLOCKS * per_block
     tiles_of = -(-(spans["numel"] + spans["first"] % per_block) // tile)
     tiles = int(np.clip(tiles_of.sum() // PROGRAMS, 1, LONGEST))
     programs = np.concatenate([[0], np.cumsum(-(-tiles_of // tiles))])
     wide = bool((spans["dtype"] == int(F64)).all())
-    table = np.empty((len(spans), int(COLUMNS)), dtype=np.int64)
+    table = np.empty((len(spans), columns), dtype=np.int64)
     table[:, 0] = programs[:-1]
     for column, name in enumerate(("data", "out", "numel", "first"), 1):
         table[:, column] = spans[name].view(np.int64)
     for column, name in enumerate(("center", "slope", "fallback"), 5):
-        number = np.ascontiguousarray(laws[name])
-        table[:, column] = number.view(np.int64) if wide else number.astype(np.float32).view(np.int32)
+        table[:, column] = number_column(laws[name], wide)
     table[:, 8], table[:, 9] = laws["k_lo"], laws["k_hi"]
     table[:, 10] = (-_float_at_most(-laws["k_lo"])).view(np.int32)
     table[:, 11] = _float_at_most(laws["k_hi"]).view(np.int32)
-    table[:, 12], table[:, 13] = laws["lower"].view(np.int64), laws["upper"].view(np.int64)
     return table, tiles, int(programs[-1])
+
+
+def number_column(numbers: Any, wide: bool) -> Any:
+    """fp64 numbers as the bits of fp64 (`wide`) or fp32 ones."""
+    numbers = np.ascontiguousarray(numbers)
+    return numbers.view(np.int64) if wide else numbers.astype(np.float32).view(np.int32)
 
 
 def _float_at_most(k: Any) -> Any:

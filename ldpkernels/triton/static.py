@@ -10,6 +10,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from ldpkernels._dtypes import DTYPES
+from ldpkernels.triton.cells import CELLS, cells_kernel
 from ldpkernels.triton.launch import BLOCKS, OPTIONS
 from ldpkernels.triton.two_point import BITS, THRESHOLDS, VALUES, two_point_kernel
 
@@ -32,7 +33,30 @@ def compile_for(
         "BLOCKS": BLOCKS,
     }
     signature = {"table": "*i64", "key": "*i64", "rows": "i32", "tiles": "i32"} | dict.fromkeys(constants, "constexpr")
-    source = ASTSource(fn=two_point_kernel, signature=signature, constexprs=constants)
+    return _compile(two_point_kernel, signature, constants, arch)
+
+
+def compile_cells_for(
+    arch: int = 90,
+    dtype: str = "float32",
+    output: Literal["values", "cells"] = "values",
+    mechanism: Literal["piecewise", "hybrid"] = "piecewise",
+    cipher: Literal["philox", "chacha20"] = "philox",
+) -> Any:
+    """The kernel that reports cells, likewise."""
+    constants = {
+        "DTYPE": DTYPES[dtype].code,
+        "OUTPUT": int(VALUES if output == "values" else CELLS),
+        "HYBRID": mechanism == "hybrid",
+        "CHACHA": cipher == "chacha20",
+        "BLOCKS": BLOCKS,
+    }
+    signature = {"table": "*i64", "key": "*i64", "rows": "i32", "tiles": "i32"} | dict.fromkeys(constants, "constexpr")
+    return _compile(cells_kernel, signature, constants, arch)
+
+
+def _compile(kernel: Any, signature: Any, constants: Any, arch: int) -> Any:
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
     return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=OPTIONS)
 
 

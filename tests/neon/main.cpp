@@ -110,6 +110,40 @@ void check_two_point(const Key& key) {
   }
 }
 
+// Cells as values and bytes, and turns. The values are numbers of every format, subnormal ones of fp16 among them.
+void check_cells(const Key& key) {
+  const PiecewiseLaw circles[] = {
+      {0.125, 0x1p29, -0.25, -601882624, 601882624, 601882624, 2915819760, 1383803270, 2346193750, 1, 939524096,
+       int64_t{1} << 31, 23, -0.5, 0x1p-8},
+      {0.0, 0x1p30, 0.5, -7, 1 << 29, 7, 3000000001, 1234567891, 3300000007, 1, 123456789, 999999999, 22, 0.0, 0x1p-24},
+  };
+  for (const PiecewiseLaw& circle : circles) {
+    const HybridLaw hybrid{circle, 3500000000, 123456789, 2, 987654321, 17, 200};
+    for (Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
+      for (int64_t n : {0, 1, 3, 7, 8, 9, 70, 1025, 70001}) {
+        const Bytes x = weights(dtype, n);
+        const std::string what = "cells of dtype " + std::to_string(static_cast<int>(dtype));
+        for (int output = 0; output < 5; ++output) {
+          Bytes found[2];
+          for (int i : {0, 1}) {
+            const Kernels& kernels = i ? kNeonKernels : kScalarKernels;
+            found[i].assign(x.size() + 8 * n + 2 * kGuard, 0xEE);
+            std::memcpy(found[i].data() + kGuard, x.data(), x.size());
+            const auto data = reinterpret_cast<uint64_t>(found[i].data() + kGuard);
+            const Span span{data, data + x.size(), n, (int64_t{1} << 35) - 24, static_cast<int64_t>(dtype)};
+            if (output == 0) kernels.piecewise_values(span, circle, key, 0, n);
+            if (output == 1) kernels.piecewise_cells(span, circle, key, 0, n);
+            if (output == 2) kernels.piecewise_turns(span, circle, key, 0, n);
+            if (output == 3) kernels.hybrid_values(span, hybrid, key, 0, n);
+            if (output == 4) kernels.hybrid_cells(span, hybrid, key, 0, n);
+          }
+          expect_equal(found[0], found[1], what);
+        }
+      }
+    }
+  }
+}
+
 // All 2^16 numbers of the 16-bit formats.
 void check_patterns(const Key& key) {
   Bytes x(1 << 17);
@@ -252,6 +286,7 @@ int main() {
   for (const Key& key : keys) {
     check_keystream(key);
     check_two_point(key);
+    check_cells(key);
     check_patterns(key);
     check_edges<float, uint32_t>(key, Dtype::f32);
     check_edges<double, uint64_t>(key, Dtype::f64);

@@ -61,3 +61,35 @@ def test_cost(dtype, output, cipher, instructions, registers):
     assert cost["vector_stores"] == (vectors if output == "values" else 0)
     # Nothing that rounds differently: no flushed subnormals, no contraction, no approximation.
     assert not [line for line in cost["ptx"].splitlines() if ".ftz" in line or "fma." in line or ".approx" in line]
+
+
+CELLS_SCRIPT = """
+import json, sys, tempfile
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from static_cost import analyse_cubin
+from ldpkernels.triton import static
+found = []
+for dtype, output, mechanism in json.loads(sys.argv[2]):
+    kernel = static.compile_cells_for(90, dtype, output, mechanism)
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = Path(folder) / "kernel.cubin"
+        cubin.write_bytes(kernel.asm["cubin"])
+        cost = analyse_cubin(cubin, "cells_kernel", static.elements_per_thread("philox"), inner_trips=10)
+    found.append({"registers": cost.registers, "spills": cost.spills, "ptx": kernel.asm["ptx"]})
+print(json.dumps(found))
+"""
+
+
+def test_kernels_of_cells_compile_and_round_nothing_otherwise():
+    """Compiling finds what the interpreter forgives: types above all."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    dtypes = ["float32", "bfloat16", "float16", "float64"]
+    chosen = [(d, "values", m) for d in dtypes for m in ("piecewise", "hybrid")] + [("float32", "cells", "hybrid")]
+    command = [sys.executable, "-c", CELLS_SCRIPT, str(ROOT / "benchmarks"), json.dumps(chosen)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for cost in json.loads(done.stdout.splitlines()[-1]):
+        assert cost["spills"] == 0
+        assert cost["registers"] <= 96
+        assert not [line for line in cost["ptx"].splitlines() if ".ftz" in line or "fma." in line or ".approx" in line]
