@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ratios that are promised, each measured in pairs: ours and the other in turn, so that both meet the same machine.
 
-A turn is a slice of 50 ms or one call, and counts with its fastest call. A pair during which other processes used more
+A turn is a slice of 100 ms or one call, and counts with its fastest call. A pair during which other processes used more
 than a tenth of the cores is left out, as long as five others remain.
 """
 
@@ -21,7 +21,7 @@ from results import Target
 import ldpkernels
 
 Work = Callable[[], object]
-SLICE = 0.05
+SLICE = 0.1
 ENOUGH = 12  # quiet pairs
 CLIENTS = 100
 

@@ -26,7 +26,7 @@ PEERS = {
     "read": lambda row: row.name.startswith("read"),
 }
 TARGETS = """\
-Each ratio of speeds is measured in pairs: one and the other in turn, in slices of 50 ms, so that both meet the machine
+Each ratio of speeds is measured in pairs: one and the other in turn, in slices of 100 ms, so that both meet the machine
 in the same state. Measured is the median over the pairs in which other processes used less than a tenth of the cores,
 if there were five such; varied are the quartiles.
 """
