@@ -93,15 +93,18 @@ def _known(name: str) -> str:
     return name
 
 
-@lru_cache(maxsize=1)
 def _gpu_backends() -> tuple[str, ...]:
-    found = []
-    if importlib.util.find_spec("torch") and importlib.util.find_spec("triton"):
-        import torch
+    return _found(os.environ.get("TRITON_INTERPRET") == "1")
 
-        gpu = torch.cuda.is_available()
-        if gpu and importlib.util.find_spec("ldpkernels._cuda"):
-            found.append("cuda")
-        if gpu or os.environ.get("TRITON_INTERPRET") == "1":
-            found.append("triton")
+
+@lru_cache(maxsize=2)
+def _found(interpreter: bool) -> tuple[str, ...]:
+    if not importlib.util.find_spec("torch"):
+        return ()
+    import torch
+
+    gpu = torch.cuda.is_available()
+    found = ["cuda"] if gpu and importlib.util.find_spec("ldpkernels._cuda") else []
+    if (gpu or interpreter) and importlib.util.find_spec("triton"):
+        found.append("triton")
     return tuple(found)
