@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -16,6 +17,7 @@ import ldpkernels
 from ldpkernels._dtypes import DTYPES
 from ldpkernels.audit import AuditResult, GameResult, measure, vector_game
 from ldpkernels.hybrid import Hybrid
+from ldpkernels.ordinal_cldp import OrdinalCLDP
 from ldpkernels.piecewise import Piecewise
 from ldpkernels.two_point import TwoPoint
 from ldpkernels.verify import SLOW, filled
@@ -48,6 +50,19 @@ def library_cases(dtype: str, backend: str, eps: float, n: int, seed: int) -> It
                 mechanism = {"piecewise": Piecewise, "hybrid": Hybrid}.get(output, TwoPoint)(eps)
                 label = output if output in ("piecewise", "hybrid") else f"two-point {output}"
                 yield measure(draw, a, b, mechanism.effective_eps, n=n, name=f"{label}, {dtype}, {backend}, {words}")
+
+
+def cldp_cases(dtype: str, backend: str, n: int, seed: int) -> Iterator[AuditResult]:
+    """Ordinal CLDP, whose claim is a metric's: here the eps that it implies between the two ends of a small box."""
+    alpha, c, rho = 0.1, 1.0, 1
+    keys = (ldpkernels.key(seed).fold_in(i) for i in range(2))
+
+    def draw(x: float, n: int) -> Any:
+        return ldpkernels.cldp_(filled(n, x, dtype), alpha, c, rho, generator=next(keys))
+
+    with ldpkernels.backend(backend):
+        claimed = OrdinalCLDP(alpha, c, rho).worst_case_eps
+        yield measure(draw, -c, c, claimed, n=n, name=f"cldp, {dtype}, {backend}, the two ends")
 
 
 def add_parser(commands: Any) -> None:
@@ -87,7 +102,8 @@ def main(args: argparse.Namespace) -> int:
         print(f"{'mechanism':58} {'draws':>8} {'at least':>9} {'claimed':>8}")
         for i, (backend, dtype) in enumerate((b, d) for b in args.backend for d in args.dtype):
             n = min(args.n, SLOW.get(backend, args.n))
-            for result in library_cases(dtype, backend, args.eps, n, args.seed + i):
+            cases = library_cases(dtype, backend, args.eps, n, args.seed + i)
+            for result in itertools.chain(cases, cldp_cases(dtype, backend, n, args.seed + i)):
                 results.append(result)
                 print(_row(result), flush=True)
         print(f"\n{'weights of one client, eps=0.2 each':58} {'draws':>8} {'at least':>9} {'account':>8}")

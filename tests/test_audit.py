@@ -10,7 +10,7 @@ import torch
 
 import ldpkernels
 from ldpkernels.__main__ import main
-from ldpkernels._audit_cli import library_cases
+from ldpkernels._audit_cli import cldp_cases, library_cases
 from ldpkernels.audit import AuditFailure, audit_model, clopper_pearson, measure, vector_game
 from ldpkernels.two_point import TwoPoint
 
@@ -95,6 +95,14 @@ def test_every_mechanism_format_and_backend_keeps_its_claim(backend, dtype):
     assert len(results) == 12
     assert [r for r in results if not r.ok] == []
     assert max(r.measured for r in results) > 0.6  # it measures something
+
+
+@pytest.mark.parametrize("backend", [b for b in ldpkernels.backends() if b != "triton"])
+def test_ordinal_cldp_keeps_the_eps_that_its_metric_implies(backend):
+    for dtype in ("float32", "float64", "bfloat16", "float16"):
+        (result,) = cldp_cases(dtype, backend, n=1 << (11 if backend == "reference" else 15), seed=5)
+        assert result.ok
+        assert 0.4 < result.measured <= result.claimed
 
 
 def test_the_whole_vector_leaks_more_than_a_weight():
