@@ -8,7 +8,7 @@ import functools
 import sys
 from typing import Any
 
-from ldpkernels import __version__, _account_cli, _audit_cli, demo, verify
+from ldpkernels import __version__, _account_cli, _audit_cli, _fl_cli, demo, verify
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     # No abbreviations: a mistyped --d must not become --delta.
     exact = functools.partial(argparse.ArgumentParser, allow_abbrev=False)
     commands: Any = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=exact)  # type: ignore[call-overload]
-    for command in (verify, _audit_cli, _account_cli, demo):
+    for command in (verify, _audit_cli, _account_cli, _fl_cli, demo):
         command.add_parser(commands)
     args = parser.parse_args(arguments)
     return int(args.run(args))

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Federated learning as the papers run it, in plain Python on top of the kernels.
+
+- `ldp_fl`: LDP-FL (Sun, Qian and Chen), Algorithm 1; `latency` simulates its parameter shuffling.
+- `ldp_fed`: LDP-Fed (Truex and others), its schedules, and the methods that it is compared with.
+- `data`, `networks`, `training`, `runs`: what the drivers share.
+
+An algorithm is two functions, `init` and `round_`, that depend on nothing but their arguments. They simulate all the
+clients in one process; for clients that are far apart, send the bytes of their reports by any transport.
+
+Importing this package imports torch.
+"""

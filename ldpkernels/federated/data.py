@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The datasets of the papers, from the files that torchvision leaves on disk, dealt to clients."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Images as fp32 [N, channels, height, width], normalised by public constants, and labels as int64 [N]."""
+
+    name: str
+    train_x: torch.Tensor
+    train_y: torch.Tensor
+    test_x: torch.Tensor
+    test_y: torch.Tensor
+    classes: int
+
+
+def load(name: str, root: str | Path | None = None) -> Dataset:
+    """Read a dataset.
+
+    Args:
+        name: "digits" (from scikit-learn, no file needed), "mnist", "fashion-mnist" or "cifar10".
+        root: The folder that torchvision was given as `root`: it holds MNIST/raw, FashionMNIST/raw,
+            cifar-10-batches-py (or the binary version, cifar-10-batches-bin).
+
+    >>> digits = load("digits")
+    >>> tuple(digits.train_x.shape), tuple(digits.test_x.shape), digits.classes
+    ((1617, 1, 8, 8), (180, 1, 8, 8), 10)
+    """
+    if name not in _READERS:
+        raise ValueError(f"dataset={name!r} must be one of {', '.join(NAMES)}")
+    if name == "digits":
+        return _digits()
+    if root is None:
+        raise ValueError(f"dataset {name!r} is read from disk: give the folder that holds it (--data DIR)")
+    if not Path(root).is_dir():
+        raise FileNotFoundError(f"the data folder {str(root)!r} does not exist")
+    return _READERS[name](Path(root))
+
+
+def deal(labels: torch.Tensor, clients: int, seed: int, *, skew: float | None = None) -> list[torch.Tensor]:
+    """Which examples each client holds: as many for each, at random; examples that do not divide evenly are left out.
+
+    `skew` is the concentration of a Dirichlet distribution over the classes, one draw for each client: .1 gives most
+    clients one or two classes, 100 is nearly even. None deals regardless of labels.
+
+    >>> [len(part) for part in deal(torch.arange(10) % 2, clients=3, seed=0)]
+    [3, 3, 3]
+    """
+    size = len(labels) // clients if clients > 0 else 0
+    if size < 1:
+        raise ValueError(f"clients={clients} must be from 1 to {len(labels)}, the number of training examples")
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(labels), generator=generator)
+    if skew is None:
+        return [order[i * size : (i + 1) * size] for i in range(clients)]
+    if not skew > 0:
+        raise ValueError(f"skew={skew} must be above 0, or None for an even deal")
+    pools = {int(c): order[labels[order] == c].tolist() for c in labels.unique()}
+    draws = np.random.default_rng(seed).dirichlet([skew] * len(pools), clients)
+    parts = []
+    for weights in torch.tensor(draws):
+        part = []
+        for _ in range(size):
+            left = torch.tensor([float(bool(pool)) for pool in pools.values()], dtype=torch.float64)
+            chances = (weights + 1e-12) * left  # a class that has run out is drawn no more
+            chosen = int(torch.multinomial(chances, 1, generator=generator))
+            part.append(list(pools.values())[chosen].pop())
+        parts.append(torch.tensor(part))
+    return parts
+
+
+def _digits() -> Dataset:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise ImportError("the digits come with scikit-learn: pip install 'ldpkernels[demo]'") from None
+    images, labels = load_digits(return_X_y=True)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    x = torch.tensor(images, dtype=torch.float32)[order].reshape(-1, 1, 8, 8) / 16
+    y = torch.tensor(labels)[order]
+    return Dataset("digits", x[180:], y[180:], x[:180], y[:180], 10)
+
+
+def _idx(folder: Path, name: str) -> np.ndarray[Any, Any]:
+    """An IDX file, gzipped or not: two zero bytes, the type (8: bytes), the number of axes, their sizes, the bytes."""
+    plain, zipped = folder / name, folder / f"{name}.gz"
+    if plain.is_file():
+        raw = plain.read_bytes()
+    elif zipped.is_file():
+        raw = gzip.decompress(zipped.read_bytes())
+    else:
+        raise FileNotFoundError(f"neither {plain} nor {zipped.name} exists: torchvision's download lays them there")
+    axes = raw[3] if len(raw) > 3 else 0
+    shape = tuple(int(n) for n in np.frombuffer(raw, ">u4", axes, 4)) if len(raw) >= 4 + 4 * axes else ()
+    if raw[:3] != b"\0\0\x08" or len(raw) != 4 + 4 * axes + int(np.prod(shape)):
+        raise ValueError(f"{plain.name} in {folder} is no IDX file of bytes, or is cut off: fetch it again")
+    return np.frombuffer(raw, np.uint8, offset=4 + 4 * axes).reshape(shape)
+
+
+def _idx_dataset(name: str, folder: str, mean: float, deviation: float) -> Callable[[Path], Dataset]:
+    def read(root: Path) -> Dataset:
+        raw = root / folder / "raw"
+        parts: list[torch.Tensor] = []
+        for split in ("train", "t10k"):
+            x = torch.tensor(_idx(raw, f"{split}-images-idx3-ubyte"), dtype=torch.float32).unsqueeze(1)
+            parts += [(x / 255 - mean) / deviation, torch.tensor(_idx(raw, f"{split}-labels-idx1-ubyte")).long()]
+        return Dataset(name, parts[0], parts[1], parts[2], parts[3], 10)
+
+    return read
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """CIFAR-10's own format is a pickle, which may run any code: this one builds NumPy arrays and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module.replace("numpy._core", "numpy.core"), name) in {
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+        }:
+            return super().find_class(module.replace("numpy.core", "numpy._core") if _NEW else module, name)
+        raise pickle.UnpicklingError(
+            f"a CIFAR-10 batch holds arrays, not {module}.{name}: the file is not the original"
+        )
+
+
+_NEW = int(np.__version__.split(".")[0]) >= 2
+
+
+def _cifar_batch(root: Path, name: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    pickled, binary = root / "cifar-10-batches-py" / name, root / "cifar-10-batches-bin" / f"{name}.bin"
+    if pickled.is_file():
+        batch = _ArraysOnly(io.BytesIO(pickled.read_bytes()), encoding="bytes").load()
+        return np.asarray(batch[b"data"], np.uint8), np.asarray(batch[b"labels"], np.uint8)
+    if not binary.is_file():
+        raise FileNotFoundError(f"neither {pickled} nor {binary} exists: torchvision's download lays the first there")
+    records = np.fromfile(binary, np.uint8)
+    if records.size % 3073:
+        raise ValueError(f"{binary} is not made of records of 3073 bytes: fetch it again")
+    records = records.reshape(-1, 3073)
+    return records[:, 1:], records[:, 0]
+
+
+def _cifar10(root: Path) -> Dataset:
+    mean = torch.tensor([0.4914, 0.4822, 0.4465]).reshape(3, 1, 1)
+    deviation = torch.tensor([0.2470, 0.2435, 0.2616]).reshape(3, 1, 1)
+    parts: list[torch.Tensor] = []
+    for names in ([f"data_batch_{i}" for i in range(1, 6)], ["test_batch"]):
+        batches = [_cifar_batch(root, name) for name in names]
+        x = torch.tensor(np.concatenate([b[0] for b in batches])).reshape(-1, 3, 32, 32).float() / 255
+        parts += [(x - mean) / deviation, torch.tensor(np.concatenate([b[1] for b in batches])).long()]
+    return Dataset("cifar10", parts[0], parts[1], parts[2], parts[3], 10)
+
+
+_READERS: dict[str, Callable[[Path], Dataset]] = {
+    "digits": lambda root: _digits(),
+    "mnist": _idx_dataset("mnist", "MNIST", 0.1307, 0.3081),
+    "fashion-mnist": _idx_dataset("fashion-mnist", "FashionMNIST", 0.2860, 0.3530),
+    "cifar10": _cifar10,
+}
+NAMES = tuple(_READERS)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running a driver round by round: progress, a row of figures for each round, checkpoints, resuming."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+
+class HasRound(Protocol):
+    """A state knows how many rounds led to it."""
+
+    @property
+    def round(self) -> int:
+        """Rounds so far."""
+
+
+State = TypeVar("State", bound=HasRound)
+Row = dict[str, Any]
+FORMAT = 1
+
+
+class CheckpointError(RuntimeError):
+    """The checkpoint does not belong to this run, or cannot be read."""
+
+
+def run(
+    step: Callable[[State], tuple[State, Row]],
+    state: State,
+    rounds: int,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    described: dict[str, Any] | None = None,
+    label: str = "",
+    progress: bool = True,
+) -> tuple[State, list[Row]]:
+    """Call `step` until `state.round` is `rounds`; the last state, and a row for each round.
+
+    Args:
+        step: From a state to the next one, and the figures of the round. It depends on nothing but the state, so a run
+            that was killed and resumed ends with the same bits as one that was not.
+        state: A frozen dataclass of plain data and tensors, with a field `round`.
+        rounds: How many rounds in all.
+        folder: Where checkpoint.pt and metrics.csv are kept up to date; None keeps nothing.
+        resume: Go on from the folder's checkpoint. Without it, a folder that has one is refused.
+        described: All that the run depends on; a checkpoint with another description is refused.
+        label: What the progress bar says.
+        progress: Whether to show the bar.
+    """
+    if rounds < 1:
+        raise ValueError(f"rounds={rounds} must be at least 1")
+    rows: list[Row] = []
+    checkpoint = Path(folder) / "checkpoint.pt" if folder is not None else None
+    if checkpoint is not None:
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        if checkpoint.exists():
+            if not resume:
+                raise CheckpointError(f"{checkpoint} exists: resume that run, or give another folder")
+            state, rows = _load(checkpoint, state, described or {})
+    for _ in _bar(range(state.round, rounds), label, progress):
+        started = time.perf_counter()
+        state, row = step(state)
+        rows.append({"round": state.round, **row, "seconds": round(time.perf_counter() - started, 3)})
+        if checkpoint is not None:
+            _save(checkpoint, state, rows, described or {})
+            write_csv(checkpoint.with_name("metrics.csv"), rows)
+    return state, rows
+
+
+def table(rows: list[Row], columns: dict[str, str]) -> str:
+    """The rows as text: column name to format, such as {"round": "d", "accuracy": ".2%"}."""
+    cells = [[_cell(row.get(name), form) for name, form in columns.items()] for row in rows]
+    heads = [name.replace("_", " ") for name in columns]
+    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    return "\n".join("  ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)) for line in [heads, *cells])
+
+
+def write_csv(path: str | Path, rows: list[Row]) -> None:
+    """The rows as a file; whole, or not at all."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    scratch = Path(f"{path}.new")
+    with scratch.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    os.replace(scratch, path)
+
+
+def _cell(value: Any, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _bar(rounds: range, label: str, progress: bool) -> Any:
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return rounds
+    return tqdm(rounds, desc=label, unit="round", initial=rounds.start, total=rounds.stop, disable=not progress)
+
+
+def _plain(described: dict[str, Any]) -> str:
+    return json.dumps(described, sort_keys=True, default=dataclasses.asdict)
+
+
+def _save(path: Path, state: Any, rows: list[Row], described: dict[str, Any]) -> None:
+    """Durable before it replaces the last one: a kill at any moment leaves one of the two, whole."""
+    fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+    scratch = path.with_suffix(".new")
+    with scratch.open("wb") as file:
+        torch.save({"format": FORMAT, "described": _plain(described), "state": fields, "rows": rows}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(scratch, path)
+
+
+def _load(path: Path, state: State, described: dict[str, Any]) -> tuple[State, list[Row]]:
+    try:
+        saved = torch.load(path, weights_only=True)
+        if saved["format"] != FORMAT:
+            raise CheckpointError(f"{path} has format {saved['format']}, this version reads {FORMAT}")
+        theirs, ours = json.loads(saved["described"]), json.loads(_plain(described))
+        fields, rows = saved["state"], saved["rows"]
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(f"{path} is no checkpoint, or is damaged ({error}): give another folder") from error
+    differing = [
+        f"{name}: {theirs.get(name)!r} then, {ours.get(name)!r} now"
+        for name in sorted({*theirs, *ours})
+        if theirs.get(name) != ours.get(name)
+    ]
+    if differing:
+        raise CheckpointError(f"{path} belongs to another run ({'; '.join(differing)}): give its settings")
+    return type(state)(**fields), rows
