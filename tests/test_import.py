@@ -48,7 +48,7 @@ def test_arrays_import_nothing_heavy():
 
 
 def test_the_command_line_has_help():
-    for arguments in ([], ["verify"], ["demo"], ["audit"], ["account"]):
+    for arguments in ([], ["verify"], ["demo"], ["audit"], ["account"], ["fl"], ["fl", "ldp-fl"]):
         command = [sys.executable, "-m", "ldpkernels", *arguments, "--help"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stderr

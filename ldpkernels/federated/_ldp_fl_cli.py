@@ -33,6 +33,12 @@ def add_parser(algorithms: Any) -> None:
     mechanism.add_argument("--no-noise", action="store_true", help="send weights as they are: no privacy, to compare")
     mechanism.add_argument("--center", type=float, metavar="C", help="center of all ranges (default: by layer)")
     mechanism.add_argument("--radius", type=float, metavar="R", help="radius of all ranges (default: by layer)")
+    mechanism.add_argument(
+        "--upload",
+        choices=("weights", "updates"),
+        default="weights",
+        help="what is perturbed: the weights (default, Algorithm 1) or their change, which needs --radius",
+    )
     mechanism.add_argument("--adaptive", action="store_true", help="new ranges from the averaged weights every round")
     mechanism.add_argument(
         "--ranges",
@@ -92,6 +98,7 @@ def config_of(args: argparse.Namespace) -> Any:
         eps=None if args.no_noise else args.eps,
         C=0.0 if args.center is None and args.radius is not None else args.center,
         R=args.radius,
+        upload=args.upload,
         adaptive=args.adaptive,
         ranges=ranges if args.adaptive else {},
         fraction=args.fraction,

@@ -108,16 +108,15 @@ def opened_ledger(args: argparse.Namespace) -> Any:
     return Ledger(args.ledger, epsilon=args.budget, delta=args.delta)
 
 
-def draw_accuracy(path: Path, curves: dict[str, list[float]], title: str, expected: float | None = None) -> None:
-    """Accuracy over rounds, one line for each name; the first stands out."""
+def draw_accuracy(path: Path, curves: dict[str, list[float]], title: str) -> None:
+    """Accuracy over rounds, one line for each name; what has no noise is grey."""
     from ldpkernels._plot import new_figure, save
 
     figure, axis = new_figure(1, 1, width=6.4, height=4)
-    for i, (name, values) in enumerate(curves.items()):
-        style: Any = {"marker": "o", "ms": 4} if i == 0 else {"ls": "--", "color": "0.55"}
+    for name, values in curves.items():
+        plain = name == "no noise"
+        style: Any = {"ls": "--", "color": "0.55", "zorder": 1} if plain else {"marker": "o", "ms": 4}
         axis.plot(range(1, len(values) + 1), [100 * v for v in values], label=name, **style)
-    if expected is not None:
-        axis.axhline(100 * expected, color="C3", lw=0.9, ls=":", label="the paper")
     axis.set(xlabel="round", ylabel="test accuracy (%)", ylim=(0, 102), title=title)
     axis.legend(frameon=False, loc="lower right")
     save(figure, str(path))

@@ -72,7 +72,7 @@ def waits(timings: Sequence[Timing]) -> list[float]:
     [2.0, 0.0]
     """
     slowest = max(t.computing + t.sending for t in timings)
-    return [slowest - t.computing - t.sending for t in timings]
+    return [slowest - (t.computing + t.sending) for t in timings]
 
 
 def simulate(timings: Sequence[Timing], weights: int, T: float, key: Key, *, wait: bool = True) -> Arrivals:

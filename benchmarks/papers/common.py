@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the reruns of the papers' tables share: cells that are kept as they finish, and the files that are committed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+import machine  # noqa: E402
+from results import facts_table  # noqa: E402
+from results import table as markdown_table  # noqa: E402
+
+__all__ = ["Cells", "facts_table", "markdown_table", "parser_of", "percent", "write_markdown"]
+
+Cell = dict[str, Any]
+
+
+class Cells:
+    """Finished runs by name, in a JSON file: a table that was interrupted goes on where it stopped.
+
+    A cell says when and where it was run; give another file (or delete one) to run everything anew.
+    """
+
+    def __init__(self, path: Path, only: str | None = None, dry: bool = False) -> None:
+        self.path, self._only, self._dry = path, re.compile(only) if only else None, dry
+        self._cells: dict[str, Cell] = json.loads(path.read_text()) if path.exists() else {}
+
+    def get(self, name: str, compute: Callable[[], Cell]) -> Cell | None:
+        """The cell of this name: as kept, or computed now; None where --only leaves it out."""
+        if name in self._cells:
+            return self._cells[name]
+        if self._dry or (self._only and not self._only.search(name)):
+            return None
+        print(f"--- {name}", flush=True)
+        started = time.perf_counter()
+        cell = compute()
+        facts = machine.describe()
+        cell |= {"seconds": round(time.perf_counter() - started, 1), "date": facts["date"], "CPU": facts["CPU"]}
+        cell["torch"] = facts["torch"]
+        self._cells[name] = cell
+        scratch = self.path.with_suffix(".new")
+        scratch.write_text(json.dumps(self._cells, indent=1) + "\n")
+        os.replace(scratch, self.path)
+        return cell
+
+    def all(self) -> dict[str, Cell]:
+        return dict(self._cells)
+
+    def facts(self) -> dict[str, str]:
+        """Where and when the cells were run, of all of them."""
+        cells = list(self._cells.values())
+        facts = {name: ", ".join(sorted({c[name] for c in cells})) for name in ("CPU", "torch")}
+        dates = sorted(c["date"] for c in cells)
+        minutes = sum(c["seconds"] for c in cells) / 60
+        return {"date": f"{dates[0]} to {dates[-1]}", **facts, "in all": f"{len(cells)} runs, {minutes:.0f} minutes"}
+
+
+def parser_of(description: str, results: str) -> argparse.ArgumentParser:
+    """The options of every table."""
+    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
+    parser.add_argument("--data", metavar="DIR", help="the folder that torchvision was given as root")
+    parser.add_argument("--out", type=Path, default=HERE / "results", metavar="DIR", help="default: %(default)s")
+    parser.add_argument("--name", default=results, help="of the files written (default: %(default)s)")
+    parser.add_argument("--only", metavar="REGEX", help="run only the cells whose name matches; the kept ones stay")
+    parser.add_argument("--dry", action="store_true", help="run nothing: write the tables from what is kept")
+    parser.add_argument("--seed", type=int, default=0, help="default 0")
+    return parser
+
+
+def percent(value: float | None) -> str:
+    """A fraction as the papers print it; nothing where there is none."""
+    return "" if value is None else f"{100 * value:.2f}%"
+
+
+def write_markdown(path: Path, title: str, sections: Sequence[str], facts: dict[str, str]) -> None:
+    """The page that is committed."""
+    path.write_text("\n\n".join([f"# {title}", *sections, "## Where and when", facts_table(facts)]) + "\n")

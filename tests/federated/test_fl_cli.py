@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m ldpkernels fl ldp-fl`, as a user runs it."""
+
+import csv
+
+import pytest
+import torch
+
+from ldpkernels.__main__ import main
+
+QUICK = ["fl", "ldp-fl", "--clients", "40", "--radius", "0.3", "--rate", "0.5", "--epochs", "3", "--quiet"]
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def metrics(folder):
+    with (folder / "metrics.csv").open() as file:
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+
+
+def test_it_trains_and_tells_the_truth(tmp_path, capsys):
+    assert main([*QUICK, "--rounds", "4", "--out", str(tmp_path / "run"), "--latency", "60"]) == 0
+    out = capsys.readouterr().out
+    rows = metrics(tmp_path / "run")
+    assert float(rows[-1]["accuracy"]) > 0.6  # ten classes; measured: 0.81
+    honest = float(rows[-1]["honest_eps"])
+    assert honest > 1000  # 2,410 weights, four rounds, eps = 4 each
+    assert f"loses eps={honest:,.0f} at delta=1e-05" in out
+    assert "whole models, no delay" in out
+    assert (tmp_path / "run" / "accuracy.png").stat().st_size > 10_000
+
+
+def test_a_resumed_run_ends_as_one_that_was_not_interrupted(tmp_path, capsys):
+    assert main([*QUICK, "--rounds", "4", "--out", str(tmp_path / "whole")]) == 0
+    assert main([*QUICK, "--rounds", "2", "--out", str(tmp_path / "parts")]) == 0
+    with pytest.raises(SystemExit, match="exists: resume that run"):
+        main([*QUICK, "--rounds", "4", "--out", str(tmp_path / "parts")])
+    assert main([*QUICK, "--rounds", "4", "--out", str(tmp_path / "parts"), "--resume"]) == 0
+    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
+    with pytest.raises(SystemExit, match="belongs to another run"):
+        main([*QUICK, "--rounds", "4", "--out", str(tmp_path / "parts"), "--resume", "--eps", "2"])
+
+
+def test_a_budget_stops_the_run(tmp_path):
+    arguments = [*QUICK, "--rounds", "3", "--ledger", str(tmp_path / "spent.jsonl")]
+    with pytest.raises(SystemExit, match="needs --budget EPS"):
+        main(arguments)
+    with pytest.raises(SystemExit, match=r"past the budget of 20,?000"):
+        main([*arguments, "--budget", "20000"])  # two rounds of about 9,500 fit
+    assert (tmp_path / "spent.jsonl").read_text().count('"type":"spend"') == 2
+    with pytest.raises(SystemExit, match="--budget needs --ledger FILE"):
+        main([*QUICK, "--budget", "5"])
+
+
+def test_without_noise_there_is_no_eps(capsys):
+    assert main([*QUICK, "--rounds", "1", "--no-noise"]) == 0
+    assert "eps=" not in capsys.readouterr().out
+
+
+def test_a_missing_dataset_is_explained():
+    with pytest.raises(SystemExit, match=r"give the folder that holds it \(--data DIR\)"):
+        main([*QUICK, "--dataset", "mnist"])
