@@ -11,9 +11,10 @@ import numpy as np
 
 from ldpkernels import _launch, _tensors
 from ldpkernels._codecs import codec_of
+from ldpkernels._layouts import Layout
 from ldpkernels.hybrid import Mechanism, mechanism_named
 from ldpkernels.keys import Generator, numpy_key, torch_key
-from ldpkernels.reports import Layout, Report
+from ldpkernels.reports import Report
 from ldpkernels.two_point import Output, TwoPoint
 
 if TYPE_CHECKING:

@@ -146,9 +146,9 @@ def test_mixed_reports_and_forged_ones_are_refused():
             total.add(other)
     assert total.clients == 1
     assert Report.from_bytes(hybrid.to_bytes()).layout.mechanism == "hybrid"
-    from ldpkernels.reports import _decode, _encode
+    from ldpkernels._wire import decode, encode
 
-    header, payload = _decode(byte.to_bytes(), "report")
+    header, payload = decode(byte.to_bytes(), "report")
     for change in (
         {"threshold": 5},
         {"mechanism": "hybrid"},
@@ -156,9 +156,9 @@ def test_mixed_reports_and_forged_ones_are_refused():
         {"eps": 0.5, "mechanism": "hybrid"},
     ):
         with pytest.raises(ValueError, match="header"):
-            Report.from_bytes(_encode({"kind": "report", **header, **change}, payload))
+            Report.from_bytes(encode({"kind": "report", **header, **change}, payload))
     with pytest.raises(ValueError, match="bytes of weights"):
-        Report.from_bytes(_encode({"kind": "report", **header}, payload + b"\0"))
+        Report.from_bytes(encode({"kind": "report", **header}, payload + b"\0"))
 
 
 KEY = torch.tensor([7], dtype=torch.int64)
