@@ -61,11 +61,16 @@ def _two_point_threshold(x: torch.Tensor, c: float, r: float, eps: float, output
 
 
 def _key(key: torch.Tensor, device: torch.device) -> Any:
-    if key.device != device:
-        raise ValueError(f"the key is on {key.device} and the tensors are on {device}: move the key there")
+    refuse_apart(key, device)
     if key.dtype != torch.int64 or key.shape not in ((PHILOX,), (CHACHA20,)):
         raise TypeError(f"a key is an int64 tensor of 1 or 4 words, not {key.dtype} of {tuple(key.shape)}")
     return key.detach().contiguous()
+
+
+def refuse_apart(key: torch.Tensor, device: torch.device) -> None:
+    """The fakes ask too: torch takes a key on "meta" for a wish to run them, whatever the tensors hold."""
+    if key.device != device:
+        raise ValueError(f"the key is on {key.device} and the tensors are on {device}: move the key there")
 
 
 def check(tensors: list[torch.Tensor], names: list[str] | None = None) -> tuple[list[Dtype], torch.device]:
@@ -121,10 +126,12 @@ def _memory(t: torch.Tensor) -> _tensors.Memory:
 def _fake_two_point_(
     tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float
 ) -> None:
-    return None
+    for tensor in tensors:
+        refuse_apart(key, tensor.device)
 
 
 def _fake_report(tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float) -> Any:
+    _fake_two_point_(tensors, key, c, r, eps)
     return torch.empty(_tensors.report_bytes([t.numel() for t in tensors]), dtype=torch.uint8, device=key.device)
 
 

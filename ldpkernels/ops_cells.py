@@ -11,7 +11,7 @@ import torch
 from ldpkernels import _launch
 from ldpkernels._codecs import codec_of
 from ldpkernels.hybrid import mechanism_named
-from ldpkernels.ops import _is_plain, _key, _library, _spans, check
+from ldpkernels.ops import _is_plain, _key, _library, _spans, check, refuse_apart
 
 MECHANISMS = ("piecewise", "hybrid")
 
@@ -47,12 +47,14 @@ def _report(
 
 
 def _fake_values_(tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float) -> None:
-    return None
+    for tensor in tensors:
+        refuse_apart(key, tensor.device)
 
 
 def _fake_report(
     name: str, tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float
 ) -> Any:
+    _fake_values_(tensors, key, c, r, eps)
     size = codec_of(mechanism_named(name, eps).name).payload_bytes([t.numel() for t in tensors])
     return torch.empty(size, dtype=torch.uint8, device=key.device)
 

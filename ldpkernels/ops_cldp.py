@@ -72,10 +72,12 @@ def _fake_ordinal_cldp_(
     mechanism: str,
     rounding: str,
 ) -> None:
-    return None
+    for tensor in tensors:
+        ops.refuse_apart(key, tensor.device)
 
 
 def _fake_sample(v: torch.Tensor, key: torch.Tensor, alpha: float, M: int, mechanism: str) -> Any:
+    ops.refuse_apart(key, v.device)
     return torch.empty(v.shape, dtype=torch.int64, device=v.device)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ldpkernels import _backends, _clipped, _tensors
-from ldpkernels.ops import _key, _library, _spans
+from ldpkernels.ops import _key, _library, _spans, refuse_apart
 
 # C is one bound, or with clipping="per-layer" one for each tensor; divisor 0 stands for the number of rows. `norms` is
 # [B, 1], or with "per-layer" [B, tensors], in fp64, and has no gradient.
@@ -53,6 +53,8 @@ def _clipped_noised_sum(
 def _fake(
     x: list[torch.Tensor], key: torch.Tensor, C: list[float], sigma: float, divisor: float, noise: str, clipping: str
 ) -> Sums:
+    for tensor in x:
+        refuse_apart(key, tensor.device)
     layers = len(x) if clipping == "per-layer" else 1
     norms = torch.empty((x[0].shape[0], layers), dtype=torch.float64, device=x[0].device)
     return [torch.empty(t.shape[1:], dtype=t.dtype, device=t.device) for t in x], norms

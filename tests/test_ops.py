@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels import ops, perturb_, two_point_threshold
+from ldpkernels import ops, ops_cells, ops_cldp, ops_clipped_noise, perturb_, two_point_threshold
 
 KEY = torch.tensor([7], dtype=torch.int64)
 CHACHA = torch.tensor([1, -2, 3, -(2**63)], dtype=torch.int64)
@@ -65,6 +65,27 @@ def test_meta_tensors_pass_through_the_operations():
     x = torch.empty(9, device="meta")
     key = torch.empty(1, dtype=torch.int64, device="meta")
     assert ops.two_point_report([x], key, [0.0], [1.0], 1.0).shape == (2,)
+
+
+X = torch.zeros(9)
+RAW = {
+    "two_point_": lambda key: ops.two_point_([X], key, [0.0], [1.0], 1.0),
+    "two_point_report": lambda key: ops.two_point_report([X], key, [0.0], [1.0], 1.0),
+    "piecewise_": lambda key: ops_cells.piecewise_([X], key, [0.0], [1.0], 1.0),
+    "hybrid_report": lambda key: ops_cells.hybrid_report([X], key, [0.0], [1.0], 1.0),
+    "ordinal_cldp_": lambda key: ops_cldp.ordinal_cldp_([X], key, [0.1], 1.0, 2, "exponential", "nearest"),
+    "ordinal_cldp_sample": lambda key: ops_cldp.ordinal_cldp_sample(X.long(), key, 0.1, 9, "exponential"),
+    "clipped_noised_sum": lambda key: ops_clipped_noise.clipped_noised_sum(
+        [X], key, [1.0], 1.0, 1.0, "gaussian", "global"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_a_key_without_data_does_not_run_the_fake(name):
+    """torch takes the fake as soon as one argument is on "meta": weights would be returned as they were."""
+    with pytest.raises(ValueError, match="the key is on meta and the tensors are on cpu"):
+        RAW[name](torch.empty(1, dtype=torch.int64, device="meta"))
 
 
 def same(a, b):
