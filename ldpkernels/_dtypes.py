@@ -28,11 +28,17 @@ class Dtype:
 
     def spacing(self, x: Fraction) -> int:
         """The power of two by which this format's numbers around x are apart."""
-        n, d = abs(x.numerator), x.denominator
-        exponent = n.bit_length() - d.bit_length() if n else self.min_exponent
-        if n and (n << max(-exponent, 0)) < (d << max(exponent, 0)):
-            exponent -= 1
-        return max(exponent, self.min_exponent) - self.precision + 1
+        return self.spacing_at(x.numerator, x.denominator, 0)
+
+    def spacing_at(self, n: int, d: int, exponent: int) -> int:
+        """The same around n / d * 2 ** exponent."""
+        n = abs(n)
+        if not n:
+            return self.min_exponent - self.precision + 1
+        top = n.bit_length() - d.bit_length()
+        if (n << max(-top, 0)) < (d << max(top, 0)):
+            top -= 1
+        return max(top + exponent, self.min_exponent) - self.precision + 1
 
     def floor(self, x: Fraction) -> Fraction:
         """The largest number of this format that is at most x."""
@@ -42,6 +48,16 @@ class Dtype:
         """The smallest number of this format that is at least x."""
         return -self.floor(-x)
 
+    def ceil_at(self, n: int, d: int, exponent: int) -> float:
+        """The smallest number of this format that is at least n / d * 2 ** exponent."""
+        spacing = self.spacing_at(n, d, exponent)
+        return scaled(-floor_at(-n, d, exponent - spacing), spacing)
+
+    def exceeded(self, n: int, d: int, exponent: int) -> bool:
+        """Whether n / d * 2 ** exponent is above the largest finite number."""
+        step = self.max_exponent - self.precision + 1
+        return -floor_at(-n, d, exponent - step) >= 1 << self.precision
+
     def nearest(self, x: float) -> float:
         """x rounded to this format, ties to even; an OverflowError where it has no finite number."""
         rounded: float = struct.unpack(self.code_of_struct, struct.pack(self.code_of_struct, x))[0]
@@ -49,7 +65,16 @@ class Dtype:
 
     def holds(self, x: Fraction) -> bool:
         """Whether x is a finite number of this format."""
-        return abs(x) <= self.largest and self.floor(x) == x
+        d = x.denominator
+        return d & (d - 1) == 0 and self.holds_at(x.numerator, 1 - d.bit_length())
+
+    def holds_at(self, n: int, exponent: int) -> bool:
+        """Whether n * 2 ** exponent is."""
+        if not n:
+            return True
+        zeros = (n & -n).bit_length() - 1
+        digits, lowest, highest = n.bit_length() - zeros, zeros + exponent, n.bit_length() + exponent - 1
+        return digits <= self.precision and self.min_exponent - self.precision < lowest and highest <= self.max_exponent
 
     def bits(self, x: float) -> int:
         """The bit pattern of a number of this format."""
@@ -62,11 +87,19 @@ def power_of_two(exponent: int) -> Fraction:
     return Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)
 
 
+def floor_at(n: int, d: int, exponent: int) -> int:
+    """The largest integer that is at most n / d * 2 ** exponent."""
+    return (n << exponent) // d if exponent >= 0 else n // (d << -exponent)
+
+
+def scaled(n: int, exponent: int) -> float:
+    """n * 2 ** exponent, which must be a float."""
+    return float(n << exponent) if exponent >= 0 else n / (1 << -exponent)
+
+
 def floor_to(x: Fraction, spacing: int) -> Fraction:
     """The largest multiple of 2 ** spacing that is at most x."""
-    if spacing >= 0:
-        return Fraction(x.numerator // (x.denominator << spacing) << spacing)
-    return Fraction((x.numerator << -spacing) // x.denominator, 1 << -spacing)
+    return floor_at(x.numerator, x.denominator, -spacing) * power_of_two(spacing)
 
 
 FLOAT32 = Dtype("float32", 0, 4, 24, -126, 127, "f")

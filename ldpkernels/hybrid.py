@@ -18,7 +18,7 @@ from ldpkernels._cells import BYTE_CELLS, Cells, Coin, report_cells, value_cells
 from ldpkernels._circle import N, best_circle, exp_down
 from ldpkernels._dtypes import FLOAT64, Dtype, compute_dtype
 from ldpkernels.piecewise import CellMechanism, Piecewise, _refuse_overflow, piecewise_cells, proved
-from ldpkernels.two_point import Output, TwoPoint, _checked_eps, _checked_range
+from ldpkernels.two_point import Output, TwoPoint, _checked_eps, checked_range
 
 Mechanism = TwoPoint | CellMechanism
 
@@ -108,7 +108,7 @@ def mechanism_named(name: str, eps: float) -> Mechanism:
 @lru_cache(maxsize=4096)
 def hybrid_cells(c: float, r: float, eps: float, dtype: Dtype, output: Output) -> Cells:
     """The cells of the hybrid mechanism, proved; the piecewise mechanism's where a coarse dtype leaves no room."""
-    center, radius = _checked_range(c, r, compute_dtype(dtype))
+    center, radius = checked_range(c, r, dtype)
     if output == "report":
         cells = report_cells(center, radius, dtype, best_circle(eps, BYTE_CELLS, mixed=True))
         _refuse_overflow(center, abs(cells.lowest - center), compute_dtype(dtype))

@@ -18,7 +18,7 @@ import numpy as np
 from ldpkernels._cells import BYTE_CELLS, Cells, report_cells, value_cells
 from ldpkernels._circle import N, best_circle, exp_down
 from ldpkernels._dtypes import FLOAT64, Dtype, compute_dtype
-from ldpkernels.two_point import Output, _checked_eps, _checked_range, _log_up, dtype_named
+from ldpkernels.two_point import Output, _checked_eps, _log_up, checked_range, dtype_named
 
 if TYPE_CHECKING:
     from ldpkernels.accounting.events import RandomizedResponseEvent
@@ -97,7 +97,7 @@ class CellMechanism:
 
     def executed_range(self, c: float, r: float, dtype: Dtype) -> tuple[float, float]:
         """C and R as a kernel for reports executes them: rounded to the format in which it compares."""
-        center, radius = _checked_range(c, r, compute_dtype(dtype))
+        center, radius = checked_range(c, r, dtype)
         _refuse_overflow(center, radius * abs(self._unit.lowest), compute_dtype(dtype))
         return float(center), float(radius)
 
@@ -137,7 +137,7 @@ class Piecewise(CellMechanism):
 @lru_cache(maxsize=4096)
 def piecewise_cells(c: float, r: float, eps: float, dtype: Dtype, output: Output) -> Cells:
     """The cells of the piecewise mechanism, proved."""
-    center, radius = _checked_range(c, r, compute_dtype(dtype))
+    center, radius = checked_range(c, r, dtype)
     if output == "report":
         cells = report_cells(center, radius, dtype, best_circle(eps, BYTE_CELLS))
         _refuse_overflow(center, abs(cells.lowest - center), compute_dtype(dtype))

@@ -16,13 +16,13 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from ldpkernels._dtypes import DTYPES, Dtype, compute_dtype, power_of_two
+from ldpkernels._dtypes import DTYPES, Dtype, compute_dtype, floor_at, scaled
 
 if TYPE_CHECKING:
     from ldpkernels.accounting.events import RandomizedResponseEvent
 
 N = 2**32
-SMALLEST_RADIUS = Fraction(1, 2**96)  # keeps every slope finite in fp32
+SMALLEST_RADIUS = 2.0**-96  # keeps every slope finite in fp32
 
 Output = Literal["report", "values"]
 
@@ -92,7 +92,8 @@ class TwoPoint:
 
     def executed_range(self, c: float, r: float, dtype: Dtype) -> tuple[float, float]:
         """C and R as a report of `dtype` executes them."""
-        return executed_range(c, r, self.eps, dtype)
+        two_point_law(c, r, self.eps, dtype, "report")  # its outputs are checked
+        return executed_range(c, r, dtype)
 
     def outputs(self, c: float, r: float, dtype: Any = None) -> tuple[float, float]:
         """The two values: of `perturb_` on tensors of `dtype`, or without one those to which a report decodes.
@@ -136,63 +137,107 @@ def dtype_named(dtype: Any) -> Dtype:
 
 @lru_cache(maxsize=4096)
 def two_point_law(c: float, r: float, eps: float, dtype: Dtype, output: Output) -> Law:
-    """The integers for a range [c - r, c + r], for reports or for values written back in `dtype`."""
+    """The integers for a range [c - r, c + r], for reports or for values written back in `dtype`.
+
+    Adaptive ranges are new every round, so this is done in integers: fractions of them would take five times as long.
+    """
     compute = compute_dtype(dtype)
-    center, radius = _checked_range(c, r, compute)
+    c, r = executed_range(c, r, dtype)
     lowest = _lowest_threshold(eps)
     half = N // 2 - lowest
-    reach = radius * Fraction(N // 2, half)
+    (center, radius), unit = _in_units(c, r)
+    # The two values, c +- r * 2^31 / half, are low and high in units of 2^unit / half.
+    low, high = center * half - radius * (N // 2), center * half + radius * (N // 2)
     if output == "report":
-        _refuse_overflow(center, reach, compute, compute.largest / 2)  # the width of the two values is a number too
-        slope = compute.ceil(half / radius) if radius else Fraction(1)
+        _refuse_overflow(c, max(-low, high), half, unit + 1, compute)  # the width of the two values is a number too
+        slope = compute.ceil_at(half, radius, -unit) if radius else 1.0
         k = half if radius else 0
-        return Law(float(center), float(slope), float(center), -k, k, 0, 0, center - reach, center + reach)
-    lower, upper = _outputs(center, reach, dtype, compute)
-    middle, width = (lower + upper) / 2, upper - lower
-    k_hi = math.floor(N * (center + radius - middle) / width) if width else 0
-    k_lo = math.ceil(N * (center - radius - middle) / width) if width else 0
+        return Law(c, slope, c, -k, k, 0, 0, Fraction(low, half << -unit), Fraction(high, half << -unit))
+    _refuse_overflow(c, max(-low, high), half, unit, dtype)
+    lower, upper, exponent = _outputs(low, high, half, unit, dtype, compute)
+    # T = 2^31 + 2^32 (w - middle) / width, and w is from center - radius to center + radius: all in units of 2^fine.
+    fine = min(unit, exponent - 1)
+    middle, width = (lower + upper) << (exponent - 1 - fine), (upper - lower) << (exponent - fine)
+    center, radius = center << (unit - fine), radius << (unit - fine)
+    k_hi = N * (center + radius - middle) // width if width else 0
+    k_lo = -(N * (middle - center + radius) // width) if width else 0
     if k_lo > k_hi:  # the range is narrower than a step of T: one threshold for every weight
-        k_lo = k_hi = min(max(round(N * (center - middle) / width), 1 - N // 2), N // 2 - 1)
+        k_lo = k_hi = min(max(_nearest(N * (center - middle), width), 1 - N // 2), N // 2 - 1)
     # Privacy of what is executed, in integers: T_hi / T_lo and its mirror are within (N - lowest) / lowest <= e^eps.
     t_lo, t_hi = N // 2 + k_lo, N // 2 + k_hi
     upper_ok = t_hi * lowest <= (N - lowest) * t_lo
     lower_ok = (N - t_lo) * lowest <= (N - lowest) * (N - t_hi)
     if not (0 < t_lo <= t_hi < N and upper_ok and lower_ok):
         raise ArithmeticError(f"thresholds {t_lo} to {t_hi} break eps={eps} for C={c}, R={r}, {dtype.name}: a bug")
-    slope = compute.ceil(N / width) if k_lo < k_hi else Fraction(1)
-    bits = dtype.bits(float(lower)), dtype.bits(float(upper))
-    return Law(float(middle), float(slope), float(center), k_lo, k_hi, *bits, lower, upper)
+    slope = compute.ceil_at(N, upper - lower, -exponent) if k_lo < k_hi else 1.0
+    ends = scaled(lower, exponent), scaled(upper, exponent)
+    bits = dtype.bits(ends[0]), dtype.bits(ends[1])
+    return Law(scaled(lower + upper, exponent - 1), slope, c, k_lo, k_hi, *bits, Fraction(ends[0]), Fraction(ends[1]))
 
 
-@lru_cache(maxsize=4096)
-def executed_range(c: float, r: float, eps: float, dtype: Dtype) -> tuple[float, float]:
-    """C and R as a report of `dtype` executes them: rounded to the format in which it compares."""
-    two_point_law(c, r, eps, dtype, "report")
-    center, radius = _checked_range(c, r, compute_dtype(dtype))
-    return float(center), float(radius)
+def executed_range(c: float, r: float, dtype: Dtype) -> tuple[float, float]:
+    """C and R as a kernel for `dtype` executes them: rounded to the format in which it compares."""
+    compute = compute_dtype(dtype)
+    if not math.isfinite(c):
+        raise ValueError(f"C={c} must be finite")
+    if not math.isfinite(r) or r < 0:
+        raise ValueError(f"R={r} must be finite and at least 0")
+    try:
+        center, radius = compute.nearest(c) + 0.0, compute.nearest(r)  # no negative zero
+        (n, m), unit = _in_units(center, radius)
+        fits = not compute.exceeded(abs(n) + m, 1, unit)
+    except OverflowError:
+        fits = False
+    if not fits:
+        raise OverflowError(f"C={c} with R={r} leaves {compute.name}: use a smaller range")
+    return center, max(radius, SMALLEST_RADIUS) if r > 0 else 0.0
 
 
-def _refuse_overflow(center: Fraction, reach: Fraction, dtype: Dtype, largest: Fraction) -> None:
-    if abs(center) + reach > largest:
+def checked_range(c: float, r: float, dtype: Dtype) -> tuple[Fraction, Fraction]:
+    """The same as exact numbers."""
+    center, radius = executed_range(c, r, dtype)
+    return Fraction(center), Fraction(radius)
+
+
+def _in_units(c: float, r: float) -> tuple[tuple[int, int], int]:
+    """c and r as integers in units of 2^unit, which is at most 1."""
+    (n, c_unit), (m, r_unit) = c.as_integer_ratio(), r.as_integer_ratio()
+    units = max(c_unit, r_unit)  # to a unit of weight: powers of two
+    return (n * (units // c_unit), m * (units // r_unit)), 1 - units.bit_length()
+
+
+def _refuse_overflow(c: float, n: int, d: int, exponent: int, dtype: Dtype) -> None:
+    """Outputs as large as n / d * 2^exponent."""
+    if dtype.exceeded(n, d, exponent):
         raise OverflowError(
-            f"C={float(center):g} has outputs that overflow {dtype.name} (largest number {float(dtype.largest):g}): "
+            f"C={c:g} has outputs that overflow {dtype.name} (largest number {float(dtype.largest):g}): "
             "use a smaller R, a larger eps or a wider dtype"
         )
 
 
-def _outputs(center: Fraction, reach: Fraction, dtype: Dtype, compute: Dtype) -> tuple[Fraction, Fraction]:
-    """The nearest numbers of `dtype` at or outside center +- reach whose middle the kernel can subtract exactly."""
-    largest = dtype.largest
-    _refuse_overflow(center, reach, dtype, largest)
-    lower, upper = dtype.floor(center - reach), dtype.ceil(center + reach)
-    if not compute.holds((lower + upper) / 2):
-        step = power_of_two(dtype.spacing(max(abs(lower), abs(upper))))
-        low, high = math.floor((center - reach) / step), math.ceil((center + reach) / step)
-        high += (low + high) % 2
-        lower, upper = low * step, high * step
-        if upper > largest:
-            lower, upper = lower - 2 * step, upper - 2 * step if upper - 2 * step >= center + reach else largest
-    return lower, upper
+def _outputs(low: int, high: int, half: int, unit: int, dtype: Dtype, compute: Dtype) -> tuple[int, int, int]:
+    """The nearest numbers of `dtype` at or outside low and high whose middle the kernel can subtract exactly.
+
+    In units of 2 to the power of the third number that is returned.
+    """
+    low_spacing, high_spacing = dtype.spacing_at(low, half, unit), dtype.spacing_at(high, half, unit)
+    exponent = min(low_spacing, high_spacing)
+    lower = floor_at(low, half, unit - low_spacing) << (low_spacing - exponent)
+    upper = -floor_at(-high, half, unit - high_spacing) << (high_spacing - exponent)
+    if compute.holds_at(lower + upper, exponent - 1):
+        return lower, upper, exponent
+    exponent = dtype.spacing_at(max(abs(lower), abs(upper)), 1, exponent)
+    lower, least = floor_at(low, half, unit - exponent), -floor_at(-high, half, unit - exponent)
+    upper = least + (lower + least) % 2
+    if dtype.exceeded(upper, 1, exponent):
+        lower, upper = lower - 2, upper - 2 if upper - 2 >= least else floor_at(int(dtype.largest), 1, -exponent)
+    return lower, upper, exponent
+
+
+def _nearest(n: int, d: int) -> int:
+    """n / d to the nearest integer, ties to even."""
+    twice, odd = divmod(2 * n + d, 2 * d)
+    return twice - (odd == 0 and twice % 2)
 
 
 def _checked_eps(eps: Any) -> float:
@@ -201,20 +246,6 @@ def _checked_eps(eps: Any) -> float:
     value = float(eps)
     _lowest_threshold(value)
     return value
-
-
-def _checked_range(c: float, r: float, compute: Dtype) -> tuple[Fraction, Fraction]:
-    if not math.isfinite(c):
-        raise ValueError(f"C={c} must be finite")
-    if not math.isfinite(r) or r < 0:
-        raise ValueError(f"R={r} must be finite and at least 0")
-    try:
-        center, radius = Fraction(compute.nearest(c)), Fraction(compute.nearest(r))
-    except OverflowError:
-        radius = Fraction(compute.largest) + 1
-    if radius > compute.largest or abs(center) + radius > compute.largest:
-        raise OverflowError(f"C={c} with R={r} leaves {compute.name}: use a smaller range")
-    return center, max(radius, SMALLEST_RADIUS) if r > 0 else Fraction(0)
 
 
 @lru_cache(maxsize=256)
