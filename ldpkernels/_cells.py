@@ -161,10 +161,13 @@ def _fitting(
         multiple += multiple % 2  # the kernel's products stay exact
     if multiple > 64:
         return fine, multiple
-    for cells in range(_cells_needed(radius, multiple * unit, fine), fine.cells):
+    step = multiple * unit
+    for cells in range(_cells_needed(radius, step, fine), fine.cells):
         circle = circle_of(cells)
-        middle = _nearest(center - multiple * unit * (cells - 1) / 2, unit) + multiple * unit * (cells - 1) / 2
-        if circle.half_width * multiple * unit >= radius + abs(center - middle):
+        if circle.half_width * step < radius:
+            continue
+        middle = _nearest(center - step * (cells - 1) / 2, unit) + step * (cells - 1) / 2
+        if circle.half_width * step >= radius + abs(center - middle):
             return circle, multiple
     return fine, multiple
 

@@ -49,13 +49,12 @@ class Circle(NamedTuple):
     @property
     def gain(self) -> Fraction:
         """How far the expected report moves when the circle turns by one cell."""
-        spread = self.band_draws * self.cells - self.band * self.draws
-        return Fraction(spread, (self.cells - self.band) * self.draws)
+        return _circle_gain(self)
 
     @property
     def half_width(self) -> Fraction:
         """Half of what the expected report moves when the circle turns all the way, in cells."""
-        return self.gain * (self.cells - self.band) / 2
+        return _half_width(self)
 
     def cells_a_unit(self, step: Fraction) -> Fraction:
         """By how many cells a unit of weight turns the circle, where a cell is `step` wide."""
@@ -85,13 +84,25 @@ class Circle(NamedTuple):
         return out
 
 
+@lru_cache(maxsize=4096)  # new ranges every round ask again and again
+def _circle_gain(circle: Circle) -> Fraction:
+    spread = circle.band_draws * circle.cells - circle.band * circle.draws
+    return Fraction(spread, (circle.cells - circle.band) * circle.draws)
+
+
+@lru_cache(maxsize=4096)
+def _half_width(circle: Circle) -> Fraction:
+    return _circle_gain(circle) * (circle.cells - circle.band) / 2
+
+
+@lru_cache(maxsize=256)
 def exp_down(eps: float) -> Fraction:
     """A rational just below e^eps."""
     with decimal.localcontext(decimal.Context(prec=60, rounding=decimal.ROUND_DOWN)):
         return Fraction(decimal.Decimal(min(eps, MOST_EPS)).exp() * (1 - decimal.Decimal(10) ** -55))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def best_circle(eps: float, cells: int, mixed: bool = False, band: int | None = None) -> Circle:
     """The circle of least worst-case variance at eps: alone, or mixed with the two-point mechanism."""
     bound = exp_down(eps)

@@ -125,7 +125,7 @@ def _coin(cells: Cells, radius: Fraction, eps: float) -> Coin | None:
     draws, bound = N - cells.circle.draws, exp_down(eps)
     if not cells.step:
         return None
-    reach = radius * (bound + 1) / (bound - 1)
+    reach = radius * _reach(eps)
     lower = max(0, math.floor((cells.center - reach - cells.lowest) / cells.step))
     upper = min(cells.circle.cells - 1, math.ceil((cells.center + reach - cells.lowest) / cells.step))
     if lower >= upper:
@@ -140,6 +140,13 @@ def _coin(cells: Cells, radius: Fraction, eps: float) -> Coin | None:
     shift = 32 - span.bit_length()
     scale = ((high - low) << 32) // (span << shift) if span else 0
     return Coin(draws, low, shift if span else 0, scale, lower, upper)
+
+
+@lru_cache(maxsize=256)
+def _reach(eps: float) -> Fraction:
+    """How far from the center the two-point mechanism's values are, in units of the radius."""
+    bound = exp_down(eps)
+    return (bound + 1) / (bound - 1)
 
 
 @lru_cache(maxsize=256)
