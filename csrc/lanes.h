@@ -93,12 +93,13 @@ struct ScalarLanes {
   static LDPK_FN bool any(Mask m) { return m; }
   static LDPK_FN uint32_t bits(Mask m) { return m; }
 
-  // Unsigned lanes have +, -, << and >> by a scalar, and wrap.
+  // Unsigned lanes have +, -, << and >>, and wrap.
   static LDPK_FN u32 broadcast_u32(uint32_t v) { return v; }
   static LDPK_FN u32 as_unsigned(i32 a) { return static_cast<u32>(a); }
   // 32-bit draws from their halves.
   static LDPK_FN u32 load_draws(const uint16_t* high, const uint16_t* low) { return uint32_t{*high} << 16 | *low; }
   static LDPK_FN Mask less(u32 a, u32 b) { return a < b; }
+  static LDPK_FN Mask equal(u32 a, u32 b) { return a == b; }
   static LDPK_FN u32 select(Mask m, u32 if_set, u32 if_not) { return m ? if_set : if_not; }
   static LDPK_FN u32 smaller(u32 a, u32 b) { return a < b ? a : b; }
   static LDPK_FN u32 multiply_high(u32 a, u32 b) { return static_cast<u32>(uint64_t{a} * b >> 32); }
@@ -122,6 +123,7 @@ struct ScalarLanes {
     const uint32_t magnitude = bit_cast<uint32_t>(bit_cast<float>(bits & 0x7fffffffu) * 0x1p-112f) >> 13;
     *p = static_cast<uint16_t>((bits >> 16 & 0x8000u) | magnitude);
   }
+  // Numbers below 256.
   static LDPK_FN void store_bytes(uint8_t* p, u32 a) { *p = static_cast<uint8_t>(a); }
   static LDPK_FN void store_integers(int64_t* p, u32 a) { *p = a; }
 

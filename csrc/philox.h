@@ -13,6 +13,22 @@ namespace ldpk {
 struct Philox {
   static constexpr int key_words = 2;
   static constexpr int block_words = 4;
+  static constexpr int round_count = 10;
+
+  static LDPK_FN void add_to_key(uint32_t& k0, uint32_t& k1) {
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+
+  template <class Lanes, class Word>
+  static LDPK_FN void round(typename Lanes::u64 (&c)[4], Word k0, Word k1) {
+    const auto p0 = Lanes::multiply_low_words(c[0], 0xD2511F53u);
+    const auto p1 = Lanes::multiply_low_words(c[2], 0xCD9E8D57u);
+    c[0] = (p1 >> 32) ^ c[1] ^ k0;
+    c[1] = p1;
+    c[2] = (p0 >> 32) ^ c[3] ^ k1;
+    c[3] = p0;
+  }
 
   // The counter goes in, the block comes out.
   template <class Lanes>
@@ -22,15 +38,9 @@ struct Philox {
 #else
 #pragma GCC unroll 10
 #endif
-    for (int round = 0; round < 10; ++round) {
-      const auto p0 = Lanes::multiply_low_words(c[0], 0xD2511F53u);
-      const auto p1 = Lanes::multiply_low_words(c[2], 0xCD9E8D57u);
-      c[0] = (p1 >> 32) ^ c[1] ^ uint64_t { k0 };
-      c[1] = p1;
-      c[2] = (p0 >> 32) ^ c[3] ^ uint64_t { k1 };
-      c[3] = p0;
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
+    for (int i = 0; i < round_count; ++i) {
+      round<Lanes>(c, uint64_t{k0}, uint64_t{k1});
+      add_to_key(k0, k1);
     }
   }
 

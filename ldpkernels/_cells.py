@@ -47,7 +47,9 @@ class Cells(NamedTuple):
         """The fields of csrc's PiecewiseLaw."""
         circle = self.circle
         band_end, places = circle.band << circle.cell_bits, circle.cells << circle.cell_bits
-        scales = circle.band_draws, circle.band_scale, circle.rest_scale, circle.rest_shift
+        shift, folded = circle.rest_shift, circle.rest_scale << circle.rest_shift
+        rest = (folded, 0) if folded < N else (circle.rest_scale, shift)  # the same products, without a shift
+        scales = circle.band_draws, circle.band_scale, *rest
         start = float(self.center), float(self.slope), float(self.center), self.k_lo, self.k_hi, self.origin
         return (*start, *scales, band_end, places, circle.cell_bits, float(self.lowest), float(self.step))
 

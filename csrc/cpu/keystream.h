@@ -12,6 +12,64 @@ namespace ldpk {
 constexpr int kStepBlocks = 32;
 constexpr int kStepBytes = kStepBlocks * ChaCha20::block_words * 4;
 
+// Independent chains, to cover the multiplier's latency.
+template <class Lanes>
+constexpr int kPhiloxChains = Lanes::blocks >= 8 ? 4 : 2;
+
+// The keys of all rounds, spread over the lanes. Loops over blocks read them from memory: GCC, which finds no registers
+// for them, would else compute them anew in every step.
+template <class Lanes>
+struct PhiloxKeys {
+  typename Lanes::u64 round[Philox::round_count][2];
+
+  explicit LDPK_FN PhiloxKeys(const Key& key) {
+    uint32_t k0 = key.words[0], k1 = key.words[1];
+    for (auto& pair : round) {
+      pair[0] = typename Lanes::u64{} + uint64_t{k0};
+      pair[1] = typename Lanes::u64{} + uint64_t{k1};
+      Philox::add_to_key(k0, k1);
+    }
+  }
+
+  LDPK_FN void rounds(typename Lanes::u64 (&c)[4]) const {
+#pragma GCC unroll 10
+    for (const auto& pair : round) Philox::round<Lanes>(c, pair[0], pair[1]);
+  }
+};
+
+// Where all blocks have the high word of their number in common (`one_high`), most of the first three rounds is the
+// same for all of them, and the compiler takes it out of the loop.
+template <class Lanes, bool one_high>
+LDPK_FN void fill_philox(const Key& key, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out) {
+  using u64 = typename Lanes::u64;
+  constexpr int registers = kPhiloxChains<Lanes>;
+  const PhiloxKeys<Lanes> keys(key);
+  // Lane l computes block l/2 of the first or of the second half, so that pairing lanes within 128 bits, which is all
+  // that AVX does cheaply, leaves the blocks in order.
+  u64 lane;
+  for (int l = 0; l < Lanes::blocks; ++l) lane[l] = l / 2 + (l % 2) * (Lanes::blocks / 2);
+  for (int64_t b = 0; b < blocks; b += registers * Lanes::blocks) {
+    u64 c[registers][4];
+    for (int r = 0; r < registers; ++r) {
+      const u64 index = lane + (first_block + b + r * Lanes::blocks);
+      c[r][0] = index;
+      c[r][1] = one_high ? lane * 0 + (first_block >> 32) : index >> 32;
+      c[r][2] = lane * 0 + uint64_t{stream};
+      c[r][3] = lane * 0;
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < registers; ++r) keys.rounds(c[r]);
+#pragma GCC unroll 4
+    for (int r = 0; r < registers; ++r) {
+      const u64 w01 = Lanes::join_words(c[r][0], c[r][1]);
+      const u64 w23 = Lanes::join_words(c[r][2], c[r][3]);
+      const u64 halves[2] = {Lanes::even_pairs(w01, w23), Lanes::odd_pairs(w01, w23)};
+      memcpy(out, halves, sizeof(halves));
+      out += Lanes::blocks * 4;
+    }
+  }
+}
+
 template <class Lanes>
 void fill(Philox, const Key& key, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out) {
   if constexpr (Lanes::blocks == 1) {
@@ -21,31 +79,11 @@ void fill(Philox, const Key& key, uint32_t stream, uint64_t first_block, int64_t
       memcpy(out, words, 16);
     }
   } else {
-    using u64 = typename Lanes::u64;
-    constexpr int registers = Lanes::blocks >= 8 ? 4 : 2;  // independent chains, to cover the multiplier's latency
-    // Lane l computes block l/2 of the first or of the second half, so that pairing lanes within 128 bits, which is all
-    // that AVX does cheaply, leaves the blocks in order.
-    u64 lane;
-    for (int l = 0; l < Lanes::blocks; ++l) lane[l] = l / 2 + (l % 2) * (Lanes::blocks / 2);
-    for (int64_t b = 0; b < blocks; b += registers * Lanes::blocks) {
-      u64 c[registers][4];
-      for (int r = 0; r < registers; ++r) {
-        const u64 index = lane + (first_block + b + r * Lanes::blocks);
-        c[r][0] = index;
-        c[r][1] = index >> 32;
-        c[r][2] = lane * 0 + uint64_t{stream};
-        c[r][3] = lane * 0;
-      }
-#pragma GCC unroll 4
-      for (int r = 0; r < registers; ++r) Philox::rounds<Lanes>(c[r], key.words[0], key.words[1]);
-#pragma GCC unroll 4
-      for (int r = 0; r < registers; ++r) {
-        const u64 w01 = Lanes::join_words(c[r][0], c[r][1]);
-        const u64 w23 = Lanes::join_words(c[r][2], c[r][3]);
-        const u64 halves[2] = {Lanes::even_pairs(w01, w23), Lanes::odd_pairs(w01, w23)};
-        memcpy(out, halves, sizeof(halves));
-        out += Lanes::blocks * 4;
-      }
+    const bool one_high = first_block >> 32 == (first_block + blocks + kStepBlocks) >> 32;
+    if (one_high) {
+      fill_philox<Lanes, true>(key, stream, first_block, blocks, out);
+    } else {
+      fill_philox<Lanes, false>(key, stream, first_block, blocks, out);
     }
   }
 }

@@ -76,6 +76,7 @@ struct Avx2Lanes {
     return (u32)_mm256_set_m128i(_mm_unpackhi_epi16(l, h), _mm_unpacklo_epi16(l, h));
   }
   static LDPK_FN Mask less(u32 a, u32 b) { return a < b; }
+  static LDPK_FN Mask equal(u32 a, u32 b) { return a == b; }
   static LDPK_FN u32 select(Mask m, u32 if_set, u32 if_not) { return m ? if_set : if_not; }
   static LDPK_FN u32 smaller(u32 a, u32 b) { return (u32)_mm256_min_epu32((__m256i)a, (__m256i)b); }
   static LDPK_FN u32 multiply_high(u32 a, u32 b) {
@@ -106,8 +107,8 @@ struct Avx2Lanes {
     _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph((__m256)affine(a, offset, step), _MM_FROUND_TO_NEAREST_INT));
   }
   static LDPK_FN void store_bytes(uint8_t* p, u32 a) {
-    const __m256i low = _mm256_and_si256((__m256i)a, _mm256_set1_epi32(0xff));
-    const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+    const __m256i v = (__m256i)a;
+    const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     _mm_storel_epi64((__m128i*)p, _mm_packus_epi16(words, words));
   }
   static LDPK_FN void store_integers(int64_t* p, u32 a) {

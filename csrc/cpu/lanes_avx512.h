@@ -90,6 +90,7 @@ struct Avx512Lanes {
     return (u32)_mm512_permutex2var_epi16(l, order, h);
   }
   static LDPK_FN Mask less(u32 a, u32 b) { return _mm512_cmplt_epu32_mask((__m512i)a, (__m512i)b); }
+  static LDPK_FN Mask equal(u32 a, u32 b) { return _mm512_cmpeq_epi32_mask((__m512i)a, (__m512i)b); }
   static LDPK_FN u32 select(Mask m, u32 if_set, u32 if_not) {
     return (u32)_mm512_mask_blend_epi32(m, (__m512i)if_not, (__m512i)if_set);
   }

@@ -69,6 +69,7 @@ struct NeonLanes {
     return vsliq_n_u32(vmovl_u16(vld1_u16(low)), vmovl_u16(vld1_u16(high)), 16);
   }
   static LDPK_FN Mask less(u32 a, u32 b) { return vcltq_u32(a, b); }
+  static LDPK_FN Mask equal(u32 a, u32 b) { return vceqq_u32(a, b); }
   static LDPK_FN u32 select(Mask m, u32 if_set, u32 if_not) { return vbslq_u32(m, if_set, if_not); }
   static LDPK_FN u32 smaller(u32 a, u32 b) { return vminq_u32(a, b); }
   static LDPK_FN u32 multiply_high(u32 a, u32 b) {

@@ -31,6 +31,7 @@ void scattered_draws(Philox, const Key& key, const uint64_t* elements, const uin
   constexpr int lanes = Lanes::blocks, chains = lanes == 1 ? 1 : 2, step = lanes * chains;
   static_assert(kScatterStep % step == 0);
   constexpr uint64_t per_block = kDrawsPerBlock<Word, Philox>, words_each = 4 / per_block;
+  const PhiloxKeys<Lanes> keys(key);
   for (int64_t i = 0; i < n; i += step) {
     u64 c[chains][4];
     for (int r = 0; r < chains; ++r) {
@@ -42,7 +43,7 @@ void scattered_draws(Philox, const Key& key, const uint64_t* elements, const uin
       c[r][3] = element ^ element;
     }
 #pragma GCC unroll 2
-    for (int r = 0; r < chains; ++r) Philox::rounds<Lanes>(c[r], key.words[0], key.words[1]);
+    for (int r = 0; r < chains; ++r) keys.rounds(c[r]);
     for (int r = 0; r < chains; ++r) {
       uint64_t words[4][lanes];
       memcpy(words, c[r], sizeof(words));

@@ -26,9 +26,9 @@ struct Hybrid {
   template <class Law>
   static LDPK_FN u32 cell(i32 k, u32 draw, const Law& law) {
     const u32 last = Base::scalar(law.last_draw);
-    const u32 raised = (Lanes::as_unsigned(k) - Base::scalar(law.piecewise.k_lo)) << static_cast<int>(law.coin_shift);
+    const u32 raised = (Lanes::as_unsigned(k) - Base::scalar(law.piecewise.k_lo)) << Base::scalar(law.coin_shift);
     const u32 upper = Base::scalar(law.coin_lowest) + Lanes::multiply_high(raised, Base::scalar(law.coin_scale));
-    const auto is_upper = Lanes::less(draw - last - Base::scalar(1), upper);
+    const auto is_upper = Lanes::less(draw - Base::scalar(law.last_draw + 1), upper);
     const u32 coin = Lanes::select(is_upper, Base::scalar(law.upper_cell), Base::scalar(law.lower_cell));
     return Lanes::select(Lanes::less(last, draw), coin, Base::cell(k, draw, law.piecewise));
   }

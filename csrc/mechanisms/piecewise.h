@@ -44,14 +44,16 @@ struct Piecewise {
 
   template <class Law>
   static LDPK_FN u32 cell(i32 k, u32 draw, const Law& law) {
-    const u32 band_draws = scalar(law.band_draws);
-    const auto in_band = Lanes::less(draw, band_draws);
-    const u32 within = Lanes::select(in_band, draw, (draw - band_draws) << static_cast<int>(law.rest_shift));
+    // A draw below band_draws wraps to a larger number when they are taken off.
+    const u32 beyond = draw - scalar(law.band_draws), least = Lanes::smaller(draw, beyond);
+    const auto in_band = Lanes::equal(least, draw);
+    u32 within = least;
+    if (law.rest_shift != 0) within = Lanes::select(in_band, draw, beyond << scalar(law.rest_shift));
     const u32 scale = Lanes::select(in_band, scalar(law.band_scale), scalar(law.rest_scale));
     const u32 start = Lanes::select(in_band, scalar(law.origin), scalar(law.origin + law.band_end));
     const u32 place = start + Lanes::multiply_high(within, scale) + Lanes::as_unsigned(k);
     // Once around at most: what is below the circle's length wraps to a larger number when the length is taken off.
-    return Lanes::smaller(place, place - scalar(law.places)) >> static_cast<int>(law.cell_bits);
+    return Lanes::smaller(place, place - scalar(law.places)) >> scalar(law.cell_bits);
   }
 
   static LDPK_FN u32 scalar(int64_t v) { return Lanes::broadcast_u32(static_cast<uint32_t>(v)); }
