@@ -20,8 +20,10 @@ from ldpkernels.hybrid import Hybrid
 from ldpkernels.ordinal_cldp import OrdinalCLDP
 from ldpkernels.piecewise import Piecewise
 from ldpkernels.two_point import TwoPoint
+from ldpkernels.vector import vector_mechanism
 from ldpkernels.verify import SLOW, filled
 
+VECTORS = 1 << 13  # draws of a mechanism for whole vectors, each of which takes some 50 microseconds
 NEIGHBOURS = (
     (-1.0, 1.0, "the two ends"),
     (float("nan"), 1.0, "NaN and an end"),
@@ -65,6 +67,21 @@ def cldp_cases(dtype: str, backend: str, n: int, seed: int) -> Iterator[AuditRes
         yield measure(draw, -c, c, claimed, n=n, name=f"cldp, {dtype}, {backend}, the two ends")
 
 
+def vector_cases(eps: float, n: int, seed: int) -> Iterator[AuditResult]:
+    """The mechanisms of whole vectors on opposite updates, seen along them. They run on the host, one by one."""
+    dimension = 2
+    for name in ("k-of-d", "privunitg"):
+        mechanism = vector_mechanism(name, eps, dimension, norm=1.0)
+        keys = (ldpkernels.key(seed).fold_in(i) for i in itertools.count())
+
+        def draw(x: float, n: int, mechanism: Any = mechanism, keys: Any = keys) -> Any:
+            update = np.eye(1, dimension)[0] * x
+            return np.array([mechanism.sample(update, next(keys))[0] for _ in range(n)])
+
+        label = f"{name}, {dimension} weights, opposite updates"
+        yield measure(draw, -1.0, 1.0, mechanism.effective_eps, n=n, name=label)
+
+
 def add_parser(commands: Any) -> None:
     """The command line of `audit`."""
     parser = commands.add_parser(
@@ -106,6 +123,9 @@ def main(args: argparse.Namespace) -> int:
             for result in itertools.chain(cases, cldp_cases(dtype, backend, n, args.seed + i)):
                 results.append(result)
                 print(_row(result), flush=True)
+        for result in vector_cases(args.eps, min(args.n, VECTORS), args.seed):
+            results.append(result)
+            print(_row(result), flush=True)
         print(f"\n{'weights of one client, eps=0.2 each':58} {'draws':>8} {'at least':>9} {'account':>8}")
         for game in vector_game(seed=args.seed):
             games.append(game)

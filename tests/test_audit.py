@@ -10,9 +10,10 @@ import torch
 
 import ldpkernels
 from ldpkernels.__main__ import main
-from ldpkernels._audit_cli import cldp_cases, library_cases
+from ldpkernels._audit_cli import cldp_cases, library_cases, vector_cases
 from ldpkernels.audit import AuditFailure, audit_model, clopper_pearson, measure, vector_game
 from ldpkernels.two_point import TwoPoint
+from ldpkernels.vector import vector_mechanism
 
 
 def honest(x, n):
@@ -103,6 +104,23 @@ def test_ordinal_cldp_keeps_the_eps_that_its_metric_implies(backend):
         (result,) = cldp_cases(dtype, backend, n=1 << (11 if backend == "reference" else 15), seed=5)
         assert result.ok
         assert 0.4 < result.measured <= result.claimed
+
+
+@pytest.mark.parametrize("eps", [1.0, 3.0])
+def test_mechanisms_of_whole_vectors_keep_their_eps(eps):
+    results = list(vector_cases(eps, n=1 << 12, seed=5))
+    assert [r.name.split(",")[0] for r in results] == ["k-of-d", "privunitg"]
+    assert all(0.5 * eps < r.measured <= r.claimed <= eps for r in results)
+
+
+def test_a_wrong_claim_of_a_whole_vector_is_seen():
+    mechanism = vector_mechanism("privunitg", 3.0, 2, norm=1.0)
+    keys = (ldpkernels.key(8).fold_in(i) for i in range(1 << 13))
+
+    def draw(x, n):
+        return [mechanism.sample(np.array([x, 0.0]), next(keys))[0] for _ in range(n)]
+
+    assert not measure(draw, -1.0, 1.0, claimed=2.0, n=1 << 12).ok
 
 
 def test_the_whole_vector_leaks_more_than_a_weight():
