@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pairs
+import pairs_family
 from results import Row, Target
 
 Accepts = Callable[[Row], bool]
@@ -39,6 +40,14 @@ SUITES = {
             peers=named("torch eager, bernoulli", "torch.compile", "mul_", "read"),
             targets=pairs.targets,
             table_only=("bf16", "fp64", "each"),
+        ),
+        Suite(
+            "family",
+            "Piecewise, hybrid, ordinal CLDP and whole vectors",
+            ("test_piecewise.py", "test_ordinal_cldp.py"),
+            peers=named("two-point", "torch eager", "OpenDP, discrete", "diffprivlib", "NumPy"),
+            targets=pairs_family.targets,
+            table_only=("end",),
         ),
     )
 }
