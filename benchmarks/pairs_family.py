@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ import peers_cldp
 import torch
 from pairs import Work, fastest, measure
 from peers import EPS, C, R
-from peers_cldp import ALPHA, SAMPLERS, M
+from peers_cldp import ALPHA, SAMPLERS, M, installed
 from results import Target
 
 import ldpkernels
@@ -40,12 +39,10 @@ def targets(elements: int, patience: float) -> list[Target]:
             sample = lambda: ldpkernels.cldp_sample(v, ALPHA, M)  # noqa: E731
             rates = sorted(SAMPLES / fastest(sample) / 1e6 for _ in range(12))
             text = f"cldp_sample, {isa} : M samples/s"
-            found.append(
-                Target(text, 40, rates[-1], rates[0], rates[-1], "the best of 12 slices; varied: all")
-            )
+            found.append(Target(text, 40, rates[-1], rates[0], rates[-1], "the best of 12 slices; varied: all"))
             pair(f"cldp_sample, {isa} : torch eager, inverse", 20, sample, lambda: peers_cldp.torch_inverse(v))
             for peer, (sampler, n) in SAMPLERS.items():
-                if "1e4" not in peer and importlib.util.find_spec(peer.split(",")[0].lower()) is not None:
+                if "1e4" not in peer and installed(peer):
                     pair(f"cldp_sample, {isa} : {peer}", 400, sample, sampler(n), SAMPLES / n)
     return found
 

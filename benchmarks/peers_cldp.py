@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import math
 import sys
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -63,14 +62,10 @@ def opendp() -> tuple[Any, Any]:
 
 
 def diffprivlib_truncated(n: int) -> Callable[[], object]:
-    if (
-        "diffprivlib" not in sys.modules
-    ):  # the package itself imports estimators that new versions of scikit-learn break
-        spec = importlib.util.find_spec("diffprivlib")
-        assert spec is not None
-        package = types.ModuleType("diffprivlib")
-        package.__path__ = list(spec.submodule_search_locations or ())
-        sys.modules["diffprivlib"] = package
+    spec = importlib.util.find_spec("diffprivlib")
+    if "diffprivlib" not in sys.modules and spec is not None:
+        # Importing the package would import estimators, which new versions of scikit-learn break.
+        sys.modules["diffprivlib"] = importlib.util.module_from_spec(spec)
     mechanisms = importlib.import_module("diffprivlib.mechanisms")
     sampler = mechanisms.GeometricTruncated(epsilon=S, sensitivity=1, lower=-M, upper=M)
     return lambda: [sampler.randomise(0) for _ in range(n)]
@@ -82,3 +77,8 @@ SAMPLERS: dict[str, tuple[Callable[[int], Callable[[], object]], int]] = {
     "OpenDP, bounded geometric at M = 1e4": (opendp_geometric, 20),
     "diffprivlib, truncated geometric": (diffprivlib_truncated, 2_000),
 }
+
+
+def installed(peer: str) -> bool:
+    """Whether the library of one of SAMPLERS is there."""
+    return importlib.util.find_spec(peer.split(",")[0].lower()) is not None

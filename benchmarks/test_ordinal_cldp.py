@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ordinal CLDP beside what else would sample it, at the setting of LDP-Fed: M = 1e10, alpha = 1 / (80 * 29034).
 
-The peers in torch and NumPy invert the distribution function in fp64, which is not private in the tails
-(docs/mechanisms/ordinal_cldp.md), and so does diffprivlib; OpenDP's samplers are exact. Samples are of integers in the middle of the box, and of
-its end, where half of the tries are rejected.
+The peers in torch and NumPy, and diffprivlib, invert the distribution function in fp64, which is not private in the
+tails (docs/mechanisms/ordinal_cldp.md); OpenDP's samplers are exact. Samples are of integers in the middle of the box,
+and of its end, where half of the tries are rejected.
 """
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peers_cldp import ALPHA, SAMPLERS, M, numpy_unboxed, torch_inverse, torch_unboxed
+from peers_cldp import ALPHA, SAMPLERS, M, installed, numpy_unboxed, torch_inverse, torch_unboxed
 
 import ldpkernels
 from ldpkernels import _native
@@ -74,7 +73,7 @@ def test_numpy(measure: Measure) -> None:
 @pytest.mark.parametrize("peer", SAMPLERS)
 def test_other_libraries(measure: Measure, peer: str) -> None:
     sampler, n = SAMPLERS[peer]
-    if importlib.util.find_spec(peer.split(",")[0].lower()) is None:
+    if not installed(peer):
         pytest.skip("not installed")
     work = sampler(n)
     measure("cldp_sample, interior", "peer", peer, n, work)
