@@ -6,13 +6,15 @@ EXTRAS := test,accounting,demo
 # torch first and pinned: left to a dependency, pip may fetch a build with several GB of CUDA libraries.
 TORCH ?= torch==2.13.0
 STAMP := $(VENV)/.ready
+# Libraries beside which make bench measures; where one cannot be installed, its rows are left out.
+PEERS := "opendp>=0.12" "diffprivlib>=0.6"
 
 .PHONY: demo test lint bench exhaustive gpu wheels neon clean help
 
 help:
 	@echo "make demo        train a small federated model under local differential privacy, and draw the result"
 	@echo "make test        lint, types, every test but the longest; what CI runs"
-	@echo "make bench       throughput beside torch, NumPy and the memory floor: a table and a picture"
+	@echo "make bench       throughput beside others and the memory floor: a table and a picture for each suite"
 	@echo "make exhaustive  every one of the 2^32 floats, for several settings (about 10 minutes)"
 	@echo "make gpu         GPU tests and benchmarks with the machine's own python3, torch and nvcc; needs no network"
 	@echo "make wheels      fetch the wheels that make gpu takes along to a machine without pytest"
@@ -37,6 +39,7 @@ test: lint
 	$(PY) -m pytest -m "not exhaustive and not gpu"
 
 bench: $(STAMP)
+	-$(PY) -m pip install --quiet --disable-pip-version-check $(PEERS)
 	$(PY) benchmarks/report.py --out out/bench
 
 exhaustive: $(STAMP)
