@@ -190,6 +190,19 @@ Table<double> clipped_squares(const Table<Span>& spans, int64_t rows, const std:
   return squares;
 }
 
+// Norms, in place of their squares, and scales: [rows, bounds] both.
+Table<double> clipped_scales(Table<double> norms, const Table<double>& bounds, const std::string& isa,
+                             int64_t threads) {
+  if (norms.ndim() != 2 || norms.shape(1) != bounds.size()) throw std::invalid_argument("one bound for each column");
+  const Kernels& kernels = kernels_named(isa);
+  Table<double> scales(std::vector<py::ssize_t>{norms.shape(0), norms.shape(1)});
+  double *norm = norms.mutable_data(), *scale = scales.mutable_data();
+  const int64_t rows = norms.shape(0), layers = bounds.size();
+  py::gil_scoped_release unlocked;
+  scale_rows(kernels, bounds.data(), layers, rows, threads, norm, scale);
+  return scales;
+}
+
 // One scale for each row, or one for each row and span.
 void clipped_sums(const Table<Span>& spans, const Table<double>& scales, double stddev, double divisor, double unit,
                   int64_t grid_std, const Table<uint32_t>& key_words, const std::string& isa, int64_t threads) {
@@ -237,6 +250,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("hybrid_cells", run<HybridLaw, &Kernels::hybrid_cells>);
   m.def("keystream", keystream);
   m.def("clipped_squares", clipped_squares);
+  m.def("clipped_scales", clipped_scales, py::arg().noconvert(), py::arg(), py::arg(), py::arg());
   m.def("clipped_sums", clipped_sums);
   m.def("cipher_block", cipher_block);
 

@@ -102,6 +102,17 @@ def scales(norms: Any, limits: Sequence[float], where: Any) -> Any:
     return [where(poisoned, 0.0, column) for column in columns]
 
 
+def norms_and_scales(squared: Any, limits: Sequence[float]) -> tuple[Any, Any]:
+    """Norms and factors of rows, [rows, limits] both, from squared norms, whose memory may become the norms'."""
+    name = _backends.chosen("cpu")
+    if name != "reference":
+        threads = max(1, min(_backends.threads(), squared.size // SMALL))
+        return squared, _native.clipped_scales(squared, np.array(limits, np.float64), name, threads)
+    norms = np.sqrt(squared)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return norms, np.stack(scales(norms, limits, np.where), 1)
+
+
 def squares(spans: Any, rows: int, device_type: str) -> Any:
     """The sum of squares of every row of every matrix, [rows, matrices], in fp64."""
     name = _backends.chosen(device_type)
@@ -131,15 +142,12 @@ def run(spans: Any, rows: int, C: Sequence[float], sigma: float, divisor: float,
     noise, clipping = how
     law = noise_of(C, sigma, noise, rows)
     squared = squares(spans, rows, "cpu")
-    if clipping == "flat":
+    if clipping == "flat" and len(spans) > 1:
         total = np.zeros((rows, 1))
         for column in squared.T:
             total[:, 0] += column
         squared = total
-    norms = np.sqrt(squared)
-    limits = bounds(C, clipping, len(spans))
-    with np.errstate(invalid="ignore", over="ignore"):
-        factors = np.stack(scales(norms, limits, np.where), 1) if rows else np.zeros((0, len(limits)))
+    norms, factors = norms_and_scales(squared, bounds(C, clipping, len(spans)))
     sums(spans, factors, law, divisor, key, "cpu")
     return norms
 

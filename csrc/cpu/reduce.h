@@ -18,21 +18,30 @@ inline void square_rows(const Kernels& kernels, const Span& span, int64_t rows, 
   if (stretches <= 1) {
     const int64_t together = std::max<int64_t>(1, stretch / std::max<int64_t>(span.numel, 1));
     parallel_for((rows + together - 1) / together, threads, [&](int64_t t) {
-      for (int64_t row = t * together; row < std::min(rows, (t + 1) * together); ++row)
-        out[row * stride] = kernels.row_squares(span, row, 0, span.numel);
+      kernels.row_squares(span, t * together, std::min(rows, (t + 1) * together), 0, span.numel, out, stride);
     });
     return;
   }
   std::vector<double> parts(rows * stretches);
   parallel_for(rows * stretches, threads, [&](int64_t t) {
-    const int64_t begin = t % stretches * stretch;
-    parts[t] = kernels.row_squares(span, t / stretches, begin, std::min(begin + stretch, span.numel));
+    const int64_t row = t / stretches, begin = t % stretches * stretch;
+    double* part = &parts[t] - row;  // of this row
+    kernels.row_squares(span, row, row + 1, begin, std::min(begin + stretch, span.numel), part, 1);
   });
   for (int64_t row = 0; row < rows; ++row) {
     double sum = 0;
     for (int64_t i = 0; i < stretches; ++i) sum += parts[row * stretches + i];
     out[row * stride] = sum;
   }
+}
+
+// Squared norms to norms, in place, and the scales of the rows.
+inline void scale_rows(const Kernels& kernels, const double* bounds, int64_t layers, int64_t rows, int64_t threads,
+                       double* norms, double* scales) {
+  constexpr int64_t together = 1 << 14;
+  parallel_for((rows + together - 1) / together, threads, [&](int64_t t) {
+    kernels.row_scales(bounds, layers, t * together, std::min(rows, (t + 1) * together), norms, scales);
+  });
 }
 
 // Columns in tasks of 4096; rows in groups of 4096, whose fp64 sums are added in order.
