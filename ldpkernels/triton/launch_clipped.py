@@ -32,7 +32,10 @@ def run(
     noise, clipping = how
     law = _clipped.noise_of(C, sigma, noise, rows)
     if law.unit:
-        raise NotImplementedError("noise='discrete' is drawn on the CPU only: move the tensors to 'cpu'")
+        raise NotImplementedError(
+            "noise='discrete' has no Triton kernel: install ldpkernels with CUDA C++ (build with nvcc), or move the "
+            "tensors to 'cpu'"
+        )
     limits = _clipped.bounds(C, clipping, len(x))
     with _launching(key.device):
         norms = torch.stack(_norms(x, outs, rows, len(limits)), 1)
