@@ -147,7 +147,8 @@ void sum_rows(const Span& span, const double* scales, int64_t stride, double uni
   }
 }
 
-// The same for a matrix of one column, in total[0]. Products first, a register at a time; then 16 blocks of rows at once.
+// The same for a matrix of one column, in total[0]: products by the register, then the sums of 16 blocks of rows at
+// once.
 template <class Lanes, Dtype dtype>
 void sum_numbers(const Span& span, const double* scales, int64_t stride, double unit, int64_t row, int64_t row_end,
                  double* total) {
@@ -286,7 +287,7 @@ void add_integers(uint32_t grid_std, const Key& key, uint64_t element, int64_t n
       for (int64_t i = 0; i < count; ++i) memcpy(ready[i] + s * size, stream + i * size, 4 * size);
     }
     for (int64_t i = 0; i < count; ++i) {
-      const auto block = [&](uint32_t s, uint32_t (&out)[size]) { Cipher::block(key, s, 0, element + begin + i, out); };
+      const auto block = [&](uint32_t s, uint32_t(&out)[size]) { Cipher::block(key, s, 0, element + begin + i, out); };
       ElementWords<Cipher, decltype(block)> words(block, ready[i], streams * size);
       total[begin + i] += static_cast<double>(discrete_gaussian(words, grid_std));
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clipped and noised sums in CUDA, with the additions of the CPU in their order, so with its bits. Squares: four threads
-// take the 16 lanes of a piece. Sums: the eight warps of a thread block take eight blocks of 64 rows of the same columns
-// at once, whose sums are then added in order. All but kernels is __host__ __device__: tests/cuda runs it on the host.
+// Clipped and noised sums in CUDA, with the CPU's additions in their order, so with its bits. Squares: four threads
+// take the 16 lanes of a piece. Sums: the eight warps of a thread block take eight blocks of 64 rows of the same
+// columns at once, whose sums are then added in order. All but the kernels is __host__ __device__: tests/cuda runs it
+// on the host.
 #pragma once
 
 #include "clipped_plan.h"
@@ -179,7 +180,7 @@ struct SumsThread {
     for (int i = lane; i < kRowBlock; i += kLanes) {
       const int64_t row = first_row(round, warp) + i;
       const double scale = row < row_end ? plan.scales[row * plan.layers + s.layer] : 0.0;
-      tile.scales[warp][i] = grid ? static_cast<Sum>(scale / plan.noise.unit) : scale_as(Sum{}, scale);
+      tile.scales[warp][i] = grid ? static_cast<Sum>(scale * plan.inverse_unit) : scale_as(Sum{}, scale);
     }
   }
 
@@ -269,7 +270,7 @@ LDPK_FN void noise_of_columns(const ClippedPlan& plan, int32_t block, int thread
     for (int64_t g = 1; g < row_groups(plan.rows); ++g) total += s.totals[g * plan.columns + column];
     if (noise.stddev > 0) total += noise.stddev * normals[i];
     if (noise.grid_std > 0) {
-      const auto words_of = [&](uint32_t stream, uint32_t (&out)[Cipher::block_words]) {
+      const auto words_of = [&](uint32_t stream, uint32_t(&out)[Cipher::block_words]) {
         Cipher::block(key, stream, 0, element + i, out);
       };
       ElementWords<Cipher, decltype(words_of)> words(words_of);

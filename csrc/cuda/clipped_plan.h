@@ -50,7 +50,8 @@ struct ClippedPlan {
   double* norms;   // [rows, layers]
   double* scales;  // the same
   ClippedNoise noise;
-  bool first, last;  // of the launches of a call
+  double inverse_unit;  // exact: the unit is a power of two
+  bool first, last;     // of the launches of a call
   int32_t count;
   int32_t first_block[kClippedSpans + 1];
   ClippedSpan spans[kClippedSpans];
@@ -93,6 +94,7 @@ struct ClippedCall {
     plan.norms = norms;
     plan.scales = workspace;
     plan.noise = noise;
+    plan.inverse_unit = noise.unit > 0 ? 1 / noise.unit : 0;
     for (int64_t s = 0; s < count; ++s) plan.columns += spans[s].numel;
     double* totals = workspace + rows * layers;
     double* parts = totals + row_groups(rows) * plan.columns;

@@ -138,7 +138,8 @@ int64_t clipped_workspace_of(const Table<SpanRow>& spans, int64_t rows, int64_t 
   return clipped_workspace(spans.data(), spans.size(), rows, layers);
 }
 
-// Sums to each span's `out` and norms, [rows, bounds]. The workspace has as many fp64 numbers as clipped_workspace says.
+// Sums to each span's `out` and norms, [rows, bounds]. The workspace has as many fp64 numbers as clipped_workspace
+// says.
 void clipped_sums(const Table<SpanRow>& spans, const Table<double>& bounds, int64_t rows, double stddev, double divisor,
                   double unit, int64_t grid_std, uint64_t key_address, int key_words, uint64_t norms_address,
                   uint64_t workspace_address, int device, uint64_t stream_handle) {

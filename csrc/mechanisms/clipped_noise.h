@@ -19,8 +19,8 @@ struct ClippedNoise {
   int64_t grid_std;  // of the discrete noise, in units; 0 for none
 };
 
-// The factor of a row: 1 within its bound, 0 for a norm that is not finite. The margin covers the rounding of the norm and
-// of the factor, so that the exact norm of the scaled row is at most the bound.
+// The factor of a row: 1 within its bound, 0 for a norm that is not finite. The margin covers the rounding of the norm
+// and of the factor, so that the exact norm of the scaled row is at most the bound.
 LDPK_FN double row_scale(double norm, double bound) {
   constexpr double margin = 1.0 + 0x1p-32;
   const double above = norm * margin;
