@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from results import Row, pretty
+from suites import Suite
 
 COLORS = {"ours": "#1f6f8b", "peer": "#e08e45", "floor": "#b8bcc2"}
 LABELS = {"ours": "ldpkernels", "peer": "others, the same work", "floor": "floors: the memory alone"}
-LEFT_OUT = ("bf16", "fp64", "each")  # groups that only the table has
 
 
-def draw(path: Path, facts: dict[str, str], rows: list[Row]) -> None:
+def draw(path: Path, suite: Suite, facts: dict[str, str], rows: list[Row]) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
 
-    groups = [g for g in dict.fromkeys(row.group for row in rows) if not g.endswith(LEFT_OUT)]
+    groups = [g for g in dict.fromkeys(row.group for row in rows) if not g.endswith(suite.table_only)]
     if not groups:
         return
     members = {g: sorted((r for r in rows if r.group == g), key=lambda r: r.rate) for g in groups}
@@ -38,7 +38,7 @@ def draw(path: Path, facts: dict[str, str], rows: list[Row]) -> None:
     axes.set_xlim(min(drawn) / 3, max(drawn) * 2.5)
     axes.xaxis.set_major_formatter(lambda value, _: pretty(value).strip())
     axes.set_xlabel("elements per second, log scale", fontsize=9)
-    figure.text(0.01, 1 - 0.1 / inches, "The two-point mechanism on the CPU", va="top", fontsize=14, fontweight="bold")
+    figure.text(0.01, 1 - 0.1 / inches, f"{suite.title} on the CPU", va="top", fontsize=14, fontweight="bold")
     where = f"{facts['CPU']}  ·  torch {facts['torch']}  ·  {facts['date']}"
     figure.text(0.01, 1 - 0.42 / inches, where, va="top", fontsize=8.5, color="#555555")
     handles = [Patch(color=COLORS[kind], label=LABELS[kind]) for kind in COLORS]
