@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pairs
+import test_clipped_noise
 from results import Row, Target
 
 Accepts = Callable[[Row], bool]
@@ -39,6 +40,13 @@ SUITES = {
             peers=named("torch eager, bernoulli", "torch.compile", "mul_", "read"),
             targets=pairs.targets,
             table_only=("bf16", "fp64", "each"),
+        ),
+        Suite(
+            "clipped",
+            "Clipped and noised sums",
+            ("test_clipped_noise.py",),
+            peers=named("eager", "torch.compile", "Opacus", "floor"),
+            targets=test_clipped_noise.targets,
         ),
     )
 }

@@ -55,5 +55,5 @@ def test_discrete_noise_is_refused(device, monkeypatch):
     from ldpkernels import _backends
 
     monkeypatch.setattr(_backends, "chosen", lambda _: "triton")
-    with pytest.raises(NotImplementedError, match="build with nvcc.*or move the tensors to 'cpu'"):
+    with pytest.raises(NotImplementedError, match=r"build with nvcc.*or move the tensors to 'cpu'"):
         ldpkernels.clipped_noised_sum(rows(3, 5).to(device), 1.0, 1.0, noise="discrete")
