@@ -28,8 +28,8 @@ METHOD = """\
 Every sweep runs every row once, for half a second or three times, whichever is longer. A row's time is the least of all
 its runs: other processes and the machine's other guests can only add to it. "spread" is how much slower the slowest
 sweep was than the fastest: differences below it are noise. bytes/s counts what the task must read and write
-(`aggregate`: the reports' bytes). The peers do the same work on the same tensors, as their benchmark has it. "memory" is
-the most that the process took during one call, beyond what it had before.
+(`aggregate`: the reports' bytes). The peers do the same work on the same tensors, as their benchmark has it.
+"memory" is the most that the process took during one call, beyond what it had before.
 """
 
 

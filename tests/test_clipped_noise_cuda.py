@@ -15,6 +15,7 @@ import torch
 import ldpkernels
 from ldpkernels import _clipped, _native, _tensors
 from ldpkernels._dtypes import DTYPES
+from tests.test_cuda_static import static_cost
 
 ROOT = Path(__file__).resolve().parent.parent
 KEYS = {"philox": ldpkernels.key(0x0123456789ABCDEF), "chacha20": ldpkernels.Key((2**64 - 1, 5, 0, 2**63))}
@@ -129,9 +130,9 @@ def test_static_cost(tmp_path):
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         pytest.skip("nvcc not found")
-    kernels = {"squares": "", "norms": "", "sums": "<false>", "noise": "<Philox>"}
-    calls = "".join(f"clipped_{name}_kernel{of}<<<1, 1>>>(plan);" for name, of in kernels.items())
-    calls += "clipped_sums_kernel<true><<<1, 1>>>(plan); clipped_noise_kernel<ChaCha20><<<1, 1>>>(plan);"
+    kernels = ["squares_kernel", "norms_kernel", "sums_kernel<false>", "sums_kernel<true>"]
+    kernels += [f"noise_kernel<{cipher}, {grid}>" for cipher in ("Philox", "ChaCha20") for grid in ("false", "true")]
+    calls = "".join(f"clipped_{kernel}<<<1, 1>>>(plan);" for kernel in kernels)
     header = ROOT / "csrc" / "cuda" / "clipped_noise.cuh"
     source = tmp_path / "kernels.cu"
     source.write_text(f'#include "{header}"\nnamespace ldpk {{ void use(const ClippedPlan& plan) {{ {calls} }} }}\n')
@@ -146,10 +147,20 @@ def test_static_cost(tmp_path):
         log,
         re.DOTALL,
     )
-    assert sorted(name for name, _, _ in found) == ["noise", "noise", "norms", "squares", "sums", "sums"]
+    assert sorted(name for name, _, _ in found) == sorted(kernel.split("_")[0] for kernel in kernels)
     for name, spills, registers in found:
         assert int(registers) <= 64, name  # four blocks of 256 threads a multiprocessor
-        assert spills == "0" or name == "noise", name  # the noise reads no rows: its sampler of integers is a call
+        assert int(spills) <= (8 if name == "noise" else 0), name  # it reads no rows, and its sampler of integers calls
+    disassembler = static_cost.find_tool("cuobjdump")
+    if disassembler is None:
+        pytest.skip("cuobjdump not found")
+    sass = subprocess.run([disassembler, "-sass", str(tmp_path / "kernels.cubin")], capture_output=True, text=True)
+    bodies = re.split(r"Function : ", sass.stdout)[1:]
+    hot = [body for body in bodies if "squares_kernel" in body.split()[0] or "sums_kernel" in body.split()[0]]
+    assert len(hot) == 3
+    for body in hot:
+        assert not re.search(r"\b[DF]FMA\b", body)  # nothing is fused: the bits are the CPU's
+        assert len(re.findall(r"\bLDG\.E\.128\b", body)) >= 16  # rows are read by vectors, eight in flight
 
 
 @pytest.mark.gpu

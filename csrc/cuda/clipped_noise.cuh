@@ -242,10 +242,10 @@ struct SumsThread {
   }
 };
 
-// The columns of one block of the cipher: groups of rows, noise, divisor.
-template <class Cipher>
+// Columns of a thread: a whole block of normal pairs, or one discrete number.
+template <class Cipher, bool grid>
 LDPK_FN void noise_of_columns(const ClippedPlan& plan, int32_t block, int thread) {
-  constexpr int columns = Cipher::block_words / 2;
+  constexpr int columns = noise_columns<Cipher, grid>;
   const ClippedSpan& s = plan.span_of(block);
   const int64_t begin = (int64_t{plan.within(s, block)} * kClippedThreads + thread) * columns;
   if (begin >= s.span.numel) return;
@@ -255,12 +255,20 @@ LDPK_FN void noise_of_columns(const ClippedPlan& plan, int32_t block, int thread
   key.size = Cipher::key_words;
 #pragma unroll
   for (int w = 0; w < Cipher::key_words; ++w) key.words[w] = plan.key[w];
-  double normals[columns] = {};
-  if (noise.stddev > 0) {
+  double drawn[columns] = {};
+  if constexpr (grid) {
+    if (noise.grid_std > 0) {
+      const auto words_of = [&](uint32_t stream, uint32_t(&out)[Cipher::block_words]) {
+        Cipher::block(key, stream, 0, element, out);
+      };
+      ElementWords<Cipher, decltype(words_of)> words(words_of);
+      drawn[0] = static_cast<double>(discrete_gaussian(words, static_cast<uint32_t>(noise.grid_std)));
+    }
+  } else if (noise.stddev > 0) {
     uint32_t words[Cipher::block_words];
     Cipher::block(key, 0, 0, element / columns, words);
 #pragma unroll
-    for (int i = 0; i < columns; i += 2) normal_pair(words + 2 * i, normals[i], normals[i + 1]);
+    for (int i = 0; i < columns; i += 2) normal_pair(words + 2 * i, drawn[i], drawn[i + 1]);
   }
 #pragma unroll
   for (int i = 0; i < columns; ++i) {
@@ -268,15 +276,11 @@ LDPK_FN void noise_of_columns(const ClippedPlan& plan, int32_t block, int thread
     if (column >= s.span.numel) break;
     double total = s.totals[column];
     for (int64_t g = 1; g < row_groups(plan.rows); ++g) total += s.totals[g * plan.columns + column];
-    if (noise.stddev > 0) total += noise.stddev * normals[i];
-    if (noise.grid_std > 0) {
-      const auto words_of = [&](uint32_t stream, uint32_t(&out)[Cipher::block_words]) {
-        Cipher::block(key, stream, 0, element + i, out);
-      };
-      ElementWords<Cipher, decltype(words_of)> words(words_of);
-      total += static_cast<double>(discrete_gaussian(words, static_cast<uint32_t>(noise.grid_std)));
+    if constexpr (grid) {
+      total = (total + drawn[i]) * noise.unit;
+    } else if (noise.stddev > 0) {
+      total += noise.stddev * drawn[i];
     }
-    if (noise.unit > 0) total *= noise.unit;
     total /= noise.divisor;
     if (static_cast<Dtype>(s.span.dtype) == Dtype::f64) {
       reinterpret_cast<double*>(s.span.out)[column] = total;
@@ -323,9 +327,9 @@ __global__ void __launch_bounds__(kClippedThreads) clipped_sums_kernel(const __g
   });
 }
 
-template <class Cipher>
+template <class Cipher, bool grid>
 __global__ void __launch_bounds__(kClippedThreads) clipped_noise_kernel(const __grid_constant__ ClippedPlan plan) {
-  noise_of_columns<Cipher>(plan, blockIdx.x, threadIdx.x);
+  noise_of_columns<Cipher, grid>(plan, blockIdx.x, threadIdx.x);
 }
 #endif
 

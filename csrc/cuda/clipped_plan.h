@@ -21,6 +21,10 @@ constexpr int64_t kRowGroup = 4096;
 LDPK_FN int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 LDPK_FN int64_t row_groups(int64_t rows) { return rows > kRowGroup ? divided_up(rows, kRowGroup) : 1; }
 
+// Columns of a thread that adds noise: a block's normal pairs, or one discrete number.
+template <class Cipher, bool grid>
+constexpr int noise_columns = grid ? 1 : Cipher::block_words / 2;
+
 // One matrix. parts: sums of squares, [stretches, rows]; totals: sums of rows, `plan.columns` apart for each group.
 struct ClippedSpan {
   Span span;
@@ -117,8 +121,14 @@ struct ClippedCall {
     }
   }
 
-  // The kernels in order. A launcher has squares, norms, sums<grid> and noise<Cipher>, each of (plan, blocks).
+  // The kernels in order. A launcher has squares, norms, sums<grid> and noise<Cipher, grid>, each of (plan, blocks).
   template <class Cipher, class Launcher>
+  void run(const Launcher& launcher) const {
+    noise.unit > 0 ? run<Cipher, true>(launcher) : run<Cipher, false>(launcher);
+  }
+
+ private:
+  template <class Cipher, bool grid, class Launcher>
   void run(const Launcher& launcher) const {
     const auto some = [](auto launch) {
       return [launch](const ClippedPlan& plan, int32_t blocks) {
@@ -132,11 +142,9 @@ struct ClippedCall {
            if (rows > 0) launcher.norms(plan, static_cast<int32_t>(divided_up(rows, kClippedThreads)));
          });
     each([&](const ClippedSpan& s) { return divided_up(s.span.numel, s.columns_of_tile()) * row_groups(rows); },
-         some([&](auto& plan, int32_t blocks) {
-           noise.unit > 0 ? launcher.template sums<true>(plan, blocks) : launcher.template sums<false>(plan, blocks);
-         }));
-    each([](const ClippedSpan& s) { return divided_up(s.span.numel, kClippedThreads * Cipher::block_words / 2); },
-         some([&](auto& plan, int32_t blocks) { launcher.template noise<Cipher>(plan, blocks); }));
+         some([&](auto& plan, int32_t blocks) { launcher.template sums<grid>(plan, blocks); }));
+    each([](const ClippedSpan& s) { return divided_up(s.span.numel, kClippedThreads * noise_columns<Cipher, grid>); },
+         some([&](auto& plan, int32_t blocks) { launcher.template noise<Cipher, grid>(plan, blocks); }));
   }
 };
 

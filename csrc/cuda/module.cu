@@ -128,9 +128,9 @@ struct ClippedLauncher {
   void sums(const ClippedPlan& plan, int32_t blocks) const {
     launch(clipped_sums_kernel<grid>, plan, blocks);
   }
-  template <class Cipher>
+  template <class Cipher, bool grid>
   void noise(const ClippedPlan& plan, int32_t blocks) const {
-    launch(clipped_noise_kernel<Cipher>, plan, blocks);
+    launch(clipped_noise_kernel<Cipher, grid>, plan, blocks);
   }
 };
 

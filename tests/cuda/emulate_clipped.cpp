@@ -39,10 +39,10 @@ struct OnHost {
       });
     }
   }
-  template <class Cipher>
+  template <class Cipher, bool grid>
   void noise(const ClippedPlan& plan, int32_t blocks) const {
     for (int32_t b = 0; b < blocks; ++b) {
-      for (int t = 0; t < kClippedThreads; ++t) noise_of_columns<Cipher>(plan, b, t);
+      for (int t = 0; t < kClippedThreads; ++t) noise_of_columns<Cipher, grid>(plan, b, t);
     }
   }
 };
