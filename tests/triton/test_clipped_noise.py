@@ -57,3 +57,11 @@ def test_discrete_noise_is_refused(device, monkeypatch):
     monkeypatch.setattr(_backends, "chosen", lambda _: "triton")
     with pytest.raises(NotImplementedError, match=r"build with nvcc.*or move the tensors to 'cpu'"):
         ldpkernels.clipped_noised_sum(rows(3, 5).to(device), 1.0, 1.0, noise="discrete")
+
+
+def test_arrays_are_refused_by_name(device, monkeypatch):
+    from ldpkernels import _backends
+
+    monkeypatch.setattr(_backends, "chosen", lambda _: "triton")
+    with pytest.raises(ValueError, match="of torch tensors only: pass tensors"):
+        ldpkernels.clipped_noised_sum(rows(3, 5).numpy(), 1.0, 1.0)
