@@ -51,12 +51,17 @@ def test_rows_of_several_stretches_and_groups(both):
     both([rows(0, 5)], 0.5, 1.0, generator=KEYS["philox"], batch_size=7)
 
 
-def test_discrete_noise_is_refused(device, monkeypatch):
-    from ldpkernels import _backends
+@pytest.mark.parametrize("cipher", KEYS)
+def test_discrete_noise_has_the_bits_of_the_cpu(both, cipher):
+    x, y = rows(67, 150, dtype=torch.float64), rows(67, 3, 7, dtype=torch.bfloat16)
+    x[3, 5], y[66, 2, 1] = torch.nan, torch.inf
+    clipping = "flat" if cipher == "philox" else "per-layer"
+    both([x, y], 3.0, 0.7, generator=KEYS[cipher], clipping=clipping, noise="discrete")
 
-    monkeypatch.setattr(_backends, "chosen", lambda _: "triton")
-    with pytest.raises(NotImplementedError, match=r"build with nvcc.*or move the tensors to 'cpu'"):
-        ldpkernels.clipped_noised_sum(rows(3, 5).to(device), 1.0, 1.0, noise="discrete")
+
+def test_sums_on_the_grid_have_the_bits_of_the_cpu(both):
+    both([rows(4100, 2)], 3.0, 0.0, generator=KEYS["philox"], noise="discrete")
+    both([rows(130, 600, dtype=torch.float16)], 3.0, 0.0, generator=KEYS["philox"], noise="discrete")
 
 
 def test_arrays_are_refused_by_name(device, monkeypatch):
