@@ -10,6 +10,7 @@ reads the gradients twice, as any sum must that clips by the norm of whole rows.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import lru_cache
@@ -110,14 +111,15 @@ def rows_of(shape: str, dtype: str) -> torch.Tensor:
 def peak_bytes(work: Work, x: torch.Tensor) -> int | None:
     """The most memory of the process during one call beyond that before it; Linux counts, after a reset."""
     try:
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed goes back, so that taking it anew counts
         Path("/proc/self/clear_refs").write_text("5")
         lines = {}
         before = Path("/proc/self/status").read_text()
         work(x)
         for when, text in (("before", before), ("after", Path("/proc/self/status").read_text())):
             lines[when] = dict(line.split(":", 1) for line in text.splitlines())
-        return 1024 * (int(lines["after"]["VmHWM"].split()[0]) - int(lines["before"]["VmRSS"].split()[0]))
-    except OSError:
+        return 1024 * max(0, int(lines["after"]["VmHWM"].split()[0]) - int(lines["before"]["VmRSS"].split()[0]))
+    except (OSError, AttributeError):  # not Linux, not glibc
         return None
 
 

