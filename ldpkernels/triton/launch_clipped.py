@@ -14,6 +14,7 @@ from ldpkernels.triton.clipped_noise import add_stretches_kernel, root_kernel, s
 from ldpkernels.triton.launch import _is_chacha, _launching
 
 BLOCKS = 128  # cipher blocks a program
+SAMPLERS = 128  # columns of a program that draws discrete noise: one a thread
 STRETCH = 1 << 16
 OPTIONS = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": False}
 
@@ -61,10 +62,12 @@ def _norms(x: Any, outs: Any, rows: int, layers: int) -> list[torch.Tensor]:
 
 def _sum(t: Any, scales: Any, out: Any, key: Any, numbers: Any, first: int, grid: bool, noisy: bool) -> None:
     chacha = _is_chacha(key)
-    tile = BLOCKS * (8 if chacha else 2)
+    per_block = 8 if chacha else 2
+    blocks = SAMPLERS // per_block if grid else BLOCKS
+    tile = blocks * per_block
     sums_kernel[(-(-out.numel() // tile),)](
         t, scales, scales.stride(0), out, key, numbers, t.shape[0], out.numel(), first,
-        _wide(out), grid, noisy, chacha, BLOCKS, **OPTIONS,
+        _wide(out), grid, noisy, chacha, blocks, **OPTIONS,
     )  # fmt: skip
 
 
