@@ -102,17 +102,6 @@ def scales(norms: Any, limits: Sequence[float], where: Any) -> Any:
     return [where(poisoned, 0.0, column) for column in columns]
 
 
-def norms_and_scales(squared: Any, limits: Sequence[float]) -> tuple[Any, Any]:
-    """Norms and factors of rows, [rows, limits] both, from squared norms, whose memory may become the norms'."""
-    name = _backends.chosen("cpu")
-    if name != "reference":
-        threads = max(1, min(_backends.threads(), squared.size // SMALL))
-        return squared, _native.clipped_scales(squared, np.array(limits, np.float64), name, threads)
-    norms = np.sqrt(squared)
-    with np.errstate(invalid="ignore", over="ignore"):
-        return norms, np.stack(scales(norms, limits, np.where), 1)
-
-
 def squares(spans: Any, rows: int, device_type: str) -> Any:
     """The sum of squares of every row of every matrix, [rows, matrices], in fp64."""
     name = _backends.chosen(device_type)
@@ -123,18 +112,26 @@ def squares(spans: Any, rows: int, device_type: str) -> Any:
     return _native.clipped_squares(spans, rows, name, _threads(spans, rows))
 
 
-def sums(spans: Any, factors: Any, noise: Noise, divisor: float, key: Any, device_type: str) -> None:
-    """Write (sum of scaled rows + noise) / divisor for every matrix. `factors` is [rows, 1] or [rows, matrices]."""
+def sums(
+    spans: Any, norms: Any, limits: Sequence[float], noise: Noise, divisor: float, key: Any, device_type: str
+) -> None:
+    """Write (sum of scaled rows + noise) / divisor for every matrix. `norms` is [rows, 1] or [rows, matrices]."""
     words = key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
     name = _backends.chosen(device_type)
-    factors = np.ascontiguousarray(factors)
     if name == "reference":
         from ldpkernels import reference_clipped_noise
 
+        with np.errstate(invalid="ignore", over="ignore"):
+            factors = np.stack(scales(norms, limits, np.where), 1)
         reference_clipped_noise.sums(spans, factors, noise, divisor, words)
+        return
+    threads = _threads(spans, len(norms) + (64 if noise.grid_std else 4))
+    if len(limits) == 1:  # scales are made as they are wanted: memory costs more
+        numbers, bound = norms, limits[0]
     else:
-        arguments = (noise.stddev, divisor, noise.unit, noise.grid_std, words, name)
-        _native.clipped_sums(spans, factors, *arguments, _threads(spans, len(factors) + (64 if noise.grid_std else 4)))
+        numbers, bound = _native.clipped_scales(norms, np.array(limits, np.float64), name, threads), 0.0
+    arguments = (noise.stddev, divisor, noise.unit, noise.grid_std, words, name)
+    _native.clipped_sums(spans, numbers, bound, *arguments, threads)
 
 
 def run(spans: Any, rows: int, C: Sequence[float], sigma: float, divisor: float, how: tuple[str, str], key: Any) -> Any:
@@ -147,8 +144,8 @@ def run(spans: Any, rows: int, C: Sequence[float], sigma: float, divisor: float,
         for column in squared.T:
             total[:, 0] += column
         squared = total
-    norms, factors = norms_and_scales(squared, bounds(C, clipping, len(spans)))
-    sums(spans, factors, law, divisor, key, "cpu")
+    norms = np.sqrt(squared, out=squared)
+    sums(spans, norms, bounds(C, clipping, len(spans)), law, divisor, key, "cpu")
     return norms
 
 

@@ -55,6 +55,7 @@ def clipped_scales(norms: _Array, bounds: _Array, isa: str, threads: int) -> _Ar
 def clipped_sums(
     spans: _Array,
     scales: _Array,
+    bound: float,
     stddev: float,
     divisor: float,
     unit: float,

@@ -109,12 +109,12 @@ LDPK_FN void add_one(const typename Element<dtype>::Bits* row, Wide<dtype> scale
   for (int64_t j = 0; j < n; ++j) acc[j] += x[j] * scale;
 }
 
-// total[j] = sum over the rows [row, row_end) of scales[i * stride] * x[i][begin + j]. A row of scale 0 is not read.
+// total[j] = sum over the rows [row, row_end) of scales(i) * x[i][begin + j]. A row of scale 0 is not read.
 // unit = 0: rows are added in order in blocks of 64, in fp32 (fp64 for fp64), and the blocks in fp64. unit > 0: each
 // product in units, truncated towards zero, is an integer, and sums of integers below 2^53 are exact in fp64.
 template <class Lanes, Dtype dtype>
-void sum_rows(const Span& span, const double* scales, int64_t stride, double unit, int64_t row, int64_t row_end,
-              int64_t begin, int64_t end, double* __restrict total) {
+void sum_rows(const Span& span, const RowScales& scales, double unit, int64_t row, int64_t row_end, int64_t begin,
+              int64_t end, double* __restrict total) {
   using Bits = typename Element<dtype>::Bits;
   const Bits* data = reinterpret_cast<const Bits*>(span.data) + begin;
   const int64_t n = end - begin;
@@ -125,9 +125,10 @@ void sum_rows(const Span& span, const double* scales, int64_t stride, double uni
     double scale[kRowBlock];
     int count = 0;
     for (int64_t i = row; i < row_end && i < row + kRowBlock; ++i) {
-      if (scales[i * stride] == 0) continue;
+      const double s = scales(i);
+      if (s == 0) continue;
       rows[count] = data + i * span.numel;
-      scale[count++] = scales[i * stride];
+      scale[count++] = s;
     }
     if (unit > 0) {
       for (int r = 0; r < count; ++r) {
@@ -150,8 +151,7 @@ void sum_rows(const Span& span, const double* scales, int64_t stride, double uni
 // The same for a matrix of one column, in total[0]: products by the register, then the sums of 16 blocks of rows at
 // once.
 template <class Lanes, Dtype dtype>
-void sum_numbers(const Span& span, const double* scales, int64_t stride, double unit, int64_t row, int64_t row_end,
-                 double* total) {
+void sum_numbers(const Span& span, const RowScales& scales, double unit, int64_t row, int64_t row_end, double* total) {
   constexpr int64_t blocks = 16, chunk = blocks * kRowBlock;
   Wide<dtype> buffer[chunk], products[chunk];
   double scale[chunk], integers[chunk];
@@ -160,7 +160,10 @@ void sum_numbers(const Span& span, const double* scales, int64_t stride, double 
     const int64_t n = row_end - row < chunk ? row_end - row : chunk;
     using Bits = typename Element<dtype>::Bits;
     const Wide<dtype>* __restrict x = widened<Lanes, dtype>(reinterpret_cast<const Bits*>(span.data) + row, n, buffer);
-    for (int64_t i = 0; i < n; ++i) scale[i] = scales[(row + i) * stride];
+    for (int64_t i = 0; i < n; ++i) scale[i] = scales.numbers[(row + i) * scales.stride];
+    if (scales.bound > 0) {
+      for (int64_t i = 0; i < n; ++i) scale[i] = row_scale(scale[i], scales.bound);
+    }
     if (unit > 0) {
       for (int64_t i = 0; i < n; ++i) {
         const double product = __builtin_trunc(x[i] * (scale[i] / unit));
@@ -218,22 +221,13 @@ void row_squares(const Span& span, int64_t row, int64_t row_end, int64_t begin, 
   });
 }
 
-// Squared norms to norms, in place, and the scales of rows [row, row_end): `layers` of each in a row.
+// The scales of rows [row, row_end), `layers` of them in a row. A row that is not finite in one is left out of all.
 template <class Lanes>
-void row_scales(const double* bounds, int64_t layers, int64_t row, int64_t row_end, double* __restrict norms,
+void row_scales(const double* bounds, int64_t layers, int64_t row, int64_t row_end, const double* norms,
                 double* __restrict scales) {
-  if (layers == 1) {
-    const double bound = bounds[0];
-    for (; row < row_end; ++row) {
-      norms[row] = sqrt(norms[row]);
-      scales[row] = row_scale(norms[row], bound);
-    }
-    return;
-  }
   for (; row < row_end; ++row) {
     bool finite = true;
     for (int64_t i = row * layers; i < (row + 1) * layers; ++i) {
-      norms[i] = sqrt(norms[i]);
       scales[i] = row_scale(norms[i], bounds[i - row * layers]);
       finite &= norms[i] < static_cast<double>(INFINITY);
     }
@@ -242,11 +236,11 @@ void row_scales(const double* bounds, int64_t layers, int64_t row, int64_t row_e
 }
 
 template <class Lanes>
-void row_sums(const Span& span, const double* scales, int64_t stride, double unit, int64_t row, int64_t row_end,
-              int64_t begin, int64_t end, double* total) {
+void row_sums(const Span& span, const RowScales& scales, double unit, int64_t row, int64_t row_end, int64_t begin,
+              int64_t end, double* total) {
   with_dtype(span.dtype, [&](auto dtype) {
-    if (span.numel == 1) return sum_numbers<Lanes, dtype()>(span, scales, stride, unit, row, row_end, total);
-    sum_rows<Lanes, dtype()>(span, scales, stride, unit, row, row_end, begin, end, total);
+    if (span.numel == 1) return sum_numbers<Lanes, dtype()>(span, scales, unit, row, row_end, total);
+    sum_rows<Lanes, dtype()>(span, scales, unit, row, row_end, begin, end, total);
   });
 }
 

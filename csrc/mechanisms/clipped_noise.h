@@ -28,6 +28,18 @@ LDPK_FN double row_scale(double norm, double bound) {
   return norm < static_cast<double>(INFINITY) ? scale : 0.0;
 }
 
+// The scales of rows: numbers[row * stride], or if there is a bound, what norms there make of it.
+struct RowScales {
+  const double* numbers;
+  int64_t stride;
+  double bound;  // 0 for none
+
+  LDPK_FN double operator()(int64_t row) const {
+    const double number = numbers[row * stride];
+    return bound > 0 ? row_scale(number, bound) : number;
+  }
+};
+
 // Never above the scale: a clipped row stays within its bound.
 LDPK_FN float scale_as(float, double scale) {
   const float f = static_cast<float>(scale);

@@ -155,17 +155,17 @@ void check_clipped(const Key& key) {
         Bytes out[2];
         for (int i : {0, 1}) {
           const Kernels& kernels = i ? kNeonKernels : kScalarKernels;
-          norms[i].resize(rows);
-          scales[i].resize(rows);
+          norms[i].resize(2 * rows);
+          scales[i].resize(2 * rows);
           totals[i].resize(columns);
           out[i].assign(8 * columns, 0xEE);
           const Span span{reinterpret_cast<uint64_t>(x.data()), reinterpret_cast<uint64_t>(out[i].data()), columns,
                           (int64_t{1} << 35) - 24, static_cast<int64_t>(dtype)};
-          const double bound = 0.5;
-          kernels.row_squares(span, 0, rows, 0, columns, norms[i].data(), 1);
-          kernels.row_scales(&bound, 1, 0, rows, norms[i].data(), scales[i].data());
+          const double bounds[] = {0.5, 0.25};  // two layers: the second is the first
+          for (int layer : {0, 1}) kernels.row_squares(span, 0, rows, 0, columns, norms[i].data() + layer, 2);
+          kernels.row_scales(bounds, 2, 0, rows, norms[i].data(), scales[i].data());
           for (double& norm : norms[i]) norm = norm == norm ? norm : -1;  // the bits of a NaN are anyone's
-          kernels.row_sums(span, scales[i].data(), 1, noise.unit, 0, rows, 0, columns, totals[i].data());
+          kernels.row_sums(span, {scales[i].data(), 2, 0}, noise.unit, 0, rows, 0, columns, totals[i].data());
           kernels.noised(span, noise, key, 0, columns, totals[i].data());
         }
         const auto bytes = [](const std::vector<double>& v) {
