@@ -29,6 +29,7 @@ Every sweep runs every row once, for half a second or three times, whichever is 
 its runs: other processes and the machine's other guests can only add to it. "spread" is how much slower the slowest
 sweep was than the fastest: differences below it are noise. bytes/s counts what the task must read and write
 (`aggregate`: the reports' bytes). The peers do the same work on the same tensors, as their benchmark has it.
+"memory" is the most that the process took during one call, beyond what it had before.
 """
 
 
@@ -99,6 +100,7 @@ def measure(options: argparse.Namespace, suite: Suite) -> tuple[dict[str, str], 
                 (group, info["row"]), Row(group, info["row"], info["kind"], info["elements"], info["bytes"])
             )
             row.sweeps.append(seconds)
+            row.peak = info.get("peak")
         share = others.percent()
         shares.append("unknown" if share is None else f"{share:.0f}%")
         took = time.monotonic() - start

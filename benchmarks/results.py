@@ -11,7 +11,8 @@ from pathlib import Path
 
 @dataclass
 class Row:
-    """One way of doing one task. `sweeps` has the least time of each sweep, in seconds."""
+    """One way of doing one task. `sweeps` has the least time of each sweep, in seconds; `peak` the bytes of memory that
+    a call takes beyond its input, where that is measured."""
 
     group: str
     name: str
@@ -19,6 +20,7 @@ class Row:
     elements: float
     bytes: float
     sweeps: list[float] = field(default_factory=list)
+    peak: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -102,12 +104,15 @@ def group_tables(rows: Sequence[Row], peers: dict[str, Callable[[Row], bool]]) -
         members = [row for row in rows if row.group == group]
         columns = {name: [m for m in members if accepts(m)] for name, accepts in peers.items()}
         best = {name: max(found, key=lambda m: m.rate) for name, found in columns.items() if found}
+        no_peak = all(m.peak is None for m in members)
         body = [
             [m.name, pretty(m.seconds, "s"), pretty(m.rate), pretty(m.bandwidth, "B"), spread(m)]
+            + ([] if no_peak else ["" if m.peak is None else pretty(m.peak, "B")])
             + [f"{m.rate / other.rate:.3g}" for other in best.values()]
             for m in sorted(members, key=lambda m: -m.rate)
         ]
-        header = ["", "time", "elements/s", "bytes/s", "spread", *(f"× {name}" for name in best)]
+        memory = [] if no_peak else ["memory"]
+        header = ["", "time", "elements/s", "bytes/s", "spread", *memory, *(f"× {name}" for name in best)]
         parts.append(f"### {group}\n\n{table(header, body)}")
     return "\n\n".join(parts)
 

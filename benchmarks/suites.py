@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pairs
 import pairs_family
+import test_clipped_noise
 from results import Row, Target
 
 Accepts = Callable[[Row], bool]
@@ -48,6 +49,13 @@ SUITES = {
             peers=named("two-point", "torch eager", "OpenDP, discrete", "diffprivlib", "NumPy"),
             targets=pairs_family.targets,
             table_only=("end",),
+        ),
+        Suite(
+            "clipped",
+            "Clipped and noised sums",
+            ("test_clipped_noise.py",),
+            peers=named("eager", "torch.compile", "Opacus", "floor"),
+            targets=test_clipped_noise.targets,
         ),
     )
 }

@@ -6,10 +6,13 @@
 
 // Every helper is forced inline. The CPU kernels are compiled once for each instruction set; an out-of-line copy of an
 // inline function could be merged by the linker across those files and run AVX-512 code on a machine without it.
+// LDPK_CALL is for what is better called: members of templates that no two instruction sets share.
 #if defined(__CUDACC__)
 #define LDPK_FN __host__ __device__ __forceinline__
+#define LDPK_CALL __host__ __device__ __noinline__
 #else
 #define LDPK_FN inline __attribute__((always_inline))
+#define LDPK_CALL __attribute__((noinline))
 #endif
 
 namespace ldpk {

@@ -190,9 +190,24 @@ Table<double> clipped_squares(const Table<Span>& spans, int64_t rows, const std:
   return squares;
 }
 
-// One scale for each row, or one for each row and span.
-void clipped_sums(const Table<Span>& spans, const Table<double>& scales, double stddev, double divisor, double unit,
-                  int64_t grid_std, const Table<uint32_t>& key_words, const std::string& isa, int64_t threads) {
+// Scales from norms, [rows, bounds] both.
+Table<double> clipped_scales(const Table<double>& norms, const Table<double>& bounds, const std::string& isa,
+                             int64_t threads) {
+  if (norms.ndim() != 2 || norms.shape(1) != bounds.size()) throw std::invalid_argument("one bound for each column");
+  const Kernels& kernels = kernels_named(isa);
+  Table<double> scales(std::vector<py::ssize_t>{norms.shape(0), norms.shape(1)});
+  const double* norm = norms.data();
+  double* scale = scales.mutable_data();
+  const int64_t rows = norms.shape(0), layers = bounds.size();
+  py::gil_scoped_release unlocked;
+  scale_rows(kernels, bounds.data(), layers, rows, threads, norm, scale);
+  return scales;
+}
+
+// One scale for each row, or one for each row and span. With a bound above 0, norms of the rows in their place.
+void clipped_sums(const Table<Span>& spans, const Table<double>& scales, double bound, double stddev, double divisor,
+                  double unit, int64_t grid_std, const Table<uint32_t>& key_words, const std::string& isa,
+                  int64_t threads) {
   if (scales.ndim() != 2 || (scales.shape(1) != 1 && scales.shape(1) != spans.size()))
     throw std::invalid_argument("one scale for each row, or for each row and span");
   const Kernels& kernels = kernels_named(isa);
@@ -203,7 +218,7 @@ void clipped_sums(const Table<Span>& spans, const Table<double>& scales, double 
   const int64_t count = spans.size(), rows = scales.shape(0), stride = scales.shape(1);
   py::gil_scoped_release unlocked;
   for (int64_t i = 0; i < count; ++i)
-    sum_columns(kernels, s[i], scale + (stride > 1 ? i : 0), stride, rows, noise, key, threads);
+    sum_columns(kernels, s[i], {scale + (stride > 1 ? i : 0), stride, bound}, rows, noise, key, threads);
 }
 
 PYBIND11_MODULE(_native, m) {
@@ -237,6 +252,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("hybrid_cells", run<HybridLaw, &Kernels::hybrid_cells>);
   m.def("keystream", keystream);
   m.def("clipped_squares", clipped_squares);
+  m.def("clipped_scales", clipped_scales);
   m.def("clipped_sums", clipped_sums);
   m.def("cipher_block", cipher_block);
 

@@ -7,6 +7,7 @@ import argparse
 import importlib
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -82,6 +83,27 @@ def vector_cases(eps: float, n: int, seed: int) -> Iterator[AuditResult]:
         yield measure(draw, -1.0, 1.0, mechanism.effective_eps, n=n, name=label)
 
 
+def clipped_cases(dtype: str, backend: str, eps: float, n: int, seed: int) -> Iterator[AuditResult]:
+    """Clipped sums with and without one row: every column is a release of its own, with sensitivity 1."""
+    from ldpkernels.accounting import GaussianEvent, local_epsilon
+
+    delta = 1e-3
+    sigma = math.sqrt(2 * math.log(1.25 / delta)) / eps
+    claimed = local_epsilon(GaussianEvent(sigma), delta=delta).epsilon
+    noises = ["gaussian"] if backend in ("reference", "triton") else ["gaussian", "discrete"]  # slow there, or absent
+    for noise in noises:
+        for a, b, words in ((1.0, 0.0, "a row or none"), (1e4, float("nan"), "one clipped, one poisoned")):
+            keys = (ldpkernels.key(seed).fold_in(i) for i in range(2))
+
+            def draw(x: float, n: int, noise: Any = noise, keys: Any = keys) -> Any:
+                row, norm = filled(n, x, dtype)[None], math.sqrt(n)
+                return ldpkernels.clipped_noised_sum(row, norm, sigma / norm, noise=noise, generator=next(keys))
+
+            with ldpkernels.backend(backend):
+                name = f"clipped sum, {noise}, {dtype}, {backend}, {words}"
+                yield measure(draw, a, b, claimed, n=n, delta=delta, name=name)
+
+
 def add_parser(commands: Any) -> None:
     """The command line of `audit`."""
     parser = commands.add_parser(
@@ -119,8 +141,12 @@ def main(args: argparse.Namespace) -> int:
         print(f"{'mechanism':58} {'draws':>8} {'at least':>9} {'claimed':>8}")
         for i, (backend, dtype) in enumerate((b, d) for b in args.backend for d in args.dtype):
             n = min(args.n, SLOW.get(backend, args.n))
-            cases = library_cases(dtype, backend, args.eps, n, args.seed + i)
-            for result in itertools.chain(cases, cldp_cases(dtype, backend, n, args.seed + i)):
+            cases = (
+                library_cases(dtype, backend, args.eps, n, args.seed + i),
+                cldp_cases(dtype, backend, n, args.seed + i),
+                clipped_cases(dtype, backend, args.eps, n, args.seed + i),
+            )
+            for result in itertools.chain.from_iterable(cases):
                 results.append(result)
                 print(_row(result), flush=True)
         for result in vector_cases(args.eps, min(args.n, VECTORS), args.seed):

@@ -112,18 +112,26 @@ def squares(spans: Any, rows: int, device_type: str) -> Any:
     return _native.clipped_squares(spans, rows, name, _threads(spans, rows))
 
 
-def sums(spans: Any, factors: Any, noise: Noise, divisor: float, key: Any, device_type: str) -> None:
-    """Write (sum of scaled rows + noise) / divisor for every matrix. `factors` is [rows, 1] or [rows, matrices]."""
+def sums(
+    spans: Any, norms: Any, limits: Sequence[float], noise: Noise, divisor: float, key: Any, device_type: str
+) -> None:
+    """Write (sum of scaled rows + noise) / divisor for every matrix. `norms` is [rows, 1] or [rows, matrices]."""
     words = key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
     name = _backends.chosen(device_type)
-    factors = np.ascontiguousarray(factors)
     if name == "reference":
         from ldpkernels import reference_clipped_noise
 
+        with np.errstate(invalid="ignore", over="ignore"):
+            factors = np.stack(scales(norms, limits, np.where), 1)
         reference_clipped_noise.sums(spans, factors, noise, divisor, words)
+        return
+    threads = _threads(spans, len(norms) + (64 if noise.grid_std else 4))
+    if len(limits) == 1:  # scales are made as they are wanted: memory costs more
+        numbers, bound = norms, limits[0]
     else:
-        arguments = (noise.stddev, divisor, noise.unit, noise.grid_std, words, name)
-        _native.clipped_sums(spans, factors, *arguments, _threads(spans, len(factors) + (64 if noise.grid_std else 4)))
+        numbers, bound = _native.clipped_scales(norms, np.array(limits, np.float64), name, threads), 0.0
+    arguments = (noise.stddev, divisor, noise.unit, noise.grid_std, words, name)
+    _native.clipped_sums(spans, numbers, bound, *arguments, threads)
 
 
 def run(spans: Any, rows: int, C: Sequence[float], sigma: float, divisor: float, how: tuple[str, str], key: Any) -> Any:
@@ -131,16 +139,13 @@ def run(spans: Any, rows: int, C: Sequence[float], sigma: float, divisor: float,
     noise, clipping = how
     law = noise_of(C, sigma, noise, rows)
     squared = squares(spans, rows, "cpu")
-    if clipping == "flat":
+    if clipping == "flat" and len(spans) > 1:
         total = np.zeros((rows, 1))
         for column in squared.T:
             total[:, 0] += column
         squared = total
-    norms = np.sqrt(squared)
-    limits = bounds(C, clipping, len(spans))
-    with np.errstate(invalid="ignore", over="ignore"):
-        factors = np.stack(scales(norms, limits, np.where), 1) if rows else np.zeros((0, len(limits)))
-    sums(spans, factors, law, divisor, key, "cpu")
+    norms = np.sqrt(squared, out=squared)
+    sums(spans, norms, bounds(C, clipping, len(spans)), law, divisor, key, "cpu")
     return norms
 
 

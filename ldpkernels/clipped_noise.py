@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ldpkernels import _clipped, _tensors
+from ldpkernels import _backends, _clipped, _tensors
 from ldpkernels.keys import Generator, numpy_key, torch_key
 
 NoiseKind = Literal["gaussian", "discrete"]
@@ -161,6 +161,8 @@ def _reduce_arrays(
     rows = _tensors.rows_of(names, [a.shape for a in arrays])
     _clipped.check(C, sigma, *how, len(arrays))
     divisor = _clipped.divisor_of(divisor, rows)
+    if _backends.chosen("cpu") == "triton":
+        raise ValueError("backend 'triton' has clipped sums of torch tensors only: pass tensors, or use a CPU backend")
     key = numpy_key(generator)
     flat = [np.ascontiguousarray(a) for a in arrays]
     out = [np.empty(a.shape[1:], np.float64 if a.itemsize == 8 else np.float32) for a in arrays]

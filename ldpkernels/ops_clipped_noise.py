@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from ldpkernels import _backends, _clipped, _tensors
@@ -39,15 +40,36 @@ def _clipped_noised_sum(
     flat = [t.detach().contiguous().resolve_neg() for t in x]
     sums = [torch.empty(t.shape[1:], dtype=_wide(t.dtype), device=device) for t in x]
     how = (noise, clipping)
-    if backend == "triton" or device.type == "cuda":  # there is no CUDA C++ twin
+    if backend == "triton":
         from ldpkernels.triton import launch_clipped
 
         norms = launch_clipped.run(flat, sums, rows, C, sigma, divisor, how, key)
     else:
         spans = _spans(sums, [s.data_ptr() for s in sums], dtypes)
         spans["data"] = [t.data_ptr() for t in flat]
-        norms = torch.from_numpy(_clipped.run(spans, rows, C, sigma, divisor, how, key))
+        if backend == "cuda":
+            norms = _run_on_cuda(spans, rows, C, sigma, divisor, how, key)
+        else:
+            norms = torch.from_numpy(_clipped.run(spans, rows, C, sigma, divisor, how, key))
     return [s.to(t.dtype) for s, t in zip(sums, x, strict=True)], norms
+
+
+def _run_on_cuda(
+    spans: Any, rows: int, C: list[float], sigma: float, divisor: float, how: tuple[str, str], key: torch.Tensor
+) -> torch.Tensor:
+    """Both passes by the CUDA C++ kernels; the norms. Nothing waits for the device or is copied to it."""
+    from ldpkernels import _cuda
+
+    law, limits = _clipped.noise_of(C, sigma, how[0], rows), _clipped.bounds(C, how[1], len(spans))
+    norms = torch.empty((rows, len(limits)), dtype=torch.float64, device=key.device)
+    size = _cuda.clipped_workspace(spans, rows, len(limits))
+    workspace = torch.empty(size, dtype=torch.float64, device=key.device)
+    _cuda.clipped_sums(
+        spans, np.array(limits, np.float64), rows, law.stddev, divisor, law.unit, law.grid_std,
+        key.data_ptr(), 2 * key.numel(), norms.data_ptr(), workspace.data_ptr(),
+        key.device.index, torch.cuda.current_stream(key.device).cuda_stream,
+    )  # fmt: skip
+    return norms
 
 
 def _fake(

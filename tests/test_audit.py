@@ -10,7 +10,7 @@ import torch
 
 import ldpkernels
 from ldpkernels.__main__ import main
-from ldpkernels._audit_cli import cldp_cases, library_cases, vector_cases
+from ldpkernels._audit_cli import cldp_cases, clipped_cases, library_cases, vector_cases
 from ldpkernels.audit import AuditFailure, audit_model, clopper_pearson, measure, vector_game
 from ldpkernels.two_point import TwoPoint
 from ldpkernels.vector import vector_mechanism
@@ -170,11 +170,22 @@ def test_the_command_fails_on_a_broken_mechanism(capsys, tmp_path, monkeypatch):
     sys.modules.pop("noise_of_mine", None)
 
 
+def test_clipped_sums_keep_their_word_and_less_noise_is_caught(monkeypatch):
+    backend = ldpkernels.backends()[-2]
+    honest = list(clipped_cases("float32", backend, 1.0, 1 << 17, 5))
+    assert [r.name.split(", ")[1] for r in honest] == ["gaussian"] * 2 + ["discrete"] * 2
+    assert all(r.ok and r.measured > 0.3 * r.claimed for r in honest)
+    sums = ldpkernels.clipped_noised_sum
+    monkeypatch.setattr(ldpkernels, "clipped_noised_sum", lambda x, C, sigma, **more: sums(x, C, sigma / 3, **more))
+    assert not any(r.ok for r in clipped_cases("float32", backend, 1.0, 1 << 17, 5))
+
+
 def test_the_command_prints_the_table_and_draws(capsys, tmp_path):
     picture = tmp_path / "audit.png"
     arguments = ["--n", "4096", "--backend", ldpkernels.backends()[-2], "--dtype", "float32", "--out", str(picture)]
     assert main(["audit", *arguments]) == 0
     out = capsys.readouterr().out
     assert "two-point perturb_, float32" in out
+    assert "clipped sum, gaussian, float32" in out
     assert "no mechanism was seen to leak" in out
     assert picture.stat().st_size > 10_000

@@ -43,7 +43,7 @@ def native_noise(n, grid_std, key, unit=1.0):
     out = np.empty(n)
     data = np.empty(0)
     spans = np.array([(data.ctypes.data, out.ctypes.data, n, 0, 1)], dtype=_native.SPAN)
-    _native.clipped_sums(spans, np.zeros((0, 1)), 0.0, 1.0, unit, grid_std, key.uint32(), _native.isas()[0], 2)
+    _native.clipped_sums(spans, np.zeros((0, 1)), 0.0, 0.0, 1.0, unit, grid_std, key.uint32(), _native.isas()[0], 2)
     return out
 
 

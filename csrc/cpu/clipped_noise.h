@@ -109,19 +109,12 @@ LDPK_FN void add_one(const typename Element<dtype>::Bits* row, Wide<dtype> scale
   for (int64_t j = 0; j < n; ++j) acc[j] += x[j] * scale;
 }
 
-// Never above the scale: a clipped row stays within its bound.
-LDPK_FN float scale_as(float, double scale) {
-  const float f = static_cast<float>(scale);
-  return f > scale ? bit_cast<float>(bit_cast<uint32_t>(f) - 1) : f;
-}
-LDPK_FN double scale_as(double, double scale) { return scale; }
-
-// total[j] = sum over the rows [row, row_end) of scales[i * stride] * x[i][begin + j]. A row of scale 0 is not read.
+// total[j] = sum over the rows [row, row_end) of scales(i) * x[i][begin + j]. A row of scale 0 is not read.
 // unit = 0: rows are added in order in blocks of 64, in fp32 (fp64 for fp64), and the blocks in fp64. unit > 0: each
 // product in units, truncated towards zero, is an integer, and sums of integers below 2^53 are exact in fp64.
 template <class Lanes, Dtype dtype>
-void sum_rows(const Span& span, const double* scales, int64_t stride, double unit, int64_t row, int64_t row_end,
-              int64_t begin, int64_t end, double* __restrict total) {
+void sum_rows(const Span& span, const RowScales& scales, double unit, int64_t row, int64_t row_end, int64_t begin,
+              int64_t end, double* __restrict total) {
   using Bits = typename Element<dtype>::Bits;
   const Bits* data = reinterpret_cast<const Bits*>(span.data) + begin;
   const int64_t n = end - begin;
@@ -132,9 +125,10 @@ void sum_rows(const Span& span, const double* scales, int64_t stride, double uni
     double scale[kRowBlock];
     int count = 0;
     for (int64_t i = row; i < row_end && i < row + kRowBlock; ++i) {
-      if (scales[i * stride] == 0) continue;
+      const double s = scales(i);
+      if (s == 0) continue;
       rows[count] = data + i * span.numel;
-      scale[count++] = scales[i * stride];
+      scale[count++] = s;
     }
     if (unit > 0) {
       for (int r = 0; r < count; ++r) {
@@ -154,6 +148,44 @@ void sum_rows(const Span& span, const double* scales, int64_t stride, double uni
   }
 }
 
+// The same for a matrix of one column, in total[0]: products by the register, then the sums of 16 blocks of rows at
+// once.
+template <class Lanes, Dtype dtype>
+void sum_numbers(const Span& span, const RowScales& scales, double unit, int64_t row, int64_t row_end, double* total) {
+  constexpr int64_t blocks = 16, chunk = blocks * kRowBlock;
+  Wide<dtype> buffer[chunk], products[chunk];
+  double scale[chunk], integers[chunk];
+  total[0] = 0;
+  for (; row < row_end; row += chunk) {
+    const int64_t n = row_end - row < chunk ? row_end - row : chunk;
+    using Bits = typename Element<dtype>::Bits;
+    const Wide<dtype>* __restrict x = widened<Lanes, dtype>(reinterpret_cast<const Bits*>(span.data) + row, n, buffer);
+    for (int64_t i = 0; i < n; ++i) scale[i] = scales.numbers[(row + i) * scales.stride];
+    if (scales.bound > 0) {
+      for (int64_t i = 0; i < n; ++i) scale[i] = row_scale(scale[i], scales.bound);
+    }
+    if (unit > 0) {
+      for (int64_t i = 0; i < n; ++i) {
+        const double product = __builtin_trunc(x[i] * (scale[i] / unit));
+        integers[i] = scale[i] == 0 ? 0 : product;
+      }
+      for (int64_t i = 0; i < n; ++i) total[0] += integers[i];
+    } else {
+      for (int64_t i = 0; i < n; ++i) {
+        const Wide<dtype> product = x[i] * scale_as(Wide<dtype>{}, scale[i]);
+        products[i] = scale[i] == 0 ? 0 : product;
+      }
+      for (int64_t i = n; i < chunk; ++i) products[i] = 0;
+      Wide<dtype> sums[blocks] = {};
+      for (int64_t i = 0; i < kRowBlock; ++i) {
+#pragma GCC unroll 16
+        for (int b = 0; b < blocks; ++b) sums[b] += products[b * kRowBlock + i];
+      }
+      for (const Wide<dtype> sum : sums) total[0] += sum;
+    }
+  }
+}
+
 // Calls f with the dtype as a constant.
 template <class F>
 LDPK_FN auto with_dtype(int64_t dtype, F f) {
@@ -169,19 +201,46 @@ LDPK_FN auto with_dtype(int64_t dtype, F f) {
   }
 }
 
+// out[i * stride] = the sum of squares of elements [begin, end) of row i, for rows [row, row_end).
 template <class Lanes>
-double row_squares(const Span& span, int64_t row, int64_t begin, int64_t end) {
-  return with_dtype(span.dtype, [&](auto dtype) {
+void row_squares(const Span& span, int64_t row, int64_t row_end, int64_t begin, int64_t end, double* out,
+                 int64_t stride) {
+  with_dtype(span.dtype, [&](auto dtype) {
     const auto* data = reinterpret_cast<const typename Element<dtype()>::Bits*>(span.data);
-    return squares_of<Lanes, dtype()>(data + row * span.numel + begin, end - begin);
+    if (span.numel != 1) {
+      for (; row < row_end; ++row)
+        out[row * stride] = squares_of<Lanes, dtype()>(data + row * span.numel + begin, end - begin);
+      return;
+    }
+    Wide<dtype()> buffer[kPiece];
+    for (; row < row_end; row += kPiece) {
+      const int64_t n = row_end - row < kPiece ? row_end - row : kPiece;
+      const Wide<dtype()>* x = widened<Lanes, dtype()>(data + row, n, buffer);
+      for (int64_t i = 0; i < n; ++i) out[(row + i) * stride] = static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    }
   });
 }
 
+// The scales of rows [row, row_end), `layers` of them in a row. A row that is not finite in one is left out of all.
 template <class Lanes>
-void row_sums(const Span& span, const double* scales, int64_t stride, double unit, int64_t row, int64_t row_end,
-              int64_t begin, int64_t end, double* total) {
+void row_scales(const double* bounds, int64_t layers, int64_t row, int64_t row_end, const double* norms,
+                double* __restrict scales) {
+  for (; row < row_end; ++row) {
+    bool finite = true;
+    for (int64_t i = row * layers; i < (row + 1) * layers; ++i) {
+      scales[i] = row_scale(norms[i], bounds[i - row * layers]);
+      finite &= norms[i] < static_cast<double>(INFINITY);
+    }
+    for (int64_t i = row * layers; !finite && i < (row + 1) * layers; ++i) scales[i] = 0;
+  }
+}
+
+template <class Lanes>
+void row_sums(const Span& span, const RowScales& scales, double unit, int64_t row, int64_t row_end, int64_t begin,
+              int64_t end, double* total) {
   with_dtype(span.dtype, [&](auto dtype) {
-    sum_rows<Lanes, dtype()>(span, scales, stride, unit, row, row_end, begin, end, total);
+    if (span.numel == 1) return sum_numbers<Lanes, dtype()>(span, scales, unit, row, row_end, total);
+    sum_rows<Lanes, dtype()>(span, scales, unit, row, row_end, begin, end, total);
   });
 }
 
@@ -208,18 +267,34 @@ void add_normal(double stddev, const Key& key, uint64_t element, int64_t n, doub
   }
 }
 
+// The same for discrete noise. An element's first 32 words, which are enough for most, are computed for a tile at once.
+template <class Lanes, class Cipher>
+void add_integers(uint32_t grid_std, const Key& key, uint64_t element, int64_t n, double* total) {
+  constexpr int64_t tile = 64;
+  constexpr int size = Cipher::block_words, streams = 32 / size;
+  alignas(64) uint32_t stream[tile * size + kStepBytes / 4];
+  uint32_t ready[tile][streams * size];
+  for (int64_t begin = 0; begin < n; begin += tile) {
+    const int64_t count = n - begin < tile ? n - begin : tile;
+    for (int s = 0; s < streams; ++s) {
+      fill<Lanes>(Cipher{}, key, s, element + begin, count, stream);
+      for (int64_t i = 0; i < count; ++i) memcpy(ready[i] + s * size, stream + i * size, 4 * size);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const auto block = [&](uint32_t s, uint32_t(&out)[size]) { Cipher::block(key, s, 0, element + begin + i, out); };
+      ElementWords<Cipher, decltype(block)> words(block, ready[i], streams * size);
+      total[begin + i] += static_cast<double>(discrete_gaussian(words, grid_std));
+    }
+  }
+}
+
 template <class Lanes, class Cipher>
 void noise_columns(const Span& span, const ClippedNoise& noise, const Key& key, int64_t begin, int64_t n,
                    double* total) {
   const uint64_t element = static_cast<uint64_t>(span.first + begin);
   if (noise.unit > 0) {
-    for (int64_t j = 0; j < n; ++j) {
-      if (noise.grid_std > 0) {
-        ElementWords<Lanes, Cipher> words{key, element + j};
-        total[j] += static_cast<double>(discrete_gaussian(words, static_cast<uint32_t>(noise.grid_std)));
-      }
-      total[j] *= noise.unit;
-    }
+    if (noise.grid_std > 0) add_integers<Lanes, Cipher>(static_cast<uint32_t>(noise.grid_std), key, element, n, total);
+    for (int64_t j = 0; j < n; ++j) total[j] *= noise.unit;
   } else if (noise.stddev > 0) {
     add_normal<Lanes, Cipher>(noise.stddev, key, element, n, total);
   }

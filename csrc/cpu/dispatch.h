@@ -31,9 +31,12 @@ struct Kernels {
                      float* out);
   void (*decode_f64)(const uint8_t* const* planes, int plane_count, int64_t byte, int64_t n, double offset, double step,
                      double* out);
-  double (*row_squares)(const Span&, int64_t row, int64_t begin, int64_t end);
-  void (*row_sums)(const Span&, const double* scales, int64_t stride, double unit, int64_t row, int64_t row_end,
-                   int64_t begin, int64_t end, double* total);
+  void (*row_squares)(const Span&, int64_t row, int64_t row_end, int64_t begin, int64_t end, double* out,
+                      int64_t stride);
+  void (*row_scales)(const double* bounds, int64_t layers, int64_t row, int64_t row_end, const double* norms,
+                     double* scales);
+  void (*row_sums)(const Span&, const RowScales& scales, double unit, int64_t row, int64_t row_end, int64_t begin,
+                   int64_t end, double* total);
   void (*noised)(const Span&, const ClippedNoise&, const Key&, int64_t begin, int64_t n, double* total);
 };
 

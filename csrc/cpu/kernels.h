@@ -64,6 +64,7 @@ constexpr Kernels kernels_for(const char* name) {
       .decode_f32 = decode_counts<Lanes, float>,
       .decode_f64 = decode_counts<Lanes, double>,
       .row_squares = row_squares<Lanes>,
+      .row_scales = row_scales<Lanes>,
       .row_sums = row_sums<Lanes>,
       .noised = noised<Lanes>,
   };

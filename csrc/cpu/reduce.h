@@ -18,15 +18,15 @@ inline void square_rows(const Kernels& kernels, const Span& span, int64_t rows, 
   if (stretches <= 1) {
     const int64_t together = std::max<int64_t>(1, stretch / std::max<int64_t>(span.numel, 1));
     parallel_for((rows + together - 1) / together, threads, [&](int64_t t) {
-      for (int64_t row = t * together; row < std::min(rows, (t + 1) * together); ++row)
-        out[row * stride] = kernels.row_squares(span, row, 0, span.numel);
+      kernels.row_squares(span, t * together, std::min(rows, (t + 1) * together), 0, span.numel, out, stride);
     });
     return;
   }
   std::vector<double> parts(rows * stretches);
   parallel_for(rows * stretches, threads, [&](int64_t t) {
-    const int64_t begin = t % stretches * stretch;
-    parts[t] = kernels.row_squares(span, t / stretches, begin, std::min(begin + stretch, span.numel));
+    const int64_t row = t / stretches, begin = t % stretches * stretch;
+    double* part = &parts[t] - row;  // of this row
+    kernels.row_squares(span, row, row + 1, begin, std::min(begin + stretch, span.numel), part, 1);
   });
   for (int64_t row = 0; row < rows; ++row) {
     double sum = 0;
@@ -35,13 +35,22 @@ inline void square_rows(const Kernels& kernels, const Span& span, int64_t rows, 
   }
 }
 
+// The scales of rows whose norms are bounded layer by layer.
+inline void scale_rows(const Kernels& kernels, const double* bounds, int64_t layers, int64_t rows, int64_t threads,
+                       const double* norms, double* scales) {
+  constexpr int64_t together = 1 << 14;
+  parallel_for((rows + together - 1) / together, threads, [&](int64_t t) {
+    kernels.row_scales(bounds, layers, t * together, std::min(rows, (t + 1) * together), norms, scales);
+  });
+}
+
 // Columns in tasks of 4096; rows in groups of 4096, whose fp64 sums are added in order.
-inline void sum_columns(const Kernels& kernels, const Span& span, const double* scales, int64_t stride, int64_t rows,
+inline void sum_columns(const Kernels& kernels, const Span& span, const RowScales& scales, int64_t rows,
                         const ClippedNoise& noise, const Key& key, int64_t threads) {
   constexpr int64_t columns = 4096, group = 4096;
   const int64_t tiles = (span.numel + columns - 1) / columns, groups = std::max<int64_t>(1, (rows + group - 1) / group);
   const auto sum = [&](int64_t g, int64_t begin, int64_t end, double* total) {
-    kernels.row_sums(span, scales, stride, noise.unit, g * group, std::min(rows, (g + 1) * group), begin, end, total);
+    kernels.row_sums(span, scales, noise.unit, g * group, std::min(rows, (g + 1) * group), begin, end, total);
   };
   std::vector<double> parts;
   if (groups > 1) {

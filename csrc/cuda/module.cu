@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "clipped_noise.cuh"
 #include "ordinal_cldp.cuh"
 #include "skeleton.cuh"
 
@@ -113,6 +114,53 @@ void ordinal_cldp(const Table<SpanRow>& spans, const Table<CldpLawRow>& laws, ui
   (key_words == Philox::key_words ? launch_cldp<Philox> : launch_cldp<ChaCha20>)(s, l, count, key, stream);
 }
 
+struct ClippedLauncher {
+  cudaStream_t stream;
+
+  template <class Kernel>
+  void launch(Kernel kernel, const ClippedPlan& plan, int32_t blocks) const {
+    kernel<<<blocks, kClippedThreads, 0, stream>>>(plan);
+    check(cudaGetLastError(), "cannot launch a kernel of clipped sums");
+  }
+  void squares(const ClippedPlan& plan, int32_t blocks) const { launch(clipped_squares_kernel, plan, blocks); }
+  void norms(const ClippedPlan& plan, int32_t blocks) const { launch(clipped_norms_kernel, plan, blocks); }
+  template <bool grid>
+  void sums(const ClippedPlan& plan, int32_t blocks) const {
+    launch(clipped_sums_kernel<grid>, plan, blocks);
+  }
+  template <class Cipher, bool grid>
+  void noise(const ClippedPlan& plan, int32_t blocks) const {
+    launch(clipped_noise_kernel<Cipher, grid>, plan, blocks);
+  }
+};
+
+int64_t clipped_workspace_of(const Table<SpanRow>& spans, int64_t rows, int64_t layers) {
+  return clipped_workspace(spans.data(), spans.size(), rows, layers);
+}
+
+// Sums to each span's `out` and norms, [rows, bounds]. The workspace has as many fp64 numbers as clipped_workspace
+// says.
+void clipped_sums(const Table<SpanRow>& spans, const Table<double>& bounds, int64_t rows, double stddev, double divisor,
+                  double unit, int64_t grid_std, uint64_t key_address, int key_words, uint64_t norms_address,
+                  uint64_t workspace_address, int device, uint64_t stream_handle) {
+  if (spans.size() == 0 || (bounds.size() != 1 && bounds.size() != spans.size()))
+    throw std::invalid_argument("one bound, or one for each span");
+  check_key(key_words);
+  const ClippedCall call{spans.data(),
+                         spans.size(),
+                         bounds.data(),
+                         bounds.size(),
+                         rows,
+                         {stddev, divisor, unit, grid_std},
+                         reinterpret_cast<const uint32_t*>(key_address),
+                         reinterpret_cast<double*>(norms_address),
+                         reinterpret_cast<double*>(workspace_address)};
+  const ClippedLauncher launcher{reinterpret_cast<cudaStream_t>(stream_handle)};
+  py::gil_scoped_release unlocked;
+  const OnDevice on_device(device);
+  key_words == Philox::key_words ? call.run<Philox>(launcher) : call.run<ChaCha20>(launcher);
+}
+
 // Blocks of a keystream, for known-answer tests.
 void keystream(uint64_t key_address, int key_words, uint32_t stream_number, uint64_t first_block, int64_t blocks,
                uint64_t out_address, int device, uint64_t stream_handle) {
@@ -145,6 +193,10 @@ PYBIND11_MODULE(_cuda, m) {
   table_call("two_point_bits", two_point<Result::bits>);
   table_call("ordinal_cldp", ordinal_cldp);
   table_call("two_point_thresholds", two_point<Result::thresholds>);
+  m.def("clipped_workspace", clipped_workspace_of, py::arg("spans"), py::arg("rows"), py::arg("layers"));
+  m.def("clipped_sums", clipped_sums, py::arg("spans"), py::arg("bounds"), py::arg("rows"), py::arg("stddev"),
+        py::arg("divisor"), py::arg("unit"), py::arg("grid_std"), py::arg("key_address"), py::arg("key_words"),
+        py::arg("norms_address"), py::arg("workspace_address"), py::arg("device"), py::arg("stream"));
   m.def("keystream", keystream, py::arg("key_address"), py::arg("key_words"), py::arg("stream_number"),
         py::arg("first_block"), py::arg("blocks"), py::arg("out_address"), py::arg("device"), py::arg("stream"));
 }

@@ -19,6 +19,34 @@ struct ClippedNoise {
   int64_t grid_std;  // of the discrete noise, in units; 0 for none
 };
 
+// The factor of a row: 1 within its bound, 0 for a norm that is not finite. The margin covers the rounding of the norm
+// and of the factor, so that the exact norm of the scaled row is at most the bound.
+LDPK_FN double row_scale(double norm, double bound) {
+  constexpr double margin = 1.0 + 0x1p-32;
+  const double above = norm * margin;
+  const double scale = bound / (above <= bound ? bound : above);
+  return norm < static_cast<double>(INFINITY) ? scale : 0.0;
+}
+
+// The scales of rows: numbers[row * stride], or if there is a bound, what norms there make of it.
+struct RowScales {
+  const double* numbers;
+  int64_t stride;
+  double bound;  // 0 for none
+
+  LDPK_FN double operator()(int64_t row) const {
+    const double number = numbers[row * stride];
+    return bound > 0 ? row_scale(number, bound) : number;
+  }
+};
+
+// Never above the scale: a clipped row stays within its bound.
+LDPK_FN float scale_as(float, double scale) {
+  const float f = static_cast<float>(scale);
+  return f > scale ? bit_cast<float>(bit_cast<uint32_t>(f) - 1) : f;
+}
+LDPK_FN double scale_as(double, double scale) { return scale; }
+
 // ln u for a normal number u in (0, 1] (FreeBSD's e_log.c, which errs by less than an ulp).
 LDPK_FN double natural_log(double u) {
   constexpr uint64_t half_root = 0x3fe6a09e667f3bcdull;  // the mantissa is in [sqrt(1/2), sqrt(2))
@@ -71,32 +99,48 @@ LDPK_FN void normal_pair(const uint32_t* words, double& first, double& second) {
   second = radius * bit_cast<double>(y);
 }
 
-// The 32-bit words of one element: block `element` of keystream 0, then of keystream 1, and so on. `Lanes` keeps the
-// instantiations of different instruction sets apart.
-template <class Lanes, class Cipher>
+// The 32-bit words of one element: its block of keystream 0, then of keystream 1, and so on; block(stream, words) has
+// them, and the first `left` may lie ready at `at`. The type of `block` keeps instruction sets apart.
+template <class Cipher, class Block>
 struct ElementWords {
-  const Key& key;
-  uint64_t element;
-  uint32_t stream = 0;
-  int used = Cipher::block_words;
-  uint32_t words[Cipher::block_words] = {};
+  Block block;
+  const uint32_t* at = nullptr;
+  int left = 0;
+  uint32_t stream = 0;  // of the next block
+  uint32_t words[Cipher::block_words];
+
+  LDPK_FN explicit ElementWords(Block block) : block(block) {}
+  LDPK_FN ElementWords(Block block, const uint32_t* ready, int count)
+      : block(block), at(ready), left(count), stream(count / Cipher::block_words) {}
 
   LDPK_FN uint32_t next() {
-    if (used == Cipher::block_words) {
-      Cipher::block(key, stream++, 0, element, words);
-      used = 0;
-    }
-    return words[used++];
+    if (left == 0) refill();
+    --left;
+    return *at++;
   }
   // Uniform on 0, ..., m - 1, for 1 <= m <= 2^31: the low bits of a word, drawn anew while they are m or more.
   LDPK_FN uint32_t below(uint32_t m) {
     if (m == 1) return 0;
-    uint32_t mask = m - 1;
-    for (int shift = 1; shift < 32; shift *= 2) mask |= mask >> shift;
+    const uint32_t mask = 0xffffffffu >> leading_zeros(m - 1);
     uint32_t v;
     do v = next() & mask;
     while (v >= m);
     return v;
+  }
+
+ private:
+  // Out of line: a dozen places draw.
+  LDPK_CALL void refill() {
+    block(stream++, words);
+    at = words;
+    left = Cipher::block_words;
+  }
+  static LDPK_FN int leading_zeros(uint32_t x) {
+#if defined(__CUDA_ARCH__)
+    return __clz(static_cast<int>(x));
+#else
+    return __builtin_clz(x);
+#endif
   }
 };
 

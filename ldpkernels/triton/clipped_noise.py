@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clipped and noised sums in Triton: squares of rows, sums of scaled rows, normal noise.
+"""Clipped and noised sums in Triton: squares of rows, sums of scaled rows, noise.
 
 The additions are those of docs/mechanisms/clipped_noise.md in the same order, with nothing fused, and the normal pair
-is that of csrc/mechanisms/clipped_noise.h: the bits are the CPU's. The discrete noise is not here.
+is that of csrc/mechanisms/clipped_noise.h: the bits are the CPU's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from ldpkernels.triton.ciphers import keystream_words, load_key
+from ldpkernels.triton.discrete_gaussian import discrete_gaussian
 
 PIECE = tl.constexpr(1024)
 PIECES = tl.constexpr(64)  # of a stretch
@@ -118,9 +119,13 @@ def normals(block, key, CHACHA: tl.constexpr, BLOCKS: tl.constexpr):
 @triton.jit
 def sums_kernel(
     x, scales, stride, out, key, numbers, rows, columns, first,
-    WIDE: tl.constexpr, NOISY: tl.constexpr, CHACHA: tl.constexpr, BLOCKS: tl.constexpr,
+    WIDE: tl.constexpr, GRID: tl.constexpr, NOISY: tl.constexpr, CHACHA: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """(Sum of scaled rows + noise) / divisor, columns of BLOCKS cipher blocks; `numbers` is [stddev, divisor]."""
+    """(Sum of scaled rows + noise) / divisor, columns of BLOCKS cipher blocks.
+
+    `numbers` is [stddev or grid_std, divisor, unit, 1 / unit]; GRID is for discrete noise, whose sums are of integers.
+    """
+    SUM: tl.constexpr = tl.float64 if GRID else WIDE
     PER_BLOCK: tl.constexpr = 8 if CHACHA else 2
     TILE: tl.constexpr = BLOCKS * PER_BLOCK
     column = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)  # `first` is a multiple of 8
@@ -131,24 +136,33 @@ def sums_kernel(
         subtotal = tl.zeros((TILE,), tl.float64)
         block = group
         while block < tl.minimum(rows, group + 4096):
-            sums = tl.zeros((TILE,), WIDE)
+            sums = tl.zeros((TILE,), SUM)
             row = block
             while row < tl.minimum(rows, block + 64):
                 scale = tl.load(scales + row.to(tl.int64) * stride)
                 if scale != 0:  # a row left out is not read
                     v = tl.load(x + row.to(tl.int64) * columns + column, inside, 0.0).to(WIDE)
-                    narrow = scale.to(WIDE)
-                    if WIDE == tl.float32:  # noqa: SIM300
-                        bits = narrow.to(tl.int32, bitcast=True) - 1
-                        rounded_down = bits.to(tl.float32, bitcast=True)
-                        narrow = tl.where(narrow.to(tl.float64) > scale, rounded_down, narrow)
-                    sums += v * narrow
+                    if GRID:
+                        units = v.to(tl.float64) * (scale * tl.load(numbers + 3))  # exact: a power of two
+                        sums += tl.where(units < 0, tl.ceil(units), tl.floor(units))
+                    else:
+                        narrow = scale.to(WIDE)
+                        if WIDE == tl.float32:  # noqa: SIM300
+                            bits = narrow.to(tl.int32, bitcast=True) - 1
+                            rounded_down = bits.to(tl.float32, bitcast=True)
+                            narrow = tl.where(narrow.to(tl.float64) > scale, rounded_down, narrow)
+                        sums += v * narrow
                 row += 1
             subtotal += sums.to(tl.float64)
             block += 64
         total += subtotal
         group += 4096
-    if NOISY:
+    if GRID:
+        if NOISY:
+            s = tl.load(numbers).to(tl.int64)
+            total += discrete_gaussian(first + column, inside, s, load_key(key, CHACHA), CHACHA).to(tl.float64)
+        total *= tl.load(numbers + 2)
+    elif NOISY:
         start = first // PER_BLOCK + tl.program_id(0).to(tl.int64) * BLOCKS
         total += tl.load(numbers) * normals(start, load_key(key, CHACHA), CHACHA, BLOCKS)
     tl.store(out + column, (total / tl.load(numbers + 1)).to(WIDE), inside)

@@ -14,6 +14,7 @@ from ldpkernels.triton.clipped_noise import add_stretches_kernel, root_kernel, s
 from ldpkernels.triton.launch import _is_chacha, _launching
 
 BLOCKS = 128  # cipher blocks a program
+SAMPLERS = 128  # columns of a program that draws discrete noise: one a thread
 STRETCH = 1 << 16
 OPTIONS = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": False}
 
@@ -31,17 +32,18 @@ def run(
     """Write the noised sums of contiguous tensors to `outs`; the norms, [rows, 1] or [rows, tensors]."""
     noise, clipping = how
     law = _clipped.noise_of(C, sigma, noise, rows)
-    if law.unit:
-        raise NotImplementedError("noise='discrete' is drawn on the CPU only: move the tensors to 'cpu'")
     limits = _clipped.bounds(C, clipping, len(x))
     with _launching(key.device):
         norms = torch.stack(_norms(x, outs, rows, len(limits)), 1)
         scales = torch.stack(_clipped.scales(norms, limits, torch.where), 1)
-        numbers = torch.tensor([law.stddev, divisor], dtype=torch.float64).to(key.device, non_blocking=True)
+        noise_size, inverse = float(law.grid_std) if law.unit else law.stddev, 1 / law.unit if law.unit else 0.0
+        host = torch.tensor([noise_size, divisor, law.unit, inverse], dtype=torch.float64)
+        numbers = host.to(key.device, non_blocking=True)
         firsts = _tensors.first_elements([out.numel() for out in outs])
         for i, (t, out, first) in enumerate(zip(x, outs, firsts, strict=True)):
             if out.numel():
-                _sum(t, scales[:, i if len(limits) > 1 else 0 :], out, key, numbers, first, law.stddev > 0)
+                columns = scales[:, i if len(limits) > 1 else 0 :]
+                _sum(t, columns, out, key, numbers, first, law.unit > 0, noise_size > 0)
     return norms
 
 
@@ -58,12 +60,14 @@ def _norms(x: Any, outs: Any, rows: int, layers: int) -> list[torch.Tensor]:
     return totals
 
 
-def _sum(t: Any, scales: Any, out: Any, key: Any, numbers: Any, first: int, noisy: bool) -> None:
+def _sum(t: Any, scales: Any, out: Any, key: Any, numbers: Any, first: int, grid: bool, noisy: bool) -> None:
     chacha = _is_chacha(key)
-    tile = BLOCKS * (8 if chacha else 2)
+    per_block = 8 if chacha else 2
+    blocks = SAMPLERS // per_block if grid else BLOCKS
+    tile = blocks * per_block
     sums_kernel[(-(-out.numel() // tile),)](
         t, scales, scales.stride(0), out, key, numbers, t.shape[0], out.numel(), first,
-        _wide(out), noisy, chacha, BLOCKS, **OPTIONS,
+        _wide(out), grid, noisy, chacha, blocks, **OPTIONS,
     )  # fmt: skip
 
 

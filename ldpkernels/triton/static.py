@@ -6,12 +6,17 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import triton
+import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from ldpkernels._dtypes import DTYPES
 from ldpkernels.triton.cells import CELLS, cells_kernel
+from ldpkernels.triton.clipped_noise import sums_kernel
 from ldpkernels.triton.launch import BLOCKS, OPTIONS
+from ldpkernels.triton.launch_clipped import BLOCKS as CLIPPED_BLOCKS
+from ldpkernels.triton.launch_clipped import OPTIONS as CLIPPED_OPTIONS
+from ldpkernels.triton.launch_clipped import SAMPLERS
 from ldpkernels.triton.two_point import BITS, THRESHOLDS, VALUES, two_point_kernel
 
 OUTPUTS = {"values": VALUES, "bits": BITS, "thresholds": THRESHOLDS}
@@ -55,9 +60,25 @@ def compile_cells_for(
     return _compile(cells_kernel, signature, constants, arch)
 
 
-def _compile(kernel: Any, signature: Any, constants: Any, arch: int) -> Any:
+def compile_clipped_for(
+    arch: int = 90,
+    dtype: Literal["float32", "float64"] = "float32",
+    noise: Literal["gaussian", "discrete"] = "gaussian",
+    cipher: Literal["philox", "chacha20"] = "philox",
+) -> Any:
+    """The kernel of clipped sums, likewise."""
+    wide, pointer = (tl.float32, "*fp32") if dtype == "float32" else (tl.float64, "*fp64")
+    grid = noise == "discrete"
+    constants: dict[str, Any] = {"WIDE": wide, "GRID": grid, "NOISY": True, "CHACHA": cipher == "chacha20"}
+    constants["BLOCKS"] = SAMPLERS // (8 if cipher == "chacha20" else 2) if grid else CLIPPED_BLOCKS
+    signature = {"x": pointer, "scales": "*fp64", "stride": "i32", "out": pointer, "key": "*i64", "numbers": "*fp64"}
+    signature |= {"rows": "i32", "columns": "i32", "first": "i64"} | dict.fromkeys(constants, "constexpr")
+    return _compile(sums_kernel, signature, constants, arch, CLIPPED_OPTIONS)
+
+
+def _compile(kernel: Any, signature: Any, constants: Any, arch: int, options: Any = OPTIONS) -> Any:
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
-    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=OPTIONS)
+    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
 
 
 def elements_per_thread(cipher: str) -> int:

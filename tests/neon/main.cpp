@@ -144,6 +144,43 @@ void check_cells(const Key& key) {
   }
 }
 
+// Clipped sums: squares, scales, sums and noise. Rows of any bit pattern: most of those that are long hold a NaN.
+void check_clipped(const Key& key) {
+  constexpr int64_t rows = 300;
+  for (Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
+    for (int64_t columns : {1, 2, 7, 70, 1030}) {
+      const Bytes x = weights(dtype, rows * columns);
+      for (const ClippedNoise& noise : {ClippedNoise{0.7, 3, 0, 0}, ClippedNoise{0, 3, 0x1p-26, 70001}}) {
+        std::vector<double> norms[2], scales[2], totals[2];
+        Bytes out[2];
+        for (int i : {0, 1}) {
+          const Kernels& kernels = i ? kNeonKernels : kScalarKernels;
+          norms[i].resize(2 * rows);
+          scales[i].resize(2 * rows);
+          totals[i].resize(columns);
+          out[i].assign(8 * columns, 0xEE);
+          const Span span{reinterpret_cast<uint64_t>(x.data()), reinterpret_cast<uint64_t>(out[i].data()), columns,
+                          (int64_t{1} << 35) - 24, static_cast<int64_t>(dtype)};
+          const double bounds[] = {0.5, 0.25};  // two layers: the second is the first
+          for (int layer : {0, 1}) kernels.row_squares(span, 0, rows, 0, columns, norms[i].data() + layer, 2);
+          kernels.row_scales(bounds, 2, 0, rows, norms[i].data(), scales[i].data());
+          for (double& norm : norms[i]) norm = norm == norm ? norm : -1;  // the bits of a NaN are anyone's
+          kernels.row_sums(span, {scales[i].data(), 2, 0}, noise.unit, 0, rows, 0, columns, totals[i].data());
+          kernels.noised(span, noise, key, 0, columns, totals[i].data());
+        }
+        const auto bytes = [](const std::vector<double>& v) {
+          const auto* p = reinterpret_cast<const uint8_t*>(v.data());
+          return Bytes(p, p + 8 * v.size());
+        };
+        const std::string what = " of dtype " + std::to_string(static_cast<int>(dtype));
+        expect_equal(bytes(norms[0]), bytes(norms[1]), "norms" + what);
+        expect_equal(bytes(scales[0]), bytes(scales[1]), "scales" + what);
+        expect_equal(out[0], out[1], "clipped sums" + what);
+      }
+    }
+  }
+}
+
 // All 2^16 numbers of the 16-bit formats.
 void check_patterns(const Key& key) {
   Bytes x(1 << 17);
@@ -287,6 +324,7 @@ int main() {
     check_keystream(key);
     check_two_point(key);
     check_cells(key);
+    check_clipped(key);
     check_patterns(key);
     check_edges<float, uint32_t>(key, Dtype::f32);
     check_edges<double, uint64_t>(key, Dtype::f64);

@@ -51,9 +51,27 @@ def test_rows_of_several_stretches_and_groups(both):
     both([rows(0, 5)], 0.5, 1.0, generator=KEYS["philox"], batch_size=7)
 
 
-def test_discrete_noise_is_refused(device, monkeypatch):
+@pytest.mark.parametrize("cipher", KEYS)
+def test_discrete_noise_has_the_bits_of_the_cpu(both, cipher, monkeypatch):
+    from ldpkernels.triton import launch_clipped
+
+    monkeypatch.setattr(launch_clipped, "SAMPLERS", 16 if cipher == "chacha20" else 64)  # the interpreter is slow
+    x, y = rows(67, 100, dtype=torch.float64), rows(67, 3, 7, dtype=torch.bfloat16)
+    x[3, 5], y[66, 2, 1] = torch.nan, torch.inf
+    if cipher == "philox":
+        both([x, y], 3.0, 0.7, generator=KEYS[cipher], noise="discrete")
+    else:
+        both([y[:, 0]], 3.0, 0.7, generator=KEYS[cipher], clipping="per-layer", noise="discrete")
+
+
+def test_sums_on_the_grid_have_the_bits_of_the_cpu(both):
+    both([rows(4100, 2)], 3.0, 0.0, generator=KEYS["philox"], noise="discrete")
+    both([rows(130, 600, dtype=torch.float16)], 3.0, 0.0, generator=KEYS["philox"], noise="discrete")
+
+
+def test_arrays_are_refused_by_name(device, monkeypatch):
     from ldpkernels import _backends
 
     monkeypatch.setattr(_backends, "chosen", lambda _: "triton")
-    with pytest.raises(NotImplementedError, match="on the CPU only"):
-        ldpkernels.clipped_noised_sum(rows(3, 5).to(device), 1.0, 1.0, noise="discrete")
+    with pytest.raises(ValueError, match="of torch tensors only: pass tensors"):
+        ldpkernels.clipped_noised_sum(rows(3, 5).numpy(), 1.0, 1.0)

@@ -93,3 +93,34 @@ def test_kernels_of_cells_compile_and_round_nothing_otherwise():
         assert cost["spills"] == 0
         assert cost["registers"] <= 96
         assert not [line for line in cost["ptx"].splitlines() if ".ftz" in line or "fma." in line or ".approx" in line]
+
+
+CLIPPED_SCRIPT = """
+import json, sys, tempfile
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from static_cost import analyse_cubin
+from ldpkernels.triton import static
+found = []
+for choice in json.loads(sys.argv[2]):
+    kernel = static.compile_clipped_for(90, *choice)
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = Path(folder) / "kernel.cubin"
+        cubin.write_bytes(kernel.asm["cubin"])
+        cost = analyse_cubin(cubin, "sums_kernel", 1)
+    found.append({"registers": cost.registers, "spills": cost.spills, "ptx": kernel.asm["ptx"]})
+print(json.dumps(found))
+"""
+
+
+def test_clipped_sums_compile_and_fuse_nothing():
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    chosen = [(d, n, "philox") for d in ("float32", "float64") for n in ("gaussian", "discrete")]
+    chosen.append(("float32", "discrete", "chacha20"))
+    command = [sys.executable, "-c", CLIPPED_SCRIPT, str(ROOT / "benchmarks"), json.dumps(chosen)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for cost in json.loads(done.stdout.splitlines()[-1]):
+        assert cost["spills"] == 0
+        assert cost["registers"] <= 64
+        assert not [line for line in cost["ptx"].splitlines() if ".ftz" in line or "fma." in line or ".approx" in line]

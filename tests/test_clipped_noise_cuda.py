@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+# The CUDA kernels of clipped sums without a GPU: their bits on the host, their machine code; and with one, their bits
+# there.
+import ctypes
+import mmap
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ldpkernels
+from ldpkernels import _clipped, _native, _tensors
+from ldpkernels._dtypes import DTYPES
+from tests.test_cuda_static import static_cost
+
+ROOT = Path(__file__).resolve().parent.parent
+KEYS = {"philox": ldpkernels.key(0x0123456789ABCDEF), "chacha20": ldpkernels.Key((2**64 - 1, 5, 0, 2**63))}
+LAW = np.dtype([("stddev", "f8"), ("divisor", "f8"), ("unit", "f8"), ("grid_std", "i8")])
+KINDS = list(DTYPES.values())
+
+
+@pytest.fixture(scope="module")
+def emulate(tmp_path_factory):
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    library = tmp_path_factory.mktemp("cuda") / "emulate.so"
+    flags = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"]
+    source = ROOT / "tests" / "cuda" / "emulate_clipped.cpp"
+    subprocess.run([compiler, *flags, "-o", str(library), str(source)], check=True, capture_output=True)
+    function = ctypes.CDLL(str(library)).emulate
+    pointer, integer = ctypes.c_void_p, ctypes.c_int64
+    function.argtypes = [pointer, integer, pointer, integer, integer, pointer, pointer, ctypes.c_int, pointer]
+
+    def run(spans, rows, C, sigma, divisor, how, key):
+        noise, clipping = how
+        law = _clipped.noise_of(C, sigma, noise, rows)
+        record = np.array([(law.stddev, divisor, law.unit, law.grid_std)], LAW)
+        limits = np.array(_clipped.bounds(C, clipping, len(spans)))
+        norms = np.full((rows, len(limits)), 1e300)
+        words = key.uint32()
+        function(
+            spans.ctypes.data, len(spans), limits.ctypes.data, len(limits), rows, record.ctypes.data,
+            words.ctypes.data, len(words), norms.ctypes.data,
+        )  # fmt: skip
+        return norms
+
+    return run
+
+
+def matrix(shape, kind, seed):
+    """Random rows in 16-byte aligned memory: some are zero, tiny or huge, some hold NaN or infinities."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(shape)
+    if shape[0] > 8 and shape[1]:
+        x[1], x[2], x[3] = x[1] * 1e-30, 0, x[3] * 1e4
+        x[4, -1], x[5, 0], x[6] = np.nan, -np.inf, np.inf
+    with np.errstate(over="ignore"):
+        if kind.name == "bfloat16":
+            return (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        return x.astype(kind.name)
+
+
+def both(emulate, x, kinds, C, sigma, divisor, how, key, first=0):
+    """Bytes of norms and sums of the emulated kernels and of the CPU's."""
+    found = []
+    for run in (emulate, _clipped.run):
+        out = [np.full(m.shape[1], 77, np.float64 if m.itemsize == 8 else np.float32) for m in x]
+        addresses = [o.ctypes.data for o in out]
+        spans = _tensors.span_table([m.ctypes.data for m in x], addresses, [m.shape[1] for m in x], kinds)
+        spans["first"] += first
+        norms = run(spans, len(x[0]), C, sigma, divisor, how, key)
+        numbers = [np.where(np.isnan(a), np.nan, a) for a in (norms, *out)]  # the bits of a NaN may differ
+        found.append([a.tobytes() for a in numbers])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("cipher", KEYS)
+@pytest.mark.parametrize("noise", ["gaussian", "discrete"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_the_bits_are_the_cpus(emulate, kind, noise, cipher):
+    shapes = [(70, 1), (9, 4), (600, 17), (130, 300), (65, 1028), (40, 2051)]
+    for i, shape in enumerate(shapes):
+        both(emulate, [matrix(shape, kind, i)], [kind], [2.5], 0.7, 3.0, (noise, "flat"), KEYS[cipher])
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "discrete"])
+@pytest.mark.parametrize("shape", [(4097, 5), (4096, 1), (9000, 1), (2, 70_001), (3, 140_000), (0, 9), (1, 0)])
+def test_groups_of_rows_and_stretches(emulate, shape, noise):
+    sigma = 0.5 if shape[1] < 9000 or noise == "gaussian" else 0.0
+    both(emulate, [matrix(shape, KINDS[0], 3)], [KINDS[0]], [1.5], sigma, 7.0, (noise, "flat"), KEYS["philox"])
+
+
+@pytest.mark.parametrize("clipping", ["flat", "per-layer"])
+def test_a_model_of_more_tensors_than_a_launch_has(emulate, clipping):
+    kinds = [KINDS[i % 4] for i in range(101)]
+    x = [matrix((20, i * 37 % 90), kind, i) for i, kind in enumerate(kinds)]
+    both(emulate, x, kinds, [9.0], 0.7, 20.0, ("gaussian", clipping), KEYS["philox"], first=2**35 - 64)
+    both(emulate, x, kinds, [9.0], 0.7, 20.0, ("gaussian", clipping), KEYS["chacha20"])
+    limits = [1.0 + i for i in range(101)]
+    both(emulate, x, kinds, limits, 0.0, 20.0, ("discrete", "per-layer"), KEYS["philox"])
+
+
+def test_unaligned_memory_and_no_access_outside(emulate):
+    page = mmap.PAGESIZE
+    libc = ctypes.CDLL(None, use_errno=True)
+    with mmap.mmap(-1, 4 * page) as memory:
+        base = ctypes.addressof(view := ctypes.c_char.from_buffer(memory))
+        for guard in (base, base + 3 * page):
+            assert libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(page), 0) == 0
+        for kind in KINDS:
+            for shape in ((3, 4), (9, 40), (9, 33), (2, 500), (67, 8)):
+                x = matrix(shape, kind, 5)
+                for data in (base + page, base + page + x.itemsize, base + 3 * page - x.nbytes):
+                    inside = (ctypes.c_char * x.nbytes).from_address(data)
+                    there = np.frombuffer(inside, x.dtype).reshape(shape)
+                    there[:] = x
+                    for noise in ("gaussian", "discrete"):
+                        both(emulate, [there], [kind], [1.0], 0.1, 1.0, (noise, "flat"), KEYS["philox"])
+                    del there, inside
+        libc.mprotect(ctypes.c_void_p(base), ctypes.c_size_t(4 * page), 3)
+        del view
+
+
+def test_static_cost(tmp_path):
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("nvcc not found")
+    kernels = ["squares_kernel", "norms_kernel", "sums_kernel<false>", "sums_kernel<true>"]
+    kernels += [f"noise_kernel<{cipher}, {grid}>" for cipher in ("Philox", "ChaCha20") for grid in ("false", "true")]
+    calls = "".join(f"clipped_{kernel}<<<1, 1>>>(plan);" for kernel in kernels)
+    header = ROOT / "csrc" / "cuda" / "clipped_noise.cuh"
+    source = tmp_path / "kernels.cu"
+    source.write_text(f'#include "{header}"\nnamespace ldpk {{ void use(const ClippedPlan& plan) {{ {calls} }} }}\n')
+    command = [nvcc, "-std=c++20", "-O3", "-fmad=false", "-arch=sm_90", "-Xptxas=-v", "-cubin", "-o"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "kernels.cubin"), str(source)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    log = done.stdout + done.stderr
+    found = re.findall(
+        r"entry function '_ZN4ldpk\d+clipped_(\w+?)_kernel.*?(\d+) bytes spill stores.*?Used (\d+) registers",
+        log,
+        re.DOTALL,
+    )
+    assert sorted(name for name, _, _ in found) == sorted(kernel.split("_")[0] for kernel in kernels)
+    for name, spills, registers in found:
+        assert int(registers) <= 64, name  # four blocks of 256 threads a multiprocessor
+        assert int(spills) <= (8 if name == "noise" else 0), name  # it reads no rows, and its sampler of integers calls
+    disassembler = static_cost.find_tool("cuobjdump")
+    if disassembler is None:
+        pytest.skip("cuobjdump not found")
+    sass = subprocess.run([disassembler, "-sass", str(tmp_path / "kernels.cubin")], capture_output=True, text=True)
+    bodies = re.split(r"Function : ", sass.stdout)[1:]
+    hot = [body for body in bodies if "squares_kernel" in body.split()[0] or "sums_kernel" in body.split()[0]]
+    assert len(hot) == 3
+    for body in hot:
+        assert not re.search(r"\b[DF]FMA\b", body)  # nothing is fused: the bits are the CPU's
+        assert len(re.findall(r"\bLDG\.E\.128\b", body)) >= 16  # rows are read by vectors, eight in flight
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("noise", ["gaussian", "discrete"])
+def test_the_device_has_the_cpus_bits_on_every_run(noise):
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        x = [torch.randn(300, 70_000).to(dtype), torch.randn(300, 7, 3).to(dtype), torch.randn(300).to(dtype)]
+        x[1][3, 2, 1] = torch.nan
+        for name, key in KEYS.items():
+            options = {"generator": key, "noise": noise, "clipping": "flat" if name == "philox" else "per-layer"}
+            expected = ldpkernels.clipped_noised_sum(x, 30.0, 0.7, **options)
+            for _ in range(3):
+                with ldpkernels.backend("cuda"):
+                    found = ldpkernels.clipped_noised_sum([t.cuda() for t in x], 30.0, 0.7, **options)
+                assert all(torch.equal(a.cpu(), b) for a, b in zip(found, expected, strict=True))
+
+
+def test_the_module_lists_the_kernels():
+    cuda = pytest.importorskip("ldpkernels._cuda")
+    spans = np.zeros(2, _native.SPAN)
+    spans["numel"] = [1, 70_000]
+    assert cuda.clipped_workspace(spans.view(cuda.SPAN), 5000, 2) == 5000 * 2 + 5000 * (1 + 2) + 2 * 70_001
