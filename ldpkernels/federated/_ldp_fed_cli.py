@@ -128,7 +128,7 @@ def federate(args: argparse.Namespace) -> list[dict[str, Any]]:
         "algorithm": "ldp-fed",
         "config": driver.config,
         "network": network_name,
-        **{name: getattr(args, name) for name in ("dataset", "clients", "skew", "threads", "device", "rounds")},
+        **{name: getattr(args, name) for name in ("dataset", "clients", "skew", "threads", "device")},
     }
     started = time.perf_counter()
     try:
