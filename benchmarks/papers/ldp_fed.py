@@ -104,7 +104,7 @@ def sections_of(cells: dict[str, Cell], seed: int) -> list[str]:
         SETTING.format(seed=seed),
         "## Figure 3: methods\n\n" + table_of(cells, ["run", "paper"], methods),
         "## Table 1: cycles of alpha-CLDP-Fed\n\n" + table_of(cells, ["cycles", "paper"], cycles),
-        "## What a client trains; no noise\n\n" + table_of(cells, ["run"], others),
+        "## Variants of the full run\n\n" + table_of(cells, ["run"], others),
         f"## What a client trains, three seeds\n\n{TRAINS}\n\n" + trained_table(cells),
         f"## Where the noise begins to matter\n\n{SWEPT}\n\n" + sweep_table(cells),
     ]
