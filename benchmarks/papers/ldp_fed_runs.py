@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runs of LDP-Fed's table and figure, those of ours beside them, and how one is run."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from common import Cell
+
+import ldpkernels
+from ldpkernels.federated import comparisons, data, ldp_fed, networks, private_sgd, runs, training
+
+CLIENTS, SELECT, ROUNDS, RHO, C = 50, 9, 80, 10, 1.0
+EXAMPLES = 600  # half of what 50 clients would have: the time that this machine has
+LOCAL = training.Local(epochs=1, batch=20, rate=0.05)
+PRIVATE = training.Local(epochs=1, batch=60, rate=0.1)
+TESTED_EVERY = 20
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run. `alpha` None means no noise; `examples` is how many each client has."""
+
+    method: str
+    alpha: float | None = 1.0
+    mechanism: Any = "exponential"
+    cycles: int = 5
+    trains: Any = "layer"
+    rounds: int = ROUNDS
+    clients: int = CLIENTS
+    rho: int = RHO
+    sigma: float = 2.0
+    examples: int = EXAMPLES
+    again: int = 0  # added to the seed
+
+    @property
+    def name(self) -> str:
+        words = [self.method]
+        if self.method in ldp_fed.METHODS:
+            words += [f"cycles={self.cycles}"] if self.method == "alpha-cldp-fed" else []
+            words += ["no noise"] if self.alpha is None else [f"alpha={self.alpha:g}", self.mechanism]
+            words += [f"rho={self.rho}"] if self.rho != RHO else []
+            words += ["trains all"] if self.method != "basic" and self.trains == "all" else []
+        elif self.method in ("dpsgd", "hybrid-one"):
+            words.append(f"sigma={self.sigma:g}")
+        words.append(f"E={self.rounds} n={self.examples}")
+        words += [f"seed +{self.again}"] if self.again else []
+        words += [f"{self.clients} participants"] if self.clients != CLIENTS else []
+        return " ".join(words)
+
+
+FED = Run("alpha-cldp-fed")
+CYCLES = {1: 0.8685, 2: 0.8620, 4: 0.8689, 5: 0.8693, 10: 0.8630, 16: 0.8528}
+METHODS = [  # and the paper's accuracy, where it gives a number
+    (Run("basic"), "below 10%"),
+    (Run("single-layer"), "84.89%"),
+    (replace(FED, cycles=1), "86.85%"),
+    (Run("non-private"), ""),
+    (Run("local", rounds=14, clients=5), "below 84.89%"),
+    (Run("smc", rounds=20), ""),
+    (Run("dpsgd", rounds=20), "below 84.89%"),
+    (Run("hybrid-one", rounds=20), "below 84.89%"),
+]
+SHORT = Run("basic", rounds=20, cycles=1, examples=300)
+ALPHAS = [1e-2, 3e-3, 1e-3, 3e-4, 1e-4]
+SWEEP = [
+    replace(SHORT, method=method, alpha=alpha, mechanism=mechanism)
+    for alpha in ALPHAS
+    for method in ("basic", "alpha-cldp-fed")
+    for mechanism in ("exponential", "laplace")
+]
+WITHOUT_NOISE = [replace(SHORT, method=method, alpha=None) for method in ("basic", "alpha-cldp-fed")]
+TRAINED = [
+    replace(SHORT, method="alpha-cldp-fed", cycles=cycles, trains=trains, again=again)
+    for cycles in (1, 4)
+    for trains in ("layer", "all")
+    for again in range(3)
+]
+OURS = [replace(FED, mechanism="laplace"), replace(FED, trains="all"), replace(FED, alpha=None), Run("basic", rho=7)]
+
+FULL = [replace(run, examples=1200) for run in (replace(FED, cycles=1), Run("basic"), Run("single-layer"))]
+
+
+def in_order() -> list[Run]:
+    """All the runs, those of most worth first."""
+    methods, cycles = [run for run, _ in METHODS], [replace(FED, cycles=cycles) for cycles in (1, 16, 10, 2, 4)]
+    ordered = [*methods[:2], FED, OURS[0], *cycles[:2], *methods[3:6], *WITHOUT_NOISE, *SWEEP, OURS[1], *TRAINED]
+    return list(dict.fromkeys([*ordered, *methods[6:], *cycles, *OURS, *FULL]))
+
+
+@functools.cache
+def dataset(root: str) -> data.Dataset:
+    return data.load("fashion-mnist", root)
+
+
+def clients_of(run: Run, root: str, seed: int) -> list[training.Client]:
+    parts = data.deal(dataset(root).train_y, CLIENTS, seed)[: run.clients]
+    parts = [part[: run.examples] for part in parts]
+    return training.clients_of(dataset(root).train_x, dataset(root).train_y, parts, ldpkernels.key(seed))
+
+
+def config_of(run: Run, seed: int) -> ldp_fed.Config:
+    return ldp_fed.Config(
+        alpha=run.alpha,
+        rounds=run.rounds,
+        method=run.method,
+        cycles=run.cycles,
+        c=C,
+        rho=run.rho,
+        mechanism=run.mechanism,
+        select=SELECT,
+        trains=run.trains,
+        local=LOCAL,
+        seed=seed,
+    )
+
+
+def compute(run: Run, root: str, seed: int) -> Cell:
+    """Accuracy on the test set every few rounds, and what a client of all the rounds loses."""
+    clients = clients_of(run, root, seed)
+    network = networks.network("ldp-fed-cnn", seed)
+    facts = f"{CLIENTS} clients, {SELECT} selected, E = {run.rounds}"
+    if run.method in ldp_fed.METHODS:
+        config = config_of(run, seed)
+        honest = math.inf if run.alpha is None else ldp_fed.honest_epsilon(network, config, run.rounds)
+        rows = go(
+            run, network, ldp_fed.init(network, config), lambda s: ldp_fed.round_(s, clients, network, config), root
+        )
+    else:
+        private = run.method in ("dpsgd", "hybrid-one")
+        network = private_sgd.group_normalised(network) if private else network
+        alone = run.method == "local"
+        other = comparisons.Config(
+            run.method,
+            select=None if alone else SELECT,
+            rho=RHO,
+            sigma=run.sigma,
+            local=PRIVATE if private else LOCAL,
+            seed=seed,
+        )
+        honest = comparisons.honest_epsilon(clients, other, run.rounds)
+        state = comparisons.init(network, other, clients)
+        rows = go(run, network, state, lambda s: comparisons.round_(s, clients, network, other), root, other)
+    tested = {row["round"]: row["accuracy"] for row in rows if "accuracy" in row}
+    return {
+        "accuracy": tested,
+        "final": tested[run.rounds],
+        "honest_eps": honest if math.isfinite(honest) else None,
+        "setting": facts,
+        "seed": seed,
+    }
+
+
+def go(run: Run, network: Any, state: Any, round_: Any, root: str, other: Any = None) -> list[runs.Row]:
+    """All the rounds, tested now and then."""
+    tests = dataset(root).test_x, dataset(root).test_y
+
+    def step(before: ldp_fed.State) -> tuple[ldp_fed.State, runs.Row]:
+        after, row = round_(before)
+        if after.round % TESTED_EVERY and after.round != run.rounds:
+            return after, row
+        test = other or comparisons.Config("non-private")
+        return after, {**row, "accuracy": comparisons.accuracy(network, after, test, *tests)}
+
+    return runs.run(step, state, run.rounds, label=run.name)[1]

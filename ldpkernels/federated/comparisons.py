@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What LDP-Fed is compared with: federated learning without privacy, alone, under DP-SGD, and with secure sums.
+
+- "non-private": the server averages the selected participants' updates.
+- "local": every participant trains alone; the accuracy is their mean.
+- "smc": non-private, with updates as integers of rho digits that only the sum of is seen (`secure_sum`).
+- "dpsgd": every participant trains by DP-SGD (`private_sgd`).
+- "hybrid-one": DP-SGD with noise smaller by sqrt(k), summed as in "smc" (Truex and others, AISec 2019).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import nn
+
+import ldpkernels
+from ldpkernels.federated import private_sgd, secure_sum, training
+from ldpkernels.federated.cldp_upload import integers_of
+from ldpkernels.federated.ldp_fed import State, add, difference, mean_of, select
+from ldpkernels.federated.private_sgd import PrivateSteps
+from ldpkernels.federated.runs import Row
+from ldpkernels.federated.training import Client, Local, Weights, weights_of
+
+Method = Literal["non-private", "local", "smc", "dpsgd", "hybrid-one"]
+METHODS = ("non-private", "local", "smc", "dpsgd", "hybrid-one")
+_MASKS = 2**63 + 1  # the masks' own key, apart from every client's and from the selection's
+
+
+@dataclass(frozen=True)
+class Config:
+    """What server and participants agree on; select, selection, local and seed as in `ldp_fed.Config`.
+
+    `rho` is the digits of "smc" and "hybrid-one"; `C` and `sigma` are the clipping norm and the noise multiplier of the
+    two with DP-SGD.
+    """
+
+    method: Method
+    select: int | None = None
+    selection: Literal["fixed", "poisson"] = "fixed"
+    rho: int = 10
+    C: float = 1.0
+    sigma: float = 1.0
+    local: Local = field(default_factory=Local)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ValueError(f"method={self.method!r} must be one of {', '.join(METHODS)}")
+        for name in ("C", "sigma"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and finite")
+
+    def private(self, clients: int) -> PrivateSteps:
+        """A participant's steps in a round of so many."""
+        shared = math.sqrt(clients) if self.method == "hybrid-one" else 1.0
+        return PrivateSteps(self.local, self.C, self.sigma / shared)
+
+
+def init(network: nn.Module, config: Config, clients: Sequence[Client]) -> State:
+    """The initial weights; for "local", stacked, as every participant goes its own way."""
+    weights = weights_of(network)
+    if config.method == "local":
+        weights = {name: w.expand(len(clients), *w.shape).clone() for name, w in weights.items()}
+    return State(0, weights)
+
+
+def round_(state: State, clients: Sequence[Client], network: nn.Module, config: Config) -> tuple[State, Row]:
+    """One round: train the selected participants and add the mean of their updates."""
+    if config.method == "local":
+        own = [
+            next(training.train(network, alone, [c], config.local, state.round))[1]
+            for c, alone in _each(state, clients)
+        ]
+        return State(state.round + 1, {n: torch.stack([w[n] for w in own]) for n in state.weights}), {"clients": 0}
+    chosen = select(clients, config.select, config.selection, config.seed, state.round)
+    names = list(state.weights)
+    updates = [difference(after, state.weights, names) for after in _trained(state, chosen, network, config)]
+    secure = config.method in ("smc", "hybrid-one") and updates
+    mean = _secure_mean(updates, chosen, state.round, config) if secure else mean_of(updates)
+    return State(state.round + 1, add(state.weights, mean)), {"clients": len(chosen)}
+
+
+def accuracy(network: nn.Module, state: State, config: Config, x: torch.Tensor, y: torch.Tensor) -> float:
+    """The accuracy of the weights; for "local", the mean of the participants'."""
+    if config.method != "local":
+        return training.accuracy(network, state.weights, x, y)
+    count = len(next(iter(state.weights.values())))
+    alone = [{name: w[i] for name, w in state.weights.items()} for i in range(count)]
+    return sum(training.accuracy(network, weights, x, y) for weights in alone) / count
+
+
+def honest_epsilon(clients: Sequence[Client], config: Config, rounds: int, delta: float = 1e-5) -> float:
+    """What an example of the participant of most rounds loses, to whoever sees what is sent.
+
+    The choice of participants depends on no data, so that each may count its own rounds. "smc" and "non-private" add no
+    noise: infinite. For "hybrid-one" a participant's own noise is counted and no more: the noises of k participants add
+    up in the sum of one step's gradients, but they are put into several steps each, along different weights.
+    """
+    if config.method == "local":
+        return 0.0
+    if config.method in ("non-private", "smc"):
+        return math.inf
+    rounds_of = dict.fromkeys((client.id for client in clients), 0)
+    least = math.inf
+    for round_ in range(rounds):
+        chosen = select(clients, config.select, config.selection, config.seed, round_)
+        least = min(least, config.private(max(1, len(chosen))).sigma)
+        for client in chosen:
+            rounds_of[client.id] += 1
+    examples = min(len(client.data[1]) for client in clients)
+    private = replace(config.private(1), sigma=least)
+    return private_sgd.honest_epsilon(private, examples, max(rounds_of.values()), delta)
+
+
+def _each(state: State, clients: Sequence[Client]) -> Iterator[tuple[Client, Weights]]:
+    for i, client in enumerate(clients):
+        yield client, {name: w[i] for name, w in state.weights.items()}
+
+
+def _trained(state: State, chosen: Sequence[Client], network: nn.Module, config: Config) -> Iterator[Weights]:
+    if config.method in ("dpsgd", "hybrid-one"):
+        private = config.private(max(1, len(chosen)))
+        for client in chosen:
+            yield private_sgd.train(network, state.weights, client, private, state.round)
+    else:
+        for _, after in training.train(network, state.weights, chosen, config.local, state.round):
+            yield after
+
+
+def _secure_mean(updates: Sequence[Weights], chosen: Sequence[Client], round_: int, config: Config) -> Weights:
+    """The mean of integers of rho digits, of which the server sees no more than the sum."""
+    shapes = {name: w.shape for name, w in updates[0].items()}
+    most = (2**63 - 1) // len(chosen)  # so that no sum passes 63 bits
+    key = ldpkernels.key(config.seed).fold_in(_MASKS).fold_in(round_)
+    everyone = [client.id for client in chosen]
+    sent = []
+    for client, update in zip(chosen, updates, strict=True):
+        flat = torch.cat([w.reshape(-1) for w in update.values()])
+        integers = integers_of(flat, min(most, 2**62), config.rho).cpu().numpy()
+        sent.append(secure_sum.masked(integers, client.id, everyone, key))
+    mean = torch.from_numpy(secure_sum.unmasked(sent) / (len(chosen) * 10.0**config.rho))
+    parts = mean.split([math.prod(shape) for shape in shapes.values()])
+    return {name: p.reshape(shape) for (name, shape), p in zip(shapes.items(), parts, strict=True)}

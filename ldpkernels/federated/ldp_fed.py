@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LDP-Fed (Truex, Liu, Chow, Gursoy and Wei, EdgeSys 2020): updates under alpha-CLDP, layer by layer.
+
+**The true guarantee.** Over the whole run, a client's uploads are alpha-CLDP: inputs that differ are told apart by at
+most e^(alpha distance), and the distance counts steps of 10^-rho. That is no small epsilon: in the worst case it is
+alpha 2c 10^rho, 2e10 for the paper's alpha = 1, c = 1, rho = 10 (`honest_epsilon`). Selecting k of N clients does not
+lower it here: whoever collects the uploads sees them all (docs/federated/ldp_fed.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+import ldpkernels
+from ldpkernels._cldp_coins import Mechanism
+from ldpkernels.accounting import MetricEvent, rounds_per_layer, schedule
+from ldpkernels.federated.cldp_upload import Terms, Upload, UploadMean, terms_of
+from ldpkernels.federated.runs import Row
+from ldpkernels.federated.training import NOISE, Client, Local, Weights, train, weights_of
+
+Method = Literal["basic", "single-layer", "alpha-cldp-fed"]
+METHODS = ("basic", "single-layer", "alpha-cldp-fed")
+_SELECTION = 2**63  # the selection module's own key, apart from every client's
+
+
+@dataclass(frozen=True)
+class Config:
+    """What server and clients agree on.
+
+    Args:
+        alpha: Each client's total budget, spent over all the rounds: a number, or one for each client by its id. None
+            sends the updates as they are, for comparison.
+        rounds: E, which the budget is divided by: it cannot be changed on the way.
+        method: "basic" sends every layer in every round, "single-layer" one layer at a time for an equal number of
+            rounds, "alpha-cldp-fed" for a number of rounds, and with a part of the budget, proportionate to its size.
+        cycles: How often alpha-CLDP-Fed goes through all layers.
+        c: Updates are clipped to [-c, c].
+        rho: Digits kept after the point.
+        mechanism: "exponential" is the paper's; "laplace" is unbiased and has a quarter of its variance.
+        metric: The distance of the guarantee. "linf" splits a round's budget over its values; "l1" gives all of it to
+            each of them, and promises less.
+        select: k, the uploads that a round takes; None takes all.
+        selection: "fixed" takes exactly k, "poisson" each upload with probability k / N.
+        trains: What a client trains: "layer", the round's layer alone, or "all".
+        local: How a client trains.
+        seed: What everything random follows from.
+    """
+
+    alpha: float | Mapping[int, float] | None = 1.0
+    rounds: int = 80
+    method: Method = "alpha-cldp-fed"
+    cycles: int = 5
+    c: float = 1.0
+    rho: int = 10
+    mechanism: Mechanism = "exponential"
+    metric: Literal["linf", "l1"] = "linf"
+    select: int | None = None
+    selection: Literal["fixed", "poisson"] = "fixed"
+    trains: Literal["layer", "all"] = "layer"
+    local: Local = field(default_factory=Local)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        choices = {"method": METHODS, "selection": ("fixed", "poisson"), "trains": ("layer", "all")}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}={getattr(self, name)!r} must be one of {', '.join(allowed)}")
+        own = self.alpha.values() if isinstance(self.alpha, Mapping) else [] if self.alpha is None else [self.alpha]
+        for alpha in own:
+            if not 0 < alpha < math.inf:
+                raise ValueError(f"alpha={alpha} must be above 0 and finite, or None altogether for no noise")
+
+    def alpha_of(self, client: int) -> float | None:
+        """The client's own total budget."""
+        if not isinstance(self.alpha, Mapping):
+            return self.alpha
+        if client not in self.alpha:
+            raise ValueError(f"alpha has no budget for client {client}: give one to each")
+        return self.alpha[client]
+
+    @property
+    def largest_alpha(self) -> float | None:
+        """The budget of the client that is protected least."""
+        return max(self.alpha.values()) if isinstance(self.alpha, Mapping) else self.alpha
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One round of the plan: the parameters that are sent, how many values they have, and their share of alpha."""
+
+    names: tuple[str, ...]
+    size: int
+    share: Fraction
+
+    def alpha_of_value(self, alpha: float, metric: str) -> float:
+        """What the sampler gets for one value, never above its part."""
+        exact = Fraction(alpha) * self.share / (self.size if metric == "linf" else 1)
+        nearest = float(exact)
+        return nearest if Fraction(nearest) <= exact else math.nextafter(nearest, 0.0)
+
+    def event(self, config: Config) -> MetricEvent:
+        """What the round costs the client that is protected least, for accounting."""
+        from ldpkernels.accounting.metric import diameter
+
+        assert config.largest_alpha is not None
+        alpha = math.nextafter(float(Fraction(config.largest_alpha) * self.share), math.inf)
+        return MetricEvent(alpha, config.metric, diameter(config.c, config.rho, metric=config.metric, size=self.size))
+
+
+@dataclass(frozen=True)
+class State:
+    """What the server sends: the weights after so many rounds."""
+
+    round: int
+    weights: Weights
+
+
+def plan(network: nn.Module, config: Config) -> tuple[Turn, ...]:
+    """Which layer is sent in which round, and its share of alpha; the shares add up to 1 exactly.
+
+    >>> from ldpkernels.federated import networks
+    >>> turns = plan(networks.ldp_fed_cnn(), Config(rounds=80, cycles=5))
+    >>> len(turns), sum(turn.share for turn in turns), turns[0].names, turns[0].share
+    (80, Fraction(1, 1), ('9.weight', '9.bias'), Fraction(523, 33873))
+    """
+    shapes = {name: p.numel() for name, p in network.named_parameters()}
+    layers = layers_of(network)
+    sizes = [sum(shapes[name] for name in layer) for layer in layers]
+    if config.method == "basic":
+        everything = tuple(shapes)
+        return tuple(Turn(everything, sum(sizes), t.alpha) for t in schedule(1, [sum(sizes)], config.rounds))
+    if config.method == "single-layer":
+        lengths = rounds_per_layer([1] * len(layers), config.rounds)
+        order = [i for i in reversed(range(len(layers))) for _ in range(lengths[i])]
+        return tuple(Turn(layers[i], sizes[i], Fraction(1, config.rounds)) for i in order)
+    entries = schedule(1, sizes, config.rounds, cycles=config.cycles)
+    return tuple(Turn(layers[e.layer], e.size, e.alpha) for e in entries)
+
+
+def layers_of(network: nn.Module) -> list[tuple[str, ...]]:
+    """The parameters of each module that has some, from the input on; batch normalisations count as layers."""
+    layers: dict[str, list[str]] = {}
+    for name, _ in network.named_parameters():
+        layers.setdefault(name.rpartition(".")[0], []).append(name)
+    return [tuple(names) for names in layers.values()]
+
+
+def init(network: nn.Module, config: Config) -> State:
+    """The server's initial weights, once the plan is known to be one.
+
+    >>> from ldpkernels.federated import networks
+    >>> state = init(networks.network("digits-mlp", seed=0), Config(rounds=10))
+    >>> state.round, sorted(state.weights)
+    (0, ['1.bias', '1.weight', '3.bias', '3.weight'])
+    """
+    plan(network, config)
+    return State(0, weights_of(network))
+
+
+def round_(
+    state: State,
+    clients: Sequence[Client],
+    network: nn.Module,
+    config: Config,
+    *,
+    before_upload: Callable[[Turn], Any] | None = None,
+) -> tuple[State, Row]:
+    """One round: select clients, train them, perturb the turn's updates, average, add.
+
+    `before_upload` is called with the turn before the first upload is made: a ledger that refuses it raises there.
+    Rejected clients are not simulated at all, as nothing that they would compute is used.
+    """
+    turns = plan(network, config)
+    if state.round >= len(turns):
+        raise ValueError(f"the plan of {len(turns)} rounds is over and alpha is spent: there is no further round")
+    turn = turns[state.round]
+    if before_upload is not None:
+        before_upload(turn)
+    terms = terms_of({n: state.weights[n].shape for n in turn.names}, config.c, config.rho, config.mechanism)
+    chosen = select(clients, config.select, config.selection, config.seed, state.round)
+    received, plain, size = UploadMean(terms), [], 0
+    only = turn.names if config.trains == "layer" else None
+    for client, weights in train(network, state.weights, chosen, config.local, state.round, only=only):
+        update = difference(weights, state.weights, turn.names)
+        if config.alpha is None:
+            plain.append(update)
+        else:
+            upload = ldp_module(update, turn, terms, client, state.round, config)
+            received.add(upload)
+            size = len(upload)
+    weights = add(state.weights, mean_of(plain) if config.alpha is None else received.mean())
+    row = {"clients": len(chosen), "layer": layer_name(turn), "values": turn.size, "upload_bytes": size}
+    return State(state.round + 1, weights), row
+
+
+def ldp_module(update: Weights, turn: Turn, terms: Terms, client: Client, round_: int, config: Config) -> bytes:
+    """The LDP module of one client: its update, randomised under its own budget, as bytes."""
+    alpha = config.alpha_of(client.id)
+    assert alpha is not None
+    key = client.round_key(round_, NOISE)
+    return Upload.of(update, terms, turn.alpha_of_value(alpha, config.metric), key).to_bytes()
+
+
+def select(clients: Sequence[Client], k: int | None, selection: str, seed: int, round_: int) -> list[Client]:
+    """The k-client selection module: the same choice for the same seed and round."""
+    k = len(clients) if k is None else k
+    if not 1 <= k <= len(clients):
+        raise ValueError(f"select={k} must be from 1 to {len(clients)}, the number of clients")
+    chosen = ldpkernels.key(seed).fold_in(_SELECTION).fold_in(round_).words[0] % 2**63
+    generator = torch.Generator().manual_seed(chosen)
+    if selection == "poisson":
+        accepted = torch.rand(len(clients), generator=generator, dtype=torch.float64) < k / len(clients)
+        return [client for client, yes in zip(clients, accepted.tolist(), strict=True) if yes]
+    return [clients[i] for i in sorted(torch.randperm(len(clients), generator=generator)[:k].tolist())]
+
+
+def honest_epsilon(network: nn.Module, config: Config, rounds: int) -> float:
+    """What a client loses in so many rounds in the worst case: any two updates within [-c, c], at delta = 0.
+
+    >>> from ldpkernels.federated import networks
+    >>> f"{honest_epsilon(networks.ldp_fed_cnn(), Config(alpha=1.0, c=1.0, rho=10), rounds=80):.6g}"
+    '2e+10'
+    """
+    from ldpkernels.accounting import composed_epsilon
+
+    return composed_epsilon([(turn.event(config), 1) for turn in plan(network, config)[:rounds]], 0.0, "basic")
+
+
+def difference(after: Weights, before: Weights, names: Sequence[str]) -> Weights:
+    """The update of these parameters, in fp64, in which the difference of two fp32 numbers is as good as exact."""
+    return {name: after[name].double() - before[name].double() for name in names}
+
+
+def mean_of(updates: Sequence[Weights]) -> Weights:
+    """The mean of plain updates; nothing where there is none."""
+    return {name: torch.stack([u[name] for u in updates]).mean(0) for name in updates[0]} if updates else {}
+
+
+def add(weights: Weights, update: Weights) -> Weights:
+    """The weights moved by an update, of some of them or none."""
+    moved = {name: weights[name].double() + step.to(weights[name].device) for name, step in update.items()}
+    return weights | {name: value.to(weights[name].dtype) for name, value in moved.items()}
+
+
+def layer_name(turn: Turn) -> str:
+    """The module that the turn sends, for a table."""
+    modules = dict.fromkeys(name.rpartition(".")[0] for name in turn.names)
+    return next(iter(modules)) if len(modules) == 1 else "all"
