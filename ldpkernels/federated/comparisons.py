@@ -21,9 +21,10 @@ from torch import nn
 import ldpkernels
 from ldpkernels.federated import private_sgd, secure_sum, training
 from ldpkernels.federated.cldp_upload import integers_of
-from ldpkernels.federated.ldp_fed import State, add, difference, mean_of, select
+from ldpkernels.federated.ldp_fed import State, add, difference, mean_of
 from ldpkernels.federated.private_sgd import PrivateSteps
 from ldpkernels.federated.runs import Row
+from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import Client, Local, Weights, weights_of
 
 Method = Literal["non-private", "local", "smc", "dpsgd", "hybrid-one"]
@@ -77,7 +78,7 @@ def round_(state: State, clients: Sequence[Client], network: nn.Module, config: 
             for c, alone in _each(state, clients)
         ]
         return State(state.round + 1, {n: torch.stack([w[n] for w in own]) for n in state.weights}), {"clients": 0}
-    chosen = select(clients, config.select, config.selection, config.seed, state.round)
+    chosen = select(clients, config.select, config.seed, state.round, law=config.selection)
     names = list(state.weights)
     updates = [difference(after, state.weights, names) for after in _trained(state, chosen, network, config)]
     secure = config.method in ("smc", "hybrid-one") and updates
@@ -108,7 +109,7 @@ def honest_epsilon(clients: Sequence[Client], config: Config, rounds: int, delta
     rounds_of = dict.fromkeys((client.id for client in clients), 0)
     least = math.inf
     for round_ in range(rounds):
-        chosen = select(clients, config.select, config.selection, config.seed, round_)
+        chosen = select(clients, config.select, config.seed, round_, law=config.selection)
         least = min(least, config.private(max(1, len(chosen))).sigma)
         for client in chosen:
             rounds_of[client.id] += 1

@@ -18,16 +18,15 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-import ldpkernels
 from ldpkernels._cldp_coins import Mechanism
 from ldpkernels.accounting import MetricEvent, rounds_per_layer, schedule
 from ldpkernels.federated.cldp_upload import Terms, Upload, UploadMean, terms_of
 from ldpkernels.federated.runs import Row
+from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import NOISE, Client, Local, Weights, train, weights_of
 
 Method = Literal["basic", "single-layer", "alpha-cldp-fed"]
 METHODS = ("basic", "single-layer", "alpha-cldp-fed")
-_SELECTION = 2**63  # the selection module's own key, apart from every client's
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,7 @@ def round_(
     if before_upload is not None:
         before_upload(turn)
     terms = terms_of({n: state.weights[n].shape for n in turn.names}, config.c, config.rho, config.mechanism)
-    chosen = select(clients, config.select, config.selection, config.seed, state.round)
+    chosen = select(clients, config.select, config.seed, state.round, law=config.selection)
     received, plain, size = UploadMean(terms), [], 0
     only = turn.names if config.trains == "layer" else None
     for client, weights in train(network, state.weights, chosen, config.local, state.round, only=only):
@@ -206,19 +205,6 @@ def ldp_module(update: Weights, turn: Turn, terms: Terms, client: Client, round_
     assert alpha is not None
     key = client.round_key(round_, NOISE)
     return Upload.of(update, terms, turn.alpha_of_value(alpha, config.metric), key).to_bytes()
-
-
-def select(clients: Sequence[Client], k: int | None, selection: str, seed: int, round_: int) -> list[Client]:
-    """The k-client selection module: the same choice for the same seed and round."""
-    k = len(clients) if k is None else k
-    if not 1 <= k <= len(clients):
-        raise ValueError(f"select={k} must be from 1 to {len(clients)}, the number of clients")
-    chosen = ldpkernels.key(seed).fold_in(_SELECTION).fold_in(round_).words[0] % 2**63
-    generator = torch.Generator().manual_seed(chosen)
-    if selection == "poisson":
-        accepted = torch.rand(len(clients), generator=generator, dtype=torch.float64) < k / len(clients)
-        return [client for client, yes in zip(clients, accepted.tolist(), strict=True) if yes]
-    return [clients[i] for i in sorted(torch.randperm(len(clients), generator=generator)[:k].tolist())]
 
 
 def honest_epsilon(network: nn.Module, config: Config, rounds: int) -> float:

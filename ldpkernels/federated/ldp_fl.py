@@ -18,11 +18,10 @@ from torch import nn
 
 import ldpkernels
 from ldpkernels.federated.runs import Row
+from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import NOISE, Client, Local, Weights, train, weights_of
 from ldpkernels.keys import Key
 from ldpkernels.perturb import Range
-
-_SELECTION = 2**63  # the server's own key, apart from every client's
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def round_(
 
     `before_upload` is called once before the first report is made: a ledger that refuses the round raises there.
     """
-    chosen = select(clients, config.fraction, config.seed, state.round)
+    chosen = select(clients, max(1, round(config.fraction * len(clients))), config.seed, state.round)
     if before_upload is not None:
         before_upload()
     reports, plain, size = ldpkernels.Aggregate(), _Mean(), 0
@@ -126,14 +125,6 @@ def data_perturbation(weights: Weights, state: State, config: Config, key: Key) 
     """Algorithm 2: the upload of one client, one bit a weight (or one byte)."""
     assert config.eps is not None
     return ldpkernels.report(weights, state.C, state.R, config.eps, mechanism=config.mechanism, generator=key)
-
-
-def select(clients: Sequence[Client], fraction: float, seed: int, round_: int) -> list[Client]:
-    """Line 6: a fraction of the clients, without replacement, the same for the same seed and round."""
-    count = max(1, round(fraction * len(clients)))
-    chosen = ldpkernels.key(seed).fold_in(_SELECTION).fold_in(round_).words[0] % 2**63
-    order = torch.randperm(len(clients), generator=torch.Generator().manual_seed(chosen))
-    return [clients[i] for i in sorted(order[:count].tolist())]
 
 
 def event(config: Config) -> Any:

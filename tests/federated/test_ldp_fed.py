@@ -18,6 +18,7 @@ from ldpkernels.accounting.metric import worst_case_epsilon
 from ldpkernels.federated import ldp_fed, runs, training
 from ldpkernels.federated.cldp_upload import Upload, terms_of
 from ldpkernels.federated.ldp_fed import Config
+from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import NOISE, Local
 
 
@@ -168,19 +169,19 @@ def test_only_the_rounds_layer_is_trained_unless_all_is():
 
 def test_fixed_selection():
     _, clients = setting(clients=50, size=1)
-    chosen = [[c.id for c in ldp_fed.select(clients, 9, "fixed", 5, r)] for r in range(400)]
+    chosen = [[c.id for c in select(clients, 9, 5, r)] for r in range(400)]
     assert all(len(set(c)) == 9 and c == sorted(c) for c in chosen)
     often = np.bincount(np.concatenate(chosen), minlength=50)
     spread = 6 * math.sqrt(400 * 0.18 * 0.82)  # six deviations: false alarms below 1e-7 for 50 clients
     assert abs(often - 72).max() < spread
-    assert ldp_fed.select(clients, None, "fixed", 5, 0) == clients
+    assert select(clients, None, 5, 0) == clients
     with pytest.raises(ValueError, match="select=51 must be from 1 to 50"):
-        ldp_fed.select(clients, 51, "fixed", 5, 0)
+        select(clients, 51, 5, 0)
 
 
 def test_poisson_selection():
     _, clients = setting(clients=50, size=1)
-    chosen = [[c.id for c in ldp_fed.select(clients, 9, "poisson", 5, r)] for r in range(2000)]
+    chosen = [[c.id for c in select(clients, 9, 5, r, law="poisson")] for r in range(2000)]
     sizes = np.array([len(c) for c in chosen])
     variance = 50 * 0.18 * 0.82
     assert abs(sizes.mean() - 9) < 6 * math.sqrt(variance / 2000)
@@ -192,7 +193,7 @@ def test_poisson_selection():
 def test_a_round_that_accepts_nobody_changes_nothing_and_is_spent():
     network, clients = setting()
     config = Config(rounds=400, cycles=2, select=1, selection="poisson")
-    empty = next(r for r in range(400) if not ldp_fed.select(clients, 1, "poisson", 0, r))
+    empty = next(r for r in range(400) if not select(clients, 1, 0, r, law="poisson"))
     state = dataclasses.replace(ldp_fed.init(network, config), round=empty)
     spent = []
     after, row = ldp_fed.round_(state, clients, network, config, before_upload=spent.append)

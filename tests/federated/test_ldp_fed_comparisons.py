@@ -14,6 +14,7 @@ from ldpkernels.accounting import sampled_gaussian
 from ldpkernels.federated import comparisons, networks, private_sgd, secure_sum, training
 from ldpkernels.federated.comparisons import Config
 from ldpkernels.federated.private_sgd import PrivateSteps
+from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import Local
 
 SIZE = 12
@@ -87,7 +88,7 @@ def test_non_private_is_federated_averaging_of_the_selected():
     config = Config("non-private", select=3)
     state = comparisons.init(network, config, clients)
     after, row = comparisons.round_(state, clients, network, config)
-    chosen = comparisons.select(clients, 3, "fixed", 0, 0)
+    chosen = select(clients, 3, 0, 0)
     assert row == {"clients": 3}
     models = [w for _, w in training.train(network, state.weights, chosen, config.local, 0)]
     for name, w in after.weights.items():
@@ -191,7 +192,7 @@ def test_the_figures_are_honest():
     assert epsilon("local") == 0
     often = np.zeros(10, int)
     for round_ in range(20):
-        for client in comparisons.select(clients, 4, "fixed", 0, round_):
+        for client in select(clients, 4, 0, round_):
             often[client.id] += 1
     steps = 2 * 3 * int(often.max())
     assert epsilon("dpsgd") == sampled_gaussian(3.0, 4 / SIZE, steps).epsilon

@@ -14,6 +14,7 @@ from ldpkernels import reference
 from ldpkernels.accounting import BudgetExceeded, Ledger, RandomizedResponseEvent, local_epsilon
 from ldpkernels.federated import ldp_fl, networks, runs, training
 from ldpkernels.federated.ldp_fl import Config, State
+from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import BATCHES, NOISE, Local
 
 
@@ -126,15 +127,16 @@ def test_adaptive_ranges_come_from_the_averaged_weights():
 
 def test_selection_is_of_the_right_size_and_without_replacement():
     _, clients = setting(clients=20, size=2)
-    chosen = [tuple(c.id for c in ldp_fl.select(clients, 0.3, 5, r)) for r in range(200)]
+    chosen = [tuple(c.id for c in select(clients, 6, 5, r)) for r in range(200)]
     assert {len(c) for c in chosen} == {6}
     assert all(len(set(c)) == 6 for c in chosen)
     assert len(set(chosen)) > 190
     often = np.bincount(np.concatenate(chosen), minlength=20)
     assert often.min() > 60 - 6 * math.sqrt(200 * 0.3 * 0.7)
     assert often.max() < 60 + 6 * math.sqrt(200 * 0.3 * 0.7)
-    assert ldp_fl.select(clients, 0.3, 5, 7) == ldp_fl.select(clients, 0.3, 5, 7)
-    assert len(ldp_fl.select(clients, 0.001, 5, 0)) == 1
+    assert select(clients, 6, 5, 7) == select(clients, 6, 5, 7)
+    with pytest.raises(ValueError, match="select=21 must be from 1 to 20"):
+        select(clients, 21, 5, 0)
 
 
 def run(folder=None, *, rounds=4, resume=False, die_after=None, seed=0, eps=2.0):
