@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The generators of Han and Xue's parties: GAN, DCGAN and variational autoencoder, in one shape.
+
+A generator has a critic, the only part that sees real examples, and a maker, which turns noise into samples. A critic is
+a module with `forward(x, noise) -> losses`, one loss for each example and no exchange between them (no batch
+normalisation), so that losses and gradients can be clipped by example.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from ldpkernels.keys import Key
+
+KINDS = ("gan", "dcgan", "vae")
+
+
+class Discriminator(nn.Module):
+    """-log D(x) for real examples; `synthetic` has -log(1 - D(s)) and `fooled` the maker's -log D(s)."""
+
+    def __init__(self, logit: nn.Module) -> None:
+        super().__init__()
+        self.logit = logit
+
+    def forward(self, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """The loss of each real example; it takes no noise."""
+        return self.fooled(x)
+
+    def synthetic(self, x: torch.Tensor) -> torch.Tensor:
+        """The discriminator's loss of each synthetic sample."""
+        return nn.functional.softplus(self.logit(x).flatten())
+
+    def fooled(self, x: torch.Tensor) -> torch.Tensor:
+        """The maker's loss of each synthetic sample."""
+        return nn.functional.softplus(-self.logit(x).flatten())
+
+
+class Autoencoder(nn.Module):
+    """The variational bound of each example, an average over its features.
+
+    Both terms are divided by the number of features: in their sum every loss would be far above the bound C, and a
+    clipped loss has no gradient.
+    """
+
+    def __init__(self, encoder: nn.Module, decoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+
+    def forward(self, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """Squared error of the reconstruction plus divergence from the prior."""
+        mean, log_variance = self.encoder(x).chunk(2, 1)
+        code = mean + noise * (0.5 * log_variance).exp()
+        squares = (self.decoder(code) - x).square().flatten(1).mean(1)
+        divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum(1)
+        return squares + divergence / x[0].numel()
+
+
+@dataclass(frozen=True)
+class LocalGenerator:
+    """A critic and a maker. Of an autoencoder the maker is the decoder, trained with the critic."""
+
+    kind: str
+    critic: nn.Module
+    maker: nn.Module
+    latent: int
+
+    @property
+    def adversarial(self) -> bool:
+        """Whether the maker learns from the critic's verdict rather than with it."""
+        return isinstance(self.critic, Discriminator)
+
+    @torch.no_grad()
+    def sample(self, n: int, key: Key) -> torch.Tensor:
+        """Draw n synthetic samples."""
+        noise = torch.randn(n, self.latent, generator=generator_of(key))
+        self.maker.eval()
+        made = torch.cat([self.maker(part) for part in noise.split(1024)]) if n else self.maker(noise[:0])
+        self.maker.train()
+        return made
+
+
+def build(kind: str, shape: tuple[int, ...], span: tuple[float, float] | None, key: Key) -> LocalGenerator:
+    """A generator with initial weights.
+
+    Args:
+        kind: "gan", "dcgan" (images with sides that four divides) or "vae".
+        shape: Of one example.
+        span: The least and the greatest number of an example, where they are public (of pixels); None for features.
+        key: Decides the initial weights.
+
+    >>> import ldpkernels
+    >>> generator = build("dcgan", (1, 8, 8), (0.0, 1.0), ldpkernels.key(0))
+    >>> tuple(generator.sample(3, ldpkernels.key(1)).shape)
+    (3, 1, 8, 8)
+    """
+    if kind not in KINDS:
+        raise ValueError(f"generator={kind!r} must be one of {', '.join(KINDS)}")
+    if kind == "dcgan" and (len(shape) != 3 or shape[1] % 4 or shape[1] != shape[2]):
+        raise ValueError(f"a dcgan makes square images with a side that four divides, not {shape}: use 'gan' or 'vae'")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(key.words[0])
+        return _dcgan(shape, span) if kind == "dcgan" else (_gan if kind == "gan" else _vae)(shape, span)
+
+
+def generator_of(key: Key) -> torch.Generator:
+    """A torch generator for what needs reproducing and no secrecy: initial weights, samples from a prior, shuffling."""
+    return torch.Generator().manual_seed(key.words[0])
+
+
+class _Within(nn.Module):
+    """Numbers within a span, in the shape of an example."""
+
+    def __init__(self, shape: tuple[int, ...], span: tuple[float, float] | None) -> None:
+        super().__init__()
+        self.shape, self.span = shape, span
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.span is not None:
+            low, high = self.span
+            x = low + (high - low) * torch.sigmoid(x)
+        return x.reshape(-1, *self.shape)
+
+
+def _gan(shape: tuple[int, ...], span: tuple[float, float] | None) -> LocalGenerator:
+    features, width, latent = math.prod(shape), 256 if len(shape) > 1 else 128, 64
+    logit = nn.Sequential(
+        nn.Flatten(), nn.Linear(features, width), nn.LeakyReLU(0.2), nn.Linear(width, width // 2), nn.LeakyReLU(0.2),
+        nn.Linear(width // 2, 1),
+    )  # fmt: skip
+    maker = nn.Sequential(
+        nn.Linear(latent, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, width), nn.BatchNorm1d(width),
+        nn.ReLU(), nn.Linear(width, features), _Within(shape, span),
+    )  # fmt: skip
+    return LocalGenerator("gan", Discriminator(logit), maker, latent)
+
+
+def _dcgan(shape: tuple[int, ...], span: tuple[float, float] | None) -> LocalGenerator:
+    channels, side, latent = shape[0], shape[1] // 4, 64
+    logit = nn.Sequential(
+        nn.Conv2d(channels, 16, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(16, 32, 4, 2, 1), nn.LeakyReLU(0.2),
+        nn.Flatten(), nn.Linear(32 * side * side, 1),
+    )  # fmt: skip
+    maker = nn.Sequential(
+        nn.Linear(latent, 32 * side * side), nn.Unflatten(1, (32, side, side)), nn.BatchNorm2d(32), nn.ReLU(),
+        nn.ConvTranspose2d(32, 16, 4, 2, 1), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.ConvTranspose2d(16, channels, 4, 2, 1), _Within(shape, span),
+    )  # fmt: skip
+    return LocalGenerator("dcgan", Discriminator(logit), maker, latent)
+
+
+def _vae(shape: tuple[int, ...], span: tuple[float, float] | None) -> LocalGenerator:
+    features, width, latent = math.prod(shape), 128, 16
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(features, width), nn.ReLU(), nn.Linear(width, 2 * latent))
+    decoder = nn.Sequential(nn.Linear(latent, width), nn.ReLU(), nn.Linear(width, features), _Within(shape, span))
+    critic = Autoencoder(encoder, decoder)
+    return LocalGenerator("vae", critic, decoder, latent)
