@@ -22,6 +22,9 @@ class Recipe:
     gradient is that of this noisy loss. **Its noise is a constant in the weights, so nothing of it arrives there.**
     `sound=True` clips the gradient of each real example to C and noises their sum, on Poisson samples of rate
     batch / examples: a subsampled Gaussian mechanism of noise multiplier sigma in each step.
+
+    Algorithm 1 takes the loss as an input; `loss` is a discriminator's (`generators.Discriminator`). None is "squares"
+    where losses are clipped, which leaves them alone, and "log" where gradients are.
     """
 
     steps: int = 1000
@@ -29,6 +32,7 @@ class Recipe:
     C: float = 1.0
     sigma: float = 1.0
     sound: bool = False
+    loss: str | None = None
     lr: float = 1e-3
 
     def __post_init__(self) -> None:
@@ -40,6 +44,11 @@ class Recipe:
                 raise ValueError(f"{name}={getattr(self, name)} must be above 0 and finite")
         if not 0 <= self.sigma < float("inf"):
             raise ValueError(f"sigma={self.sigma} must be 0 or more and finite")
+
+    @property
+    def discriminator_loss(self) -> str:
+        """`loss`, or what None stands for."""
+        return self.loss or ("log" if self.sound else "squares")
 
 
 @dataclass
@@ -118,9 +127,12 @@ def critic_gradient(
         grads = gradients(critic, batch, noise)
         dp_sgd_step(critic, None, recipe.C, recipe.sigma, batch_size=recipe.batch, grads=grads, generator=key)
         if synthetic is not None:  # made of noise and of released weights alone: post-processing
-            for p in critic.parameters():
-                p.grad = p.grad / 2 if p.grad is not None else None
-            (synthetic / 2).backward()
+            weights = list(critic.parameters())
+            theirs = torch.autograd.grad(synthetic, weights)
+            norm = torch.stack([g.square().sum() for g in theirs]).sum().sqrt()
+            scale = (recipe.C / norm).clamp(max=1.0)  # as long as the real branch's mean may be, or it decides alone
+            for p, g in zip(weights, theirs, strict=True):
+                p.grad = (p.grad + scale * g) / 2 if p.grad is not None else None
         return
     critic.zero_grad()
     real = clipped_noised_mean(critic(batch, noise), recipe.C, recipe.sigma, generator=key)

@@ -17,26 +17,36 @@ from torch import nn
 from ldpkernels.keys import Key
 
 KINDS = ("gan", "dcgan", "vae")
+LOSSES = ("squares", "log")
 
 
 class Discriminator(nn.Module):
-    """-log D(x) for real examples; `synthetic` has -log(1 - D(s)) and `fooled` the maker's -log D(s)."""
+    """The losses of a discriminator D(x) = sigmoid(logit(x)).
 
-    def __init__(self, logit: nn.Module) -> None:
+    "squares" (Mao et al. 2017) are (1 - D(x))^2 for real examples and D(s)^2 for synthetic samples: they stay below 1, so
+    that clipping at C = 1 leaves them alone. "log" are -log D(x) and -log(1 - D(s)), those of equation (4). They know
+    no bound, and where the loss is clipped, an example above C has no gradient: once the real examples of a batch are
+    there, the discriminator learns from synthetic samples alone, and never recovers.
+    """
+
+    def __init__(self, logit: nn.Module, loss: str) -> None:
         super().__init__()
-        self.logit = logit
+        self.logit, self.loss = logit, loss
 
     def forward(self, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         """The loss of each real example; it takes no noise."""
-        return self.fooled(x)
+        return self._losses(-self.logit(x).flatten())
 
     def synthetic(self, x: torch.Tensor) -> torch.Tensor:
-        """The discriminator's loss of each synthetic sample."""
-        return nn.functional.softplus(self.logit(x).flatten())
+        """The loss of each synthetic sample."""
+        return self._losses(self.logit(x).flatten())
 
     def fooled(self, x: torch.Tensor) -> torch.Tensor:
-        """The maker's loss of each synthetic sample."""
+        """The maker's loss of each synthetic sample, -log D(s) (Goodfellow et al. 2014)."""
         return nn.functional.softplus(-self.logit(x).flatten())
+
+    def _losses(self, wrong: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(wrong).square() if self.loss == "squares" else nn.functional.softplus(wrong)
 
 
 class Autoencoder(nn.Module):
@@ -83,7 +93,9 @@ class LocalGenerator:
         return made
 
 
-def build(kind: str, shape: tuple[int, ...], span: tuple[float, float] | None, key: Key) -> LocalGenerator:
+def build(
+    kind: str, shape: tuple[int, ...], span: tuple[float, float] | None, key: Key, *, loss: str = "squares"
+) -> LocalGenerator:
     """A generator with initial weights.
 
     Args:
@@ -91,6 +103,7 @@ def build(kind: str, shape: tuple[int, ...], span: tuple[float, float] | None, k
         shape: Of one example.
         span: The least and the greatest number of an example, where they are public (of pixels); None for features.
         key: Decides the initial weights.
+        loss: Of a discriminator: "squares" or "log".
 
     >>> import ldpkernels
     >>> generator = build("dcgan", (1, 8, 8), (0.0, 1.0), ldpkernels.key(0))
@@ -99,11 +112,13 @@ def build(kind: str, shape: tuple[int, ...], span: tuple[float, float] | None, k
     """
     if kind not in KINDS:
         raise ValueError(f"generator={kind!r} must be one of {', '.join(KINDS)}")
+    if loss not in LOSSES:
+        raise ValueError(f"loss={loss!r} must be one of {', '.join(LOSSES)}")
     if kind == "dcgan" and (len(shape) != 3 or shape[1] % 4 or shape[1] != shape[2]):
         raise ValueError(f"a dcgan makes square images with a side that four divides, not {shape}: use 'gan' or 'vae'")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key.words[0])
-        return _dcgan(shape, span) if kind == "dcgan" else (_gan if kind == "gan" else _vae)(shape, span)
+        return _vae(shape, span) if kind == "vae" else (_gan if kind == "gan" else _dcgan)(shape, span, loss)
 
 
 def generator_of(key: Key) -> torch.Generator:
@@ -125,31 +140,45 @@ class _Within(nn.Module):
         return x.reshape(-1, *self.shape)
 
 
-def _gan(shape: tuple[int, ...], span: tuple[float, float] | None) -> LocalGenerator:
-    features, width, latent = math.prod(shape), 256 if len(shape) > 1 else 128, 64
+class _Centred(nn.Module):
+    """Examples within a span, moved to -1 .. 1."""
+
+    def __init__(self, span: tuple[float, float] | None) -> None:
+        super().__init__()
+        self.span = span
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.span is None:
+            return x
+        low, high = self.span
+        return (x - low) * (2 / (high - low)) - 1
+
+
+def _gan(shape: tuple[int, ...], span: tuple[float, float] | None, loss: str) -> LocalGenerator:
+    features, latent = math.prod(shape), 64
     logit = nn.Sequential(
-        nn.Flatten(), nn.Linear(features, width), nn.LeakyReLU(0.2), nn.Linear(width, width // 2), nn.LeakyReLU(0.2),
-        nn.Linear(width // 2, 1),
+        _Centred(span), nn.Flatten(), nn.Linear(features, 128), nn.LeakyReLU(0.2), nn.Linear(128, 64),
+        nn.LeakyReLU(0.2), nn.Linear(64, 1),
     )  # fmt: skip
     maker = nn.Sequential(
-        nn.Linear(latent, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, width), nn.BatchNorm1d(width),
-        nn.ReLU(), nn.Linear(width, features), _Within(shape, span),
+        nn.Linear(latent, 128), nn.BatchNorm1d(128), nn.LeakyReLU(0.2), nn.Linear(128, 256), nn.BatchNorm1d(256),
+        nn.LeakyReLU(0.2), nn.Linear(256, features), _Within(shape, span),
     )  # fmt: skip
-    return LocalGenerator("gan", Discriminator(logit), maker, latent)
+    return LocalGenerator("gan", Discriminator(logit, loss), maker, latent)
 
 
-def _dcgan(shape: tuple[int, ...], span: tuple[float, float] | None) -> LocalGenerator:
+def _dcgan(shape: tuple[int, ...], span: tuple[float, float] | None, loss: str) -> LocalGenerator:
     channels, side, latent = shape[0], shape[1] // 4, 64
     logit = nn.Sequential(
-        nn.Conv2d(channels, 16, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(16, 32, 4, 2, 1), nn.LeakyReLU(0.2),
-        nn.Flatten(), nn.Linear(32 * side * side, 1),
+        _Centred(span), nn.Conv2d(channels, 16, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(16, 32, 4, 2, 1),
+        nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(32 * side * side, 1),
     )  # fmt: skip
     maker = nn.Sequential(
         nn.Linear(latent, 32 * side * side), nn.Unflatten(1, (32, side, side)), nn.BatchNorm2d(32), nn.ReLU(),
         nn.ConvTranspose2d(32, 16, 4, 2, 1), nn.BatchNorm2d(16), nn.ReLU(),
         nn.ConvTranspose2d(16, channels, 4, 2, 1), _Within(shape, span),
     )  # fmt: skip
-    return LocalGenerator("dcgan", Discriminator(logit), maker, latent)
+    return LocalGenerator("dcgan", Discriminator(logit, loss), maker, latent)
 
 
 def _vae(shape: tuple[int, ...], span: tuple[float, float] | None) -> LocalGenerator:

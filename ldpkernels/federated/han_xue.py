@@ -112,7 +112,7 @@ class World:
         if config.recipe.batch > self.examples:
             raise ValueError(f"batch={config.recipe.batch} is more than the {self.examples} examples of a party")
         for kind in self.kinds:  # what does not fit is refused before any work
-            generators.build(kind, self.shape, self.span, self.key)
+            generators.build(kind, self.shape, self.span, self.key, loss=config.recipe.discriminator_loss)
         for kind in () if models is not None else self.model_kinds:
             parties.build(kind, self.shape, dataset.classes, self.key)
         self._made: torch.Tensor | None = None
@@ -134,7 +134,8 @@ class World:
 
     def generator(self, i: int) -> generators.LocalGenerator:
         """The i-th party's generator before its training."""
-        return generators.build(self.kinds[i % len(self.kinds)], self.shape, self.span, self.party(i).fold_in(_WEIGHTS))
+        kind, key = self.kinds[i % len(self.kinds)], self.party(i).fold_in(_WEIGHTS)
+        return generators.build(kind, self.shape, self.span, key, loss=self.config.recipe.discriminator_loss)
 
     def samples_of(self, state: State, i: int, n: int) -> torch.Tensor:
         """The i-th party's first n synthetic samples."""
