@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import torch
 
-from ldpkernels import _backends, votes as _votes
+from ldpkernels import _backends
+from ldpkernels import votes as _votes
 from ldpkernels.ops import _library
 
 _library.define("majority_vote(Tensor votes, int classes) -> (Tensor labels, Tensor keep)")

@@ -60,7 +60,9 @@ def add_parser(algorithms: Any) -> None:
         help="logistic, forest, svm, tree, network, cnn-1 to cnn-5: dealt to the parties in turn (default: the first "
         "five; the last five for images)",
     )  # fmt: skip
-    vote.add_argument("--vote-sigma", type=float, metavar="S", help="noise on each count of votes (GNMax; default none)")
+    vote.add_argument(
+        "--vote-sigma", type=float, metavar="S", help="noise on each count of votes (GNMax; default none)"
+    )
     vote.add_argument("--queries", type=int, metavar="Q", help="samples that are labelled, at random (default: all)")
     vote.add_argument("--local-epochs", type=int, default=5, help="epochs of the parties' networks (default 5)")
     run = parser.add_argument_group("run")

@@ -18,8 +18,8 @@ from ldpkernels.keys import Key
 class Recipe:
     """How generators are trained.
 
-    `sound=False` is Algorithm 1, lines 10 to 16: the losses of real examples are clipped to C, added and noised, and the
-    gradient is that of this noisy loss. **Its noise is a constant in the weights, so nothing of it arrives there.**
+    `sound=False` is Algorithm 1, lines 10 to 16: the losses of real examples are clipped to C, added and noised, and
+    the gradient is that of this noisy loss. **Its noise is a constant in the weights, so nothing of it arrives there.**
     `sound=True` clips the gradient of each real example to C and noises their sum, on Poisson samples of rate
     batch / examples: a subsampled Gaussian mechanism of noise multiplier sigma in each step.
 
@@ -146,7 +146,8 @@ def gradients(critic: torch.nn.Module, batch: torch.Tensor, noise: torch.Tensor)
         return {name: p.new_empty(0, *p.shape) for name, p in weights.items()}
 
     def loss(weights: Any, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        return torch.func.functional_call(critic, weights, (x[None], noise[None])).sum()
+        losses: torch.Tensor = torch.func.functional_call(critic, weights, (x[None], noise[None]))
+        return losses.sum()
 
     by_example: dict[str, torch.Tensor] = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(
         weights, batch, noise

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The generators of Han and Xue's parties: GAN, DCGAN and variational autoencoder, in one shape.
 
-A generator has a critic, the only part that sees real examples, and a maker, which turns noise into samples. A critic is
-a module with `forward(x, noise) -> losses`, one loss for each example and no exchange between them (no batch
+A generator has a critic, the only part that sees real examples, and a maker, which turns noise into samples. A critic
+is a module with `forward(x, noise) -> losses`, one loss for each example and no exchange between them (no batch
 normalisation), so that losses and gradients can be clipped by example.
 """
 
@@ -23,10 +23,10 @@ LOSSES = ("squares", "log")
 class Discriminator(nn.Module):
     """The losses of a discriminator D(x) = sigmoid(logit(x)).
 
-    "squares" (Mao et al. 2017) are (1 - D(x))^2 for real examples and D(s)^2 for synthetic samples: they stay below 1, so
-    that clipping at C = 1 leaves them alone. "log" are -log D(x) and -log(1 - D(s)), those of equation (4). They know
-    no bound, and where the loss is clipped, an example above C has no gradient: once the real examples of a batch are
-    there, the discriminator learns from synthetic samples alone, and never recovers.
+    "squares" (Mao et al. 2017) are (1 - D(x))^2 for real examples and D(s)^2 for synthetic samples: they stay below 1,
+    so that clipping at C = 1 leaves them alone. "log" are -log D(x) and -log(1 - D(s)), those of equation (4). They
+    know no bound, and where the loss is clipped, an example above C has no gradient: once the real examples of a batch
+    are there, the discriminator learns from synthetic samples alone, and never recovers.
     """
 
     def __init__(self, logit: nn.Module, loss: str) -> None:
@@ -66,7 +66,8 @@ class Autoencoder(nn.Module):
         code = mean + noise * (0.5 * log_variance).exp()
         squares = (self.decoder(code) - x).square().flatten(1).mean(1)
         divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum(1)
-        return squares + divergence / x[0].numel()
+        losses: torch.Tensor = squares + divergence / x[0].numel()
+        return losses
 
 
 @dataclass(frozen=True)

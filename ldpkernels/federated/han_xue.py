@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Han and Xue (2020): a global model from local models of different types, end to end.
 
-Parties train models of any type and generators of synthetic samples; the models label all the samples by majority vote;
-the global model is trained on the samples that are left. **As the paper has it (`Recipe(sound=False)`, exact votes), nothing
-of this is differentially private**: the noise in the generator's loss never reaches its weights, and votes are exact.
-`Recipe(sound=True)` and `vote_sigma` make it so; `han_xue_privacy.report` says for each part what is protected.
+Parties train models of any type and generators of synthetic samples; the models label all the samples by majority
+vote; the global model is trained on the samples that are left. **As the paper has it (`Recipe(sound=False)`, exact
+votes), nothing of this is differentially private**: the noise in the generator's loss never reaches its weights, and
+votes are exact. `Recipe(sound=True)` and `vote_sigma` make it so; `han_xue_privacy.report` says for each part what is
+protected.
 
 A round is a unit of work that fits between two checkpoints: some steps of a generator, a local model, the vote, the
 global model, the baseline.
@@ -148,11 +149,12 @@ class World:
         if self._made is None:
             each = self.config.samples or self.examples
             made = torch.cat([self.samples_of(state, i, each) for i in range(self.config.parties)])
-            if self.config.queries is not None:
-                order = torch.randperm(len(made), generator=generator_of(self.key.fold_in(_QUERIES)))
-                made = made[order[: self.config.queries]]
-            self._made = made
+            self._made = made if self.config.queries is None else made[self.queried(len(made))]
         return self._made
+
+    def queried(self, n: int) -> torch.Tensor:
+        """Which of n samples are labelled, where `queries` says how many."""
+        return torch.randperm(n, generator=generator_of(self.key.fold_in(_QUERIES)))[: self.config.queries]
 
 
 def rounds(config: Config) -> int:

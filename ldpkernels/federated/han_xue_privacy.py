@@ -31,10 +31,8 @@ class Part:
         return self.result is None or math.isfinite(self.result.epsilon)
 
     def __str__(self) -> str:
-        if self.result is None:
-            verdict = "not released"
-        else:
-            verdict = str(self.result) if self.protected else "NOT PROTECTED"
+        guarantee = str(self.result) if self.protected else "NOT PROTECTED"
+        verdict = "not released" if self.result is None else guarantee
         claimed = "" if self.claimed is None else f" The paper claims epsilon = {self.claimed:.4f} by equation (18)."
         return f"{self.name}: {verdict}. {self.reason}{claimed}".replace("..", ".")
 
@@ -84,7 +82,8 @@ def together(made: Part, votes: Part, config: Config) -> Part:
     name = "Global model, samples and labels together"
     if not (made.protected and votes.protected):
         return Part(name, _nothing(config, "whoever sees the global model"), "It is made of what is not protected.")
-    assert made.result is not None and votes.result is not None
+    assert made.result is not None
+    assert votes.result is not None
     result = PrivacyResult(
         made.result.epsilon + votes.result.epsilon,
         made.result.delta + votes.result.delta,

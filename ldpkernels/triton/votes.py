@@ -7,6 +7,7 @@ import triton.language as tl
 
 @triton.jit
 def majority_kernel(votes, labels, keep, parties, columns, classes, BLOCK: tl.constexpr):
+    """Labels and keeps of BLOCK columns a program."""
     column = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = column < columns
     first = tl.zeros([BLOCK], tl.int32)
@@ -14,9 +15,11 @@ def majority_kernel(votes, labels, keep, parties, columns, classes, BLOCK: tl.co
     label = tl.zeros([BLOCK], tl.int32)
     for c in range(classes):
         count = tl.zeros([BLOCK], tl.int32)
-        for p in range(parties):
-            vote = tl.load(votes + p.to(tl.int64) * columns + column, mask=inside, other=0)
+        row = votes
+        for _ in range(parties):
+            vote = tl.load(row + column, mask=inside, other=0)
             count += (vote == c).to(tl.int32)
+            row += columns
         above = count > first
         second = tl.maximum(second, tl.where(above, first, count))
         first = tl.where(above, count, first)
