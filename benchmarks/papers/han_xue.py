@@ -18,17 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from common import Cell, Cells, parser_of, write_markdown
+from han_xue_page import PAPER, sections
 
 DELTA = 1e-5
 QUERIES = 1000  # samples that GNMax labels
 SIGMAS = (1.0, 1.5, 3.0, 5.0)
-# The paper's table 1, and the accuracies of its table 2; its T, B and N.
-PAPER: dict[str, dict[str, Any]] = {
-    "adult": {"table 1": (0.8474, 0.8246, 0.8281), "table 2": (0.8281, 0.8236, 0.8147, 0.8109)},
-    "mnist": {"table 1": (0.9920, 0.9816, 0.9828), "table 2": (0.9828, 0.9819, 0.9789, 0.9677)},
-    "fashion-mnist": {"table 1": (0.9250, 0.8760, 0.8894), "table 2": (0.8894, 0.8779, 0.8702, 0.8647)},
-}
-SCHEDULE = {"adult": (1000, 256, 7814), "mnist": (10000, 128, 12000), "fashion-mnist": (10000, 128, 12000)}
 # Ours: steps, steps of the sound variant, samples a party (None: as many as examples), epochs. Adult is in full; images
 # are cut to what two shared cores do in minutes.
 OURS = {"adult": (1000, 1000, None, 5), "mnist": (1000, 400, 6000, 3), "fashion-mnist": (1000, 400, 6000, 3)}
@@ -54,7 +48,7 @@ def config_of(s: Setting) -> Any:
     from ldpkernels.federated import han_xue
     from ldpkernels.federated.dp_gan import Recipe
 
-    recipe = Recipe(s.steps, SCHEDULE[s.dataset][1], sigma=s.sigma, sound=s.sound)
+    recipe = Recipe(s.steps, PAPER[s.dataset]["schedule"][1], sigma=s.sigma, sound=s.sound)
     _, _, samples, epochs = OURS[s.dataset]
     return han_xue.Config(
         parties=s.parties, recipe=recipe, samples=samples, local_epochs=epochs, epochs=epochs, baseline=s.baseline,
@@ -174,11 +168,26 @@ def main() -> None:
 
 
 def write_page(stem: Path, dataset: str, cells: Cells) -> None:
-    from han_xue_page import sections
-
     found = list(cells.all().values())
     if found:
-        write_markdown(stem.with_suffix(".md"), f"Han and Xue, {dataset}", sections(dataset, found), cells.facts())
+        write_markdown(
+            stem.with_suffix(".md"),
+            f"Han and Xue, {dataset}",
+            sections(dataset, found, reduced(dataset)),
+            cells.facts(),
+        )
+
+
+def reduced(dataset: str) -> str:
+    """What was cut, in words."""
+    steps, batch, examples = PAPER[dataset]["schedule"]
+    ours, sound, samples, epochs = OURS[dataset]
+    if samples is None:
+        return f"Nothing: T = {steps:,}, B = {batch}, N = {examples:,} in each of five parties, all its samples."
+    return (
+        f"T = {ours:,} steps, and {sound:,} for the sound variant, where the paper has {steps:,}; {samples:,} samples a "
+        f"party where it has {examples:,}; {epochs} epochs of every network. B = {batch} and N = {examples:,} are its own."
+    )
 
 
 if __name__ == "__main__":

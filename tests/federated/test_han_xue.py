@@ -23,6 +23,15 @@ def quick(recipe=TINY, **changes):
     return han_xue.Config(**{**values, **changes})
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """These networks are too small for two, and on a busy machine two wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def digits():
     return data.load("digits")
@@ -53,17 +62,17 @@ def same(a, b):
 
 @pytest.mark.filterwarnings("ignore")  # scikit-learn's of a regression that did not converge in its time
 def test_end_to_end(digits):
-    """Enough steps to learn something; ten classes. Measured: 0.66, 0.94 and 0.93."""
-    recipe = Recipe(steps=400, batch=64, lr=2e-3)
-    models = ("logistic", "svm", "cnn-3", "forest")
-    config = quick(recipe, parties=4, models=models, generators=("gan",), local_epochs=20, epochs=20, chunk=400)
+    """Enough steps to learn something; ten classes. Measured: 0.52 of the global model, 0.94 of the baseline."""
+    recipe = Recipe(steps=250, batch=64, lr=2e-3)
+    models = ("logistic", "svm", "cnn-1", "forest")
+    config = quick(recipe, parties=4, models=models, generators=("gan",), local_epochs=12, epochs=12, chunk=250)
     world = han_xue.World(digits, config)
     state, rows = finish(world)
     assert len(rows) == han_xue.rounds(config) == 4 * 2 + 3
     assert state.baseline > 0.85
     assert sum(state.standalone) / 4 > 0.8
     assert state.accuracy > 0.4
-    assert [row["part"] for row in rows][4:8] == ["party 0: logistic", "party 1: svm", "party 2: cnn-3", "party 3: forest"]
+    assert [row["part"] for row in rows][4:8] == [f"party {i}: {kind}" for i, kind in enumerate(models)]
     samples = world.samples(state)
     assert samples.shape == (4 * world.examples, 1, 8, 8)
     assert 0 <= float(samples.min()) <= float(samples.max()) <= 1
@@ -76,7 +85,7 @@ def test_end_to_end(digits):
 def test_a_run_that_was_interrupted_anywhere_ends_with_the_same_bits(digits, tmp_path):
     config = quick(vote_sigma=0.5)
     whole, rows = finish(han_xue.World(digits, config))
-    for stop in (1, 2, 5, 7, 10):
+    for stop in (1, 4, 7, 10):
         folder = tmp_path / str(stop)
         world = han_xue.World(digits, config)
         options = {"folder": folder, "described": {"config": config}, "progress": False}
@@ -97,7 +106,8 @@ def test_a_run_that_was_interrupted_anywhere_ends_with_the_same_bits(digits, tmp
 
 
 def test_the_seed_decides_all(digits):
-    states = [finish(han_xue.World(digits, quick(seed=seed, baseline=False)))[0] for seed in (0, 0, 1)]
+    configs = [quick(seed=seed, baseline=False, vote_sigma=1.0) for seed in (0, 0, 1)]
+    states = [finish(han_xue.World(digits, config))[0] for config in configs]
     assert same(states[0], states[1])
     assert not same(states[0], states[2])
 
@@ -134,19 +144,17 @@ def test_the_noise_of_the_sound_step_does(digits, kind):
 
 
 @pytest.mark.parametrize("kind", generators.KINDS)
-def test_one_example_moves_the_sound_gradient_by_its_bound_at_most(digits, kind):
-    generator = generators.build(kind, (1, 8, 8), (0.0, 1.0), KEY, loss="log")
-    recipe = Recipe(1, 32, C=0.1, sigma=0.0, sound=True)
-    x = digits.train_x[:33].clone()
-    x[32] = 1e4  # an outlier
+def test_one_example_moves_the_real_branch_by_its_bound_at_most(digits, kind):
+    critic = generators.build(kind, (1, 8, 8), (0.0, 1.0), KEY, loss="log").critic
+    x, noise = digits.train_x[:33].clone(), torch.randn(33, 16, generator=generator_of(KEY))
+    x[32] = 3.0  # an outlier, of pixels up to 1
     found = []
-    for batch in (x[:32], x):
-        critic_gradient(generator, batch, recipe, generator_of(KEY).manual_seed(1), KEY)
-        found.append(torch.cat([p.grad.flatten() for p in generator.critic.parameters()]))
-    if kind == "vae":  # a larger batch draws other noise for its codes: compare the clipped gradients instead
-        return
+    for n in (32, 33):
+        grads = gradients(critic, x[:n], noise[:n])
+        ldpkernels.dp_sgd_step(critic, None, 0.1, 0.0, batch_size=32, grads=grads)
+        found.append(torch.cat([p.grad.flatten() for p in critic.parameters()]))
     moved = float((found[1] - found[0]).norm())
-    assert 0.02 * 0.1 / 32 < moved <= 0.5 * 0.1 / 32 * (1 + 1e-4)
+    assert 0.5 * 0.1 / 32 < moved <= 0.1 / 32 * (1 + 1e-4)
 
 
 def test_gradients_by_example_add_up_to_that_of_the_batch(digits):
@@ -217,7 +225,7 @@ def test_any_model_will_do(digits):
 
 
 def test_queries_are_a_part_of_the_samples(digits):
-    config = quick(queries=40, samples=30, baseline=False)
+    config = quick(queries=40, samples=30, baseline=False, vote_sigma=1.0)
     world = han_xue.World(digits, config)
     state, _ = finish(world)
     every = han_xue.World(digits, dataclasses.replace(config, queries=None)).samples(state)
@@ -265,14 +273,7 @@ def test_the_report_tells_what_is_protected():
     assert [part.protected for part in silent[:3]] == [False, False, False]
 
 
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-def test_the_command_runs_resumes_and_draws(tmp_path, capsys, threads):
+def test_the_command_runs_resumes_and_draws(tmp_path, capsys):
     from ldpkernels.__main__ import main
 
     lay_files(tmp_path)
@@ -294,7 +295,7 @@ def test_the_command_runs_resumes_and_draws(tmp_path, capsys, threads):
     assert "belongs to another run" in capsys.readouterr().out
 
 
-def test_the_command_says_what_is_missing(capsys, threads):
+def test_the_command_says_what_is_missing(capsys):
     from ldpkernels.__main__ import main
 
     for arguments, message in (

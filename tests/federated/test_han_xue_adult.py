@@ -25,7 +25,11 @@ def lay_files(root, rows=120):
     def person(end):
         row = {name: coins.choice(v) for name, v in values.items()}
         row |= {name: str(coins.randint(1, 90)) for name in adult.NUMBERS}
-        row |= {"education": "HS-grad", "sex": coins.choice(list(adult.SEXES)), "income": coins.choice(("<=50K", ">50K"))}
+        row |= {
+            "education": "HS-grad",
+            "sex": coins.choice(list(adult.SEXES)),
+            "income": coins.choice(("<=50K", ">50K")),
+        }
         return ", ".join(row[name] for name in adult.COLUMNS) + end
 
     (root / "adult").mkdir()
