@@ -185,8 +185,9 @@ def reduced(dataset: str) -> str:
     if samples is None:
         return f"Nothing: T = {steps:,}, B = {batch}, N = {examples:,} in each of five parties, all its samples."
     return (
-        f"T = {ours:,} steps, and {sound:,} for the sound variant, where the paper has {steps:,}; {samples:,} samples a "
-        f"party where it has {examples:,}; {epochs} epochs of every network. B = {batch} and N = {examples:,} are its own."
+        f"T = {ours:,} steps, and {sound:,} for the sound variant, where the paper has {steps:,}; {samples:,} samples "
+        f"a party where it has {examples:,}; {epochs} epochs of every network. B = {batch} and N = {examples:,} are "
+        "its own."
     )
 
 

@@ -170,7 +170,7 @@ def test_gradients_by_example_add_up_to_that_of_the_batch(digits):
 
 
 def test_examples_above_the_bound_have_no_gradient_in_the_papers_loss(digits):
-    """Why the loss of equation (4) stalls: at C = 1 a discriminator that is wrong about the real has nothing to learn."""
+    """Why the loss of equation (4) stalls at C = 1: who is wrong about the real learns nothing of it."""
     generator = generators.build("gan", (1, 8, 8), (0.0, 1.0), KEY, loss="log")
     with torch.no_grad():
         generator.critic.logit[-1].bias.fill_(-20.0)  # it takes the real for synthetic: each loss is 20

@@ -77,12 +77,12 @@ def test_what_is_wrong_is_named(tmp_path):
     for text, message in (
         ("", "holds no example"),
         (LINES[0] + "\n" + LINES[1].replace("South", "Atlantis"), r"adult.data:2 is no line of the Adult data"),
-        (LINES[0].replace("39", "old"), "could not convert"),
+        (LINES[0].replace("39", "old"), "could not convert string"),
         ("1, 2, 3", "is no line of the Adult data"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
             adult.read(path)
     lay_files(tmp_path)
-    with pytest.raises(ValueError, match="test=1.0 leaves 0 of 180"):
+    with pytest.raises(ValueError, match=r"test=1\.0 leaves 0 of 180"):
         adult.load(tmp_path, test=1.0)
