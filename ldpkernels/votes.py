@@ -110,7 +110,7 @@ def vote_epsilon(samples: int, sigma: float, *, delta: float = 1e-5) -> PrivacyR
     This bound looks at no votes; it holds for all of them.
 
     >>> print(round(vote_epsilon(100, 40.0).epsilon, 2))
-    1.33
+    1.36
     """
     from ldpkernels.accounting import GaussianEvent, PrivacyResult, local_epsilon
 
