@@ -169,13 +169,11 @@ def main() -> None:
 
 def write_page(stem: Path, dataset: str, cells: Cells) -> None:
     found = list(cells.all().values())
+    missing = [s.name for s in cells_of(dataset) if s.name not in cells.all()]
+    cut = reduced(dataset) + (f" Not run: {'; '.join(missing)}." if missing else "")
     if found:
-        write_markdown(
-            stem.with_suffix(".md"),
-            f"Han and Xue, {dataset}",
-            sections(dataset, found, reduced(dataset)),
-            cells.facts(),
-        )
+        title = f"Han and Xue, {dataset}"
+        write_markdown(stem.with_suffix(".md"), title, sections(dataset, found, cut), cells.facts())
 
 
 def reduced(dataset: str) -> str:
