@@ -159,7 +159,8 @@ DIFFERENCES = {
     "adult": (
         "The paper gives neither the encoding in 88 features nor any setting of its models, and ours do better alone: "
         "standalone and baseline are above its figures. Its global model is .0035 above its standalone one; ours is "
-        "below, since better local models leave less to gain. It reports one run a setting, as far as it says."
+        "below with five parties, since better local models leave less to gain, and above with twenty. The paper "
+        "reports one run a setting, as far as it says."
     ),
     "mnist": IMAGES,
     "fashion-mnist": IMAGES,
