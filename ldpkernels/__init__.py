@@ -20,6 +20,7 @@ from ldpkernels.privunitg import PrivUnitG
 from ldpkernels.reports import Aggregate, Report, aggregate
 from ldpkernels.two_point import TwoPoint
 from ldpkernels.vector import perturb_vector
+from ldpkernels.votes import Vote, majority_vote, noisy_vote, vote_counts, vote_epsilon
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,7 @@ __all__ = [
     "PrivUnitG",
     "Report",
     "TwoPoint",
+    "Vote",
     "aggregate",
     "backend",
     "backends",
@@ -44,10 +46,14 @@ __all__ = [
     "clipped_noised_sum",
     "dp_sgd_step",
     "key",
+    "majority_vote",
+    "noisy_vote",
     "perturb_",
     "perturb_vector",
     "ranges",
     "report",
     "secure_key",
     "two_point_threshold",
+    "vote_counts",
+    "vote_epsilon",
 ]

@@ -7,9 +7,9 @@ import argparse
 import functools
 from typing import Any
 
-from ldpkernels.federated import _ldp_fed_cli, _ldp_fl_cli
+from ldpkernels.federated import _han_xue_cli, _ldp_fed_cli, _ldp_fl_cli
 
-ALGORITHMS = (_ldp_fl_cli, _ldp_fed_cli)
+ALGORITHMS = (_ldp_fl_cli, _ldp_fed_cli, _han_xue_cli)
 
 
 def add_parser(commands: Any) -> None:

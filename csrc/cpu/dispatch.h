@@ -10,6 +10,14 @@
 
 namespace ldpk {
 
+// Votes of `parties` rows and `columns` columns, labels of one row, as uint8, int32 or int64: `bytes` says which.
+struct Ballots {
+  const void* votes;
+  void* labels;
+  uint8_t* keep;
+  int64_t parties, columns, classes, bytes;
+};
+
 struct Kernels {
   template <class Law>
   using Run = void (*)(const Span&, const Law&, const Key&, int64_t begin, int64_t end);
@@ -37,6 +45,7 @@ struct Kernels {
                      double* scales);
   void (*row_sums)(const Span&, const RowScales& scales, double unit, int64_t row, int64_t row_end, int64_t begin,
                    int64_t end, double* total);
+  bool (*majority)(const Ballots&, int64_t begin, int64_t end);
   void (*noised)(const Span&, const ClippedNoise&, const Key&, int64_t begin, int64_t n, double* total);
 };
 

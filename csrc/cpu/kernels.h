@@ -8,6 +8,7 @@
 #include "dispatch.h"
 #include "ordinal_cldp.h"
 #include "two_point.h"
+#include "votes.h"
 
 namespace ldpk {
 
@@ -66,6 +67,7 @@ constexpr Kernels kernels_for(const char* name) {
       .row_squares = row_squares<Lanes>,
       .row_scales = row_scales<Lanes>,
       .row_sums = row_sums<Lanes>,
+      .majority = majority<Lanes>,
       .noised = noised<Lanes>,
   };
 }

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Han and Xue (2020): a global model from local models of different types, end to end.
+
+Parties train models of any type and generators of synthetic samples; the models label all the samples by majority
+vote; the global model is trained on the samples that are left. **As the paper has it (`Recipe(sound=False)`, exact
+votes), nothing of this is differentially private**: the noise in the generator's loss never reaches its weights, and
+votes are exact. `Recipe(sound=True)` and `vote_sigma` make it so; `han_xue_privacy.report` says for each part what is
+protected.
+
+A round is a unit of work that fits between two checkpoints: some steps of a generator, a local model, the vote, the
+global model, the baseline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+import ldpkernels
+from ldpkernels.federated import data, generators, parties
+from ldpkernels.federated.data import Dataset
+from ldpkernels.federated.dp_gan import Recipe, Training
+from ldpkernels.federated.generators import generator_of
+from ldpkernels.federated.runs import Row
+from ldpkernels.keys import Key
+
+# What a party's key, and the global party's, is folded into: one use each.
+_WEIGHTS, _STEPS, _SAMPLES, _MODEL = range(4)
+_VOTE, _GLOBAL, _BASELINE, _QUERIES = (2**63 + i for i in range(4))
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the parties agree on.
+
+    Args:
+        parties: How many; the examples are dealt alike.
+        recipe: How generators are trained (`dp_gan.Recipe`).
+        generators: Kinds of generators, dealt to the parties in turn; empty for the paper's: GAN and VAE for features,
+            GAN and DCGAN for images.
+        models: Kinds of local models, likewise; empty for the paper's five types for features, five CNNs for images.
+        vote_sigma: None for exact votes; the noise on each count of `ldpkernels.noisy_vote`.
+        queries: How many of the samples are labelled, at random; None for all.
+        samples: How many a party generates; None for as many as it has examples.
+        local_epochs, epochs: Of the parties' networks, and of the global model and the baseline.
+        baseline: Whether to train the baseline, the global model on all parties' real examples.
+        chunk: Steps of a generator in a round.
+        delta: Of every epsilon.
+        seed: What everything random follows from.
+    """
+
+    parties: int = 5
+    recipe: Recipe = field(default_factory=Recipe)
+    generators: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    vote_sigma: float | None = None
+    queries: int | None = None
+    samples: int | None = None
+    local_epochs: int = 5
+    epochs: int = 5
+    baseline: bool = True
+    chunk: int = 100
+    delta: float = 1e-5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("parties", "queries", "samples", "local_epochs", "epochs", "chunk"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be 1 or more")
+        if self.parties == 1 and self.vote_sigma is None:
+            raise ValueError("parties=1: a single vote is one apart from none, so that every sample would be dropped")
+        if self.vote_sigma is not None and not 0 <= self.vote_sigma < float("inf"):
+            raise ValueError(f"vote_sigma={self.vote_sigma} must be 0 or more and finite, or None for exact votes")
+
+
+@dataclass(frozen=True)
+class State:
+    """All that is known after so many rounds."""
+
+    round: int = 0
+    makers: tuple[dict[str, Any], ...] | list[dict[str, Any]] = ()
+    training: dict[str, Any] | None = None
+    votes: tuple[torch.Tensor, ...] | list[torch.Tensor] = ()
+    standalone: tuple[float, ...] | list[float] = ()
+    labels: torch.Tensor | None = None
+    keep: torch.Tensor | None = None
+    accuracy: float | None = None
+    baseline: float | None = None
+
+
+class World:
+    """A dataset dealt to parties. It holds no state but a cache."""
+
+    def __init__(self, dataset: Dataset, config: Config, models: Sequence[parties.Model] | None = None) -> None:
+        self.dataset, self.config = dataset, config
+        self.shape = tuple(dataset.train_x.shape[1:])
+        images = len(self.shape) > 1
+        self.kinds = config.generators or (("gan", "dcgan") if images else ("gan", "vae"))
+        self.model_kinds = config.models or (parties.IMAGES if images else parties.TABULAR)
+        self.global_kind = "cnn-3" if images else "network"
+        # The range of pixels is known to all; features have none.
+        self.span = (float(dataset.train_x.min()), float(dataset.train_x.max())) if images else None
+        self.key = ldpkernels.key(config.seed)
+        self.shards = data.deal(dataset.train_y, config.parties, config.seed)
+        self.models = models
+        if models is not None and len(models) != config.parties:
+            raise ValueError(f"{len(models)} models for parties={config.parties}: give one for each party")
+        if config.recipe.batch > self.examples:
+            raise ValueError(f"batch={config.recipe.batch} is more than the {self.examples} examples of a party")
+        for kind in self.kinds:  # what does not fit is refused before any work
+            generators.build(kind, self.shape, self.span, self.key, loss=config.recipe.discriminator_loss)
+        for kind in () if models is not None else self.model_kinds:
+            parties.build(kind, self.shape, dataset.classes, self.key)
+        self._made: torch.Tensor | None = None
+
+    @property
+    def examples(self) -> int:
+        """The examples of one party, N."""
+        return len(self.shards[0])
+
+    def party(self, i: int) -> Key:
+        """The key of a party."""
+        return self.key.fold_in(i)
+
+    def model_kind(self, i: int) -> str:
+        """What the i-th party's model is called."""
+        if self.models is not None:
+            return type(self.models[i]).__name__
+        return self.model_kinds[i % len(self.model_kinds)]
+
+    def generator(self, i: int) -> generators.LocalGenerator:
+        """The i-th party's generator before its training."""
+        kind, key = self.kinds[i % len(self.kinds)], self.party(i).fold_in(_WEIGHTS)
+        return generators.build(kind, self.shape, self.span, key, loss=self.config.recipe.discriminator_loss)
+
+    def samples_of(self, state: State, i: int, n: int) -> torch.Tensor:
+        """The i-th party's first n synthetic samples."""
+        generator = self.generator(i)
+        generator.maker.load_state_dict(state.makers[i])
+        return generator.sample(n, self.party(i).fold_in(_SAMPLES))
+
+    def samples(self, state: State) -> torch.Tensor:
+        """The samples that are labelled."""
+        if self._made is None:
+            each = self.config.samples or self.examples
+            made = torch.cat([self.samples_of(state, i, each) for i in range(self.config.parties)])
+            self._made = made if self.config.queries is None else made[self.queried(len(made))]
+        return self._made
+
+    def queried(self, n: int) -> torch.Tensor:
+        """Which of n samples are labelled, where `queries` says how many."""
+        return torch.randperm(n, generator=generator_of(self.key.fold_in(_QUERIES)))[: self.config.queries]
+
+
+def rounds(config: Config) -> int:
+    """Units of work in all."""
+    return config.parties * (math.ceil(config.recipe.steps / config.chunk) + 1) + 2 + config.baseline
+
+
+def round_(state: State, world: World) -> tuple[State, Row]:
+    """The next unit of work."""
+    config = world.config
+    if len(state.makers) < config.parties:
+        after, row = _train_generator(state, world)
+    elif len(state.votes) < config.parties:
+        after, row = _train_model(state, world)
+    elif state.labels is None:
+        after, row = _vote(state, world)
+    elif state.accuracy is None:
+        assert state.keep is not None
+        x, y = world.samples(state)[state.keep], state.labels[state.keep].long()
+        if not len(y):
+            raise ValueError("no sample was kept: the votes are too close. Take more parties, or a smaller vote_sigma")
+        accuracy = _fit_and_score(world, x, y, world.key.fold_in(_GLOBAL))
+        after, row = replace(state, accuracy=accuracy), {"part": "global model", "accuracy": accuracy}
+    else:
+        everyone = torch.cat(world.shards)
+        x, y = world.dataset.train_x[everyone], world.dataset.train_y[everyone]
+        accuracy = _fit_and_score(world, x, y, world.key.fold_in(_BASELINE))
+        after, row = replace(state, baseline=accuracy), {"part": "baseline", "accuracy": accuracy}
+    return replace(after, round=state.round + 1), {"accuracy": None, **row}
+
+
+def _train_generator(state: State, world: World) -> tuple[State, Row]:
+    """Algorithm 1 for a party, `chunk` steps of it."""
+    i, recipe = len(state.makers), world.config.recipe
+    training = Training(world.generator(i), recipe)
+    if state.training is not None:
+        training.load_state_dict(state.training)
+    x = world.dataset.train_x[world.shards[i]]
+    for _ in range(min(world.config.chunk, recipe.steps - training.done)):
+        training.step(x, world.party(i).fold_in(_STEPS))
+    row: Row = {"part": f"party {i}: {training.generator.kind}, {training.done} steps"}
+    if training.done < recipe.steps:
+        return replace(state, training=training.state_dict()), row
+    maker = training.generator.maker.state_dict()
+    return replace(state, training=None, makers=[*state.makers, maker]), row
+
+
+def _train_model(state: State, world: World) -> tuple[State, Row]:
+    """A party's model, its accuracy alone, and its votes."""
+    i, config, dataset = len(state.votes), world.config, world.dataset
+    if world.models is not None:
+        model = world.models[i]
+    else:
+        key = world.party(i).fold_in(_MODEL)
+        model = parties.build(world.model_kind(i), world.shape, dataset.classes, key, epochs=config.local_epochs)
+    shard = world.shards[i]
+    model.fit(_array(dataset.train_x[shard]), dataset.train_y[shard].numpy())
+    accuracy = _accuracy(model, dataset)
+    votes = torch.as_tensor(model.predict(_array(world.samples(state)))).to(torch.int32)
+    row = {"part": f"party {i}: {world.model_kind(i)}", "accuracy": accuracy}
+    return replace(state, votes=[*state.votes, votes], standalone=[*state.standalone, accuracy]), row
+
+
+def _vote(state: State, world: World) -> tuple[State, Row]:
+    """Section 3.3, or the noisy vote in its place."""
+    votes, classes = torch.stack(list(state.votes)), world.dataset.classes
+    if world.config.vote_sigma is None:
+        vote = ldpkernels.majority_vote(votes, classes)
+    else:
+        key = world.key.fold_in(_VOTE)
+        vote = ldpkernels.noisy_vote(votes, classes, world.config.vote_sigma, generator=key)
+    row = {"part": f"vote: {int(vote.keep.sum())} of {len(vote.keep)} kept"}
+    return replace(state, labels=vote.labels, keep=vote.keep), row
+
+
+def _fit_and_score(world: World, x: torch.Tensor, y: torch.Tensor, key: Key) -> float:
+    dataset = world.dataset
+    model = parties.build(world.global_kind, world.shape, dataset.classes, key, epochs=world.config.epochs)
+    model.fit(_array(x), y.numpy())
+    return _accuracy(model, dataset)
+
+
+def _accuracy(model: parties.Model, dataset: Dataset) -> float:
+    return float((model.predict(_array(dataset.test_x)) == dataset.test_y.numpy()).mean())
+
+
+def _array(x: torch.Tensor) -> parties.Array:
+    flat: parties.Array = x.flatten(1).numpy()
+    return flat

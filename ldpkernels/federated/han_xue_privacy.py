@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Han and Xue's scheme protects, part by part, for the settings of a run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ldpkernels.accounting import PrivacyResult, han_xue_eq18, sampled_gaussian
+from ldpkernels.federated.han_xue import Config
+from ldpkernels.votes import vote_epsilon
+
+NEIGHBOURS = "the parties' data sets, one example of one party added or removed"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing that leaves a party, or does not: its guarantee, infinite where there is none, and why.
+
+    `claimed` is the paper's epsilon, where it has one; `result` is None for what is not released.
+    """
+
+    name: str
+    result: PrivacyResult | None
+    reason: str
+    claimed: float | None = None
+
+    @property
+    def protected(self) -> bool:
+        """Whether there is a guarantee."""
+        return self.result is None or math.isfinite(self.result.epsilon)
+
+    def __str__(self) -> str:
+        guarantee = str(self.result) if self.protected else "NOT PROTECTED"
+        verdict = "not released" if self.result is None else guarantee
+        claimed = "" if self.claimed is None else f" The paper claims epsilon = {self.claimed:.4f} by equation (18)."
+        return f"{self.name}: {verdict}. {self.reason}{claimed}".replace("..", ".")
+
+
+def report(config: Config, examples: int, samples: int) -> list[Part]:
+    """The parts of a run with so many examples a party, and so many samples labelled.
+
+    >>> from ldpkernels.federated.dp_gan import Recipe
+    >>> [part.protected for part in report(Config(recipe=Recipe(steps=10)), 7814, 39070)[:3]]
+    [False, False, False]
+    >>> sound = Config(recipe=Recipe(steps=10, sound=True), vote_sigma=500.0)
+    >>> [part.protected for part in report(sound, 7814, 39070)[:3]]
+    [True, True, True]
+    """
+    made, votes = generators(config, examples), labels(config, samples)
+    return [made, votes, together(made, votes, config), *_beside()]
+
+
+def generators(config: Config, examples: int) -> Part:
+    """The trained generators and all their samples, for one party."""
+    recipe = config.recipe
+    q = recipe.batch / examples
+    name = "Generators and synthetic samples"
+    if recipe.sound and recipe.sigma > 0:
+        result = sampled_gaussian(recipe.sigma, q, recipe.steps, delta=config.delta)
+        return Part(name, result, "Each real example's gradient is clipped and noised, on Poisson samples.")
+    reason = "The loss is clipped and noised, and its noise is a constant in the weights: the gradient is exact."
+    claimed = None
+    if recipe.sound:
+        reason = "sigma = 0 is no noise."
+    elif recipe.sigma > 0:
+        claimed = han_xue_eq18(q, recipe.sigma, recipe.steps, config.delta).claimed
+    return Part(name, _nothing(config, "whoever sees a trained generator or its samples"), reason, claimed)
+
+
+def labels(config: Config, samples: int) -> Part:
+    """The labels of the samples, and which were dropped."""
+    if config.vote_sigma:
+        reason = "A noisy majority vote (GNMax): one example may move its party's vote on every sample."
+        return Part("Votes", vote_epsilon(samples, config.vote_sigma, delta=config.delta), reason)
+    reason = "Exact votes of models trained without privacy; the samples that are dropped tell of them too."
+    return Part("Votes", _nothing(config, "whoever sees the labels"), reason)
+
+
+def together(made: Part, votes: Part, config: Config) -> Part:
+    """All that the global party learns of one example, and so the global model."""
+    name = "Global model, samples and labels together"
+    if not (made.protected and votes.protected):
+        return Part(name, _nothing(config, "whoever sees the global model"), "It is made of what is not protected.")
+    assert made.result is not None
+    assert votes.result is not None
+    result = PrivacyResult(
+        made.result.epsilon + votes.result.epsilon,
+        made.result.delta + votes.result.delta,
+        "anyone who sees the samples, the labels and the global model",
+        NEIGHBOURS,
+        (*made.result.assumptions, *votes.result.assumptions),
+        "basic composition of the two",
+    )
+    return Part(name, result, "The rest is post-processing.")
+
+
+def _nothing(config: Config, adversary: str) -> PrivacyResult:
+    return PrivacyResult(math.inf, config.delta, adversary, NEIGHBOURS, (), "no guarantee")
+
+
+def _beside() -> list[Part]:
+    return [
+        Part("Local models", None, "They stay with their parties; nothing of them leaves but the votes."),
+        Part("Standalone and baseline accuracy", None, "They are computed on real data to compare, and not accounted."),
+        Part(
+            "Sizes and scales", None,
+            "The numbers of examples, and for Adult the means and deviations of its features, are taken to be public.",
+        ),
+    ]  # fmt: skip

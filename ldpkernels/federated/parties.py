@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The models that Han and Xue's parties train on their own data, of as many types as there are parties.
+
+A model is anything with `fit(x, y)` and `predict(x)` on NumPy arrays, x as fp32 [N, features]: any of scikit-learn's
+classifiers, and `Network` for one of torch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from ldpkernels.federated.generators import generator_of
+from ldpkernels.keys import Key
+
+Array = np.ndarray[Any, Any]
+
+TABULAR = ("logistic", "forest", "svm", "tree", "network")
+IMAGES = ("cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5")
+KINDS = (*TABULAR, *IMAGES)
+# Channels of 3x3 convolutions, each with ReLU and a halving max-pool, and the width of a hidden layer, 0 for none.
+_CNN = {
+    "cnn-1": ((16,), 64),
+    "cnn-2": ((8, 16), 0),
+    "cnn-3": ((16, 32), 64),
+    "cnn-4": ((12, 24), 128),
+    "cnn-5": ((8, 16, 32), 64),
+}
+
+
+class Model(Protocol):
+    """What a party's model has to offer."""
+
+    def fit(self, x: Array, y: Array) -> Any:
+        """Learn from examples [N, features] and labels [N]."""
+
+    def predict(self, x: Array) -> Array:
+        """The labels [N] of examples."""
+
+
+class Network:
+    """A torch network as a `Model`, trained by Adam on the cross-entropy of shuffled batches."""
+
+    def __init__(self, module: nn.Module, shape: tuple[int, ...], key: Key, *, epochs: int = 3, batch: int = 128):
+        self.module, self.shape, self.key, self.epochs, self.batch = module, shape, key, epochs, batch
+
+    def fit(self, x: Array, y: Array) -> Network:
+        """Train from the weights as they are."""
+        inputs, labels = self._tensor(x), torch.as_tensor(np.asarray(y)).long()
+        optimizer = torch.optim.Adam(self.module.parameters(), lr=1e-3)
+        coins = generator_of(self.key)
+        self.module.train()
+        for _ in range(self.epochs):
+            for part in torch.randperm(len(labels), generator=coins).split(self.batch):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(self.module(inputs[part]), labels[part]).backward()
+                optimizer.step()
+        return self
+
+    @torch.no_grad()
+    def predict(self, x: Array) -> Array:
+        """The class with the largest output."""
+        self.module.eval()
+        parts = [self.module(part).argmax(1) for part in self._tensor(x).split(1024)]
+        return torch.cat(parts).numpy()
+
+    def _tensor(self, x: Array) -> torch.Tensor:
+        return torch.as_tensor(np.asarray(x, np.float32)).reshape(-1, *self.shape)
+
+
+def build(kind: str, shape: tuple[int, ...], classes: int, key: Key, *, epochs: int = 3) -> Model:
+    """A model of a kind, before `fit`; the key decides initial weights and every other choice.
+
+    >>> import ldpkernels
+    >>> build("tree", (4,), 2, ldpkernels.key(0)).fit(np.eye(4), [0, 0, 1, 1]).predict(np.eye(4)).tolist()
+    [0, 0, 1, 1]
+    """
+    if kind not in KINDS:
+        raise ValueError(f"model={kind!r} must be one of {', '.join(KINDS)}")
+    if kind in _CNN or kind == "network":
+        module = _cnn(kind, shape, classes, key) if kind in _CNN else dense(shape, classes, key)
+        return Network(module, shape, key, epochs=epochs)
+    try:
+        from sklearn import ensemble, linear_model, svm, tree
+    except ImportError:
+        raise ImportError(f"model {kind!r} is scikit-learn's: pip install 'ldpkernels[demo]'") from None
+    seed = key.words[0] % 2**32
+    if kind == "logistic":
+        return linear_model.LogisticRegression(max_iter=200)  # type: ignore[no-any-return]
+    if kind == "forest":
+        return ensemble.RandomForestClassifier(100, max_depth=12, random_state=seed)  # type: ignore[no-any-return]
+    if kind == "svm":
+        return svm.SVC(gamma=1 / math.prod(shape))  # type: ignore[no-any-return]
+    return tree.DecisionTreeClassifier(max_depth=8, random_state=seed)  # type: ignore[no-any-return]
+
+
+def dense(shape: tuple[int, ...], classes: int, key: Key) -> nn.Module:
+    """The network of four layers, which is the global model for features."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(key.words[0])
+        return nn.Sequential(
+            nn.Flatten(), nn.Linear(math.prod(shape), 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 16),
+            nn.ReLU(), nn.Linear(16, classes),
+        )  # fmt: skip
+
+
+def _cnn(kind: str, shape: tuple[int, ...], classes: int, key: Key) -> nn.Module:
+    channels, hidden = _CNN[kind]
+    if len(shape) != 3 or min(shape[1:]) < 2 ** len(channels):
+        raise ValueError(f"model {kind!r} is for images with sides of {2 ** len(channels)} or more, not {shape}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(key.words[0])
+        layers: list[nn.Module] = []
+        before, height, width = shape
+        for after in channels:
+            layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+            before, height, width = after, height // 2, width // 2
+        features = before * height * width
+        layers.append(nn.Flatten())
+        if hidden:
+            layers += [nn.Linear(features, hidden), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Linear(hidden or features, classes))

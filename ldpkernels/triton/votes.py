@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Majority votes, a column a lane (csrc/cpu/votes.h)."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def majority_kernel(votes, labels, keep, parties, columns, classes, BLOCK: tl.constexpr):
+    """Labels and keeps of BLOCK columns a program."""
+    column = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < columns
+    first = tl.zeros([BLOCK], tl.int32)
+    second = tl.zeros([BLOCK], tl.int32)
+    label = tl.zeros([BLOCK], tl.int32)
+    for c in range(classes):
+        count = tl.zeros([BLOCK], tl.int32)
+        row = votes
+        for _ in range(parties):
+            vote = tl.load(row + column, mask=inside, other=0)
+            count += (vote == c).to(tl.int32)
+            row += columns
+        above = count > first
+        second = tl.maximum(second, tl.where(above, first, count))
+        first = tl.where(above, count, first)
+        label = tl.where(above, c, label)
+    tl.store(labels + column, label.to(labels.dtype.element_ty), mask=inside)
+    tl.store(keep + column, first - second > 1, mask=inside)

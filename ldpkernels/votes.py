@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Labels by majority vote: the rule of Han and Xue, and the noisy vote (GNMax) that is differentially private."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ldpkernels import _backends, _native
+from ldpkernels.keys import Generator
+
+if TYPE_CHECKING:
+    from ldpkernels.accounting import PrivacyResult
+
+_DTYPES = ("uint8", "int32", "int64")
+
+
+class Vote(NamedTuple):
+    """The label of each sample, in the dtype of the votes, and whether the sample is kept, as booleans."""
+
+    labels: Any
+    keep: Any
+
+
+def majority_vote(votes: Any, classes: int) -> Vote:
+    """Label each sample with the class that most parties voted for; drop it where that was close.
+
+    Han and Xue (section 3.3) remove a sample whose first and second counts are equal or one apart. By that rule one
+    party alone keeps nothing (one vote against none), and of two or three parties all must agree. Of classes
+    with equal counts the lowest is the label, of a sample that is dropped anyway. **The labels are exact: what the
+    parties' models leak, labels leak.** `noisy_vote` does not.
+
+    Args:
+        votes: [parties, samples], a tensor or an array of uint8, int32 or int64, each from 0 to classes - 1. On a GPU,
+            where looking would synchronise, other numbers are votes for nobody.
+        classes: How many classes there are.
+
+    >>> import numpy as np, ldpkernels
+    >>> votes = np.array([[1, 0, 2], [1, 0, 1], [1, 1, 0], [2, 1, 2]])
+    >>> vote = ldpkernels.majority_vote(votes, classes=3)
+    >>> vote.labels, vote.keep
+    (array([1, 0, 2]), array([ True, False, False]))
+    """
+    classes = _checked(votes, classes)
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(votes, torch.Tensor):
+        from ldpkernels import ops_votes
+
+        return Vote(*ops_votes.majority_vote(votes, classes))
+    return Vote(*run(np.ascontiguousarray(votes), classes, _backends.forced() or ""))
+
+
+def noisy_vote(votes: Any, classes: int, sigma: float, *, generator: Generator = None) -> Vote:
+    """`majority_vote` on counts with normal noise of deviation sigma (GNMax, Papernot et al. 2018).
+
+    The noisy counts decide alone, over which sample to drop too, so that all of it is post-processing of one Gaussian
+    mechanism; `vote_epsilon` has its guarantee.
+
+    Args:
+        votes, classes: As in `majority_vote`.
+        sigma: The standard deviation of the noise on each count; 0 for no noise and no privacy.
+        generator: As in `ldpkernels.perturb_`.
+
+    >>> import numpy as np, ldpkernels
+    >>> votes = np.zeros((40, 3), np.int64)
+    >>> ldpkernels.noisy_vote(votes, classes=2, sigma=2.0, generator=ldpkernels.key(0)).labels
+    array([0, 0, 0])
+    """
+    if not 0 <= float(sigma) < float("inf"):
+        raise ValueError(f"sigma={sigma} must be 0 or more and finite: the deviation of the noise on a count")
+    counts = vote_counts(votes, classes)
+    torch: Any = sys.modules.get("torch")
+    from ldpkernels.clipped_noise import clipped_noised_sum
+
+    if torch is not None and isinstance(votes, torch.Tensor):
+        nothing = torch.empty((0, *counts.shape), dtype=torch.float64, device=votes.device)
+        noisy = counts + clipped_noised_sum(nothing, 1.0, float(sigma), generator=generator)
+        most = noisy.topk(min(2, classes), dim=1)
+        labels, first, second = most.indices[:, 0].to(votes.dtype), most.values[:, 0], most.values[:, -1]
+    else:
+        nothing = np.empty((0, *counts.shape))
+        noisy = counts + clipped_noised_sum(nothing, 1.0, float(sigma), generator=generator)
+        labels = noisy.argmax(1).astype(votes.dtype)
+        ordered = np.sort(noisy, axis=1)
+        first, second = ordered[:, -1], ordered[:, -2] if classes > 1 else ordered[:, -1]
+    return Vote(labels, first - (second if classes > 1 else 0 * second) > 1)
+
+
+def vote_counts(votes: Any, classes: int) -> Any:
+    """How many parties voted for each class, as int64 [samples, classes]."""
+    classes = _checked(votes, classes)
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(votes, torch.Tensor):
+        if votes.device.type == "cpu":
+            _refuse_strangers(votes.numpy(), classes)
+        return torch.stack([(votes == c).sum(0) for c in range(classes)], 1)
+    _refuse_strangers(votes, classes)
+    return np.stack([(votes == c).sum(0) for c in range(classes)], 1)
+
+
+def vote_epsilon(samples: int, sigma: float, *, delta: float = 1e-5) -> PrivacyResult:
+    """The guarantee of `noisy_vote` on so many samples, which may be chosen adaptively.
+
+    One record of one party may change that party's model, whatever the model is, and with it its vote on every
+    sample. A vote moves from one class to another: two counts change by one, so the counts of a sample change by
+    sqrt(2) in L2. A sample is then a Gaussian mechanism of noise multiplier sigma / sqrt(2), and samples compose.
+    This bound looks at no votes; it holds for all of them.
+
+    >>> print(round(vote_epsilon(100, 40.0).epsilon, 2))
+    1.36
+    """
+    from ldpkernels.accounting import GaussianEvent, PrivacyResult, local_epsilon
+
+    composed = local_epsilon(GaussianEvent(float(sigma) / 2**0.5), d=samples, delta=delta)
+    return PrivacyResult(
+        composed.epsilon,
+        composed.delta,
+        "anyone who sees the labels, and which samples were dropped",
+        "the parties' data sets, one record of one party added, removed or replaced",
+        (
+            f"{composed.assumptions[0].split()[0]} samples are labelled, each with fresh noise of {sigma:.6g} on every"
+            " count, in exact arithmetic",
+            "the samples do not depend on the parties' data but by private releases, which are accounted for beside"
+            " this",
+            "a record is held by one party",
+        ),
+        composed.method,
+    )
+
+
+def run(votes: Any, classes: int, backend: str) -> tuple[Any, Any]:
+    """Labels and keeps of a contiguous array that was checked; "" is the fastest backend."""
+    if backend == "reference":
+        from ldpkernels import reference_votes
+
+        _refuse_strangers(votes, classes)
+        return reference_votes.majority_vote(votes, classes)
+    isa = backend if backend in _native.isas() else _native.isas()[0]
+    labels, keep = np.empty(votes.shape[1], votes.dtype), np.empty(votes.shape[1], np.bool_)
+    threads = max(1, min(_backends.threads(), votes.size >> 20))
+    if not _native.majority_vote(votes, classes, labels, keep, isa, threads):
+        _refuse_strangers(votes, classes)
+    return labels, keep
+
+
+def _checked(votes: Any, classes: int) -> int:
+    torch: Any = sys.modules.get("torch")
+    is_tensor = torch is not None and isinstance(votes, torch.Tensor)
+    if not is_tensor and not isinstance(votes, np.ndarray):
+        raise TypeError(f"votes is a {type(votes).__name__}: pass a tensor or an array of {', '.join(_DTYPES)}")
+    name = str(votes.dtype).removeprefix("torch.")
+    if name not in _DTYPES or (not is_tensor and not votes.dtype.isnative):
+        raise TypeError(f"votes are {name}: pass {', '.join(_DTYPES)}")
+    if votes.ndim != 2 or votes.shape[0] < 1:
+        raise ValueError(f"votes have shape {tuple(votes.shape)}: pass [parties, samples], with one party or more")
+    count = operator.index(classes)
+    largest = 255 if name == "uint8" else 2**31 - 1
+    if not 1 <= count <= largest:
+        raise ValueError(f"classes={classes} must be from 1 to {largest} for votes of {name}")
+    return count
+
+
+def _refuse_strangers(votes: Any, classes: int) -> None:
+    strange = np.argwhere((votes < 0) | (votes >= classes))
+    if len(strange):
+        party, sample = (int(i) for i in strange[0])
+        raise ValueError(
+            f"party {party} votes {int(votes[party, sample])} on sample {sample}: votes are from 0 to {classes - 1},"
+            f" or pass more classes than {classes}"
+        )

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Han and Xue's pipeline on the digits, and its parts."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import ldpkernels
+from ldpkernels.federated import data, generators, han_xue, han_xue_privacy, parties, runs
+from ldpkernels.federated.dp_gan import Recipe, Training, chosen, critic_gradient, gradients
+from ldpkernels.federated.generators import generator_of
+from tests.federated.test_han_xue_adult import lay_files
+
+KEY = ldpkernels.key(5)
+TINY = Recipe(steps=6, batch=32)
+
+
+def quick(recipe=TINY, **changes):
+    values = {"parties": 3, "recipe": recipe, "models": ("tree", "logistic", "network"), "chunk": 4, "epochs": 2}
+    return han_xue.Config(**{**values, **changes})
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """These networks are too small for two, and on a busy machine two wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return data.load("digits")
+
+
+def finish(world, state=None):
+    return runs.run(
+        lambda state: han_xue.round_(state, world),
+        state or han_xue.State(),
+        han_xue.rounds(world.config),
+        progress=False,
+    )
+
+
+def tensors(value):
+    """All tensors within, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        return [t for key in sorted(value, key=str) for t in tensors(value[key])]
+    return [t for v in value for t in tensors(v)] if isinstance(value, list | tuple) else []
+
+
+def same(a, b):
+    left, right = (tensors([getattr(s, f.name) for f in dataclasses.fields(s)]) for s in (a, b))
+    return len(left) == len(right) and all(torch.equal(x, y) for x, y in zip(left, right, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore")  # scikit-learn's of a regression that did not converge in its time
+def test_end_to_end(digits):
+    """Enough steps to learn something; ten classes. Measured: 0.52 of the global model, 0.94 of the baseline."""
+    recipe = Recipe(steps=250, batch=64, lr=2e-3)
+    models = ("logistic", "svm", "cnn-1", "forest")
+    config = quick(recipe, parties=4, models=models, generators=("gan",), local_epochs=12, epochs=12, chunk=250)
+    world = han_xue.World(digits, config)
+    state, rows = finish(world)
+    assert len(rows) == han_xue.rounds(config) == 4 * 2 + 3
+    assert state.baseline > 0.85
+    assert sum(state.standalone) / 4 > 0.8
+    assert state.accuracy > 0.4
+    assert [row["part"] for row in rows][4:8] == [f"party {i}: {kind}" for i, kind in enumerate(models)]
+    samples = world.samples(state)
+    assert samples.shape == (4 * world.examples, 1, 8, 8)
+    assert 0 <= float(samples.min()) <= float(samples.max()) <= 1
+    vote = ldpkernels.majority_vote(torch.stack(list(state.votes)), 10)
+    assert torch.equal(vote.labels, state.labels)
+    assert torch.equal(vote.keep, state.keep)
+    assert 0.1 < float(state.keep.float().mean()) < 1
+
+
+def test_a_run_that_was_interrupted_anywhere_ends_with_the_same_bits(digits, tmp_path):
+    config = quick(vote_sigma=0.5)
+    whole, rows = finish(han_xue.World(digits, config))
+    for stop in (1, 4, 7, 10):
+        folder = tmp_path / str(stop)
+        world = han_xue.World(digits, config)
+        options = {"folder": folder, "described": {"config": config}, "progress": False}
+
+        def step(state, world=world):
+            return han_xue.round_(state, world)
+
+        runs.run(step, han_xue.State(), stop, **options)
+        again = han_xue.World(digits, config)  # what a new process has
+
+        def go_on(state, world=again):
+            return han_xue.round_(state, world)
+
+        state, resumed = runs.run(go_on, han_xue.State(), han_xue.rounds(config), resume=True, **options)
+        assert same(state, whole)
+        assert (state.accuracy, state.baseline) == (whole.accuracy, whole.baseline)
+        assert [row["part"] for row in resumed] == [row["part"] for row in rows]
+
+
+def test_the_seed_decides_all(digits):
+    configs = [quick(seed=seed, baseline=False, vote_sigma=1.0) for seed in (0, 0, 1)]
+    states = [finish(han_xue.World(digits, config))[0] for config in configs]
+    assert same(states[0], states[1])
+    assert not same(states[0], states[2])
+
+
+def test_the_noise_of_the_papers_loss_never_reaches_the_weights(digits):
+    """The finding: every sigma gives the same generators, so that the paper's table 2 shows nothing of its noise."""
+    x = digits.train_x[:200]
+    found = {}
+    for kind in generators.KINDS:
+        for sigma in (0.0, 1.0, 1e6):
+            recipe = dataclasses.replace(TINY, sigma=sigma)
+            training = Training(generators.build(kind, (1, 8, 8), (0.0, 1.0), KEY), recipe)
+            for _ in range(3):
+                training.step(x, KEY)
+            found[kind, sigma] = tensors(training.state_dict())
+        for sigma in (1.0, 1e6):
+            assert all(torch.equal(a, b) for a, b in zip(found[kind, 0.0], found[kind, sigma], strict=True))
+
+
+@pytest.mark.parametrize("kind", generators.KINDS)
+def test_the_noise_of_the_sound_step_does(digits, kind):
+    """Its deviation in the gradient is C sigma / batch, halved where there is a synthetic branch beside the real."""
+    x = digits.train_x[:64]
+    found = []
+    for sigma in (0.0, 5.0):
+        generator = generators.build(kind, (1, 8, 8), (0.0, 1.0), KEY, loss="log")
+        recipe = Recipe(1, 64, C=0.5, sigma=sigma, sound=True)
+        critic_gradient(generator, x, recipe, generator_of(KEY), KEY)
+        found.append(torch.cat([p.grad.flatten() for p in generator.critic.parameters()]))
+    noise = (found[1] - found[0]).double()
+    expected = 0.5 * 5.0 / 64 / (2 if generator.adversarial else 1)
+    spread = math.sqrt(2 / len(noise))  # of a squared normal's mean
+    assert abs(float(noise.square().mean()) / expected**2 - 1) < 6 * spread
+
+
+@pytest.mark.parametrize("kind", generators.KINDS)
+def test_one_example_moves_the_real_branch_by_its_bound_at_most(digits, kind):
+    critic = generators.build(kind, (1, 8, 8), (0.0, 1.0), KEY, loss="log").critic
+    x, noise = digits.train_x[:33].clone(), torch.randn(33, 16, generator=generator_of(KEY))
+    x[32] = 3.0  # an outlier, of pixels up to 1
+    found = []
+    for n in (32, 33):
+        grads = gradients(critic, x[:n], noise[:n])
+        ldpkernels.dp_sgd_step(critic, None, 0.1, 0.0, batch_size=32, grads=grads)
+        found.append(torch.cat([p.grad.flatten() for p in critic.parameters()]))
+    moved = float((found[1] - found[0]).norm())
+    assert 0.5 * 0.1 / 32 < moved <= 0.1 / 32 * (1 + 1e-4)
+
+
+def test_gradients_by_example_add_up_to_that_of_the_batch(digits):
+    for kind in generators.KINDS:
+        critic = generators.build(kind, (1, 8, 8), (0.0, 1.0), KEY).critic
+        x, noise = digits.train_x[:7], torch.randn(7, 16, generator=generator_of(KEY))
+        by_example = gradients(critic, x, noise)
+        critic.zero_grad()
+        critic(x, noise).sum().backward()
+        for name, p in critic.named_parameters():
+            torch.testing.assert_close(by_example[name].sum(0), p.grad, rtol=1e-4, atol=1e-5)
+    assert all(len(g) == 0 for g in gradients(critic, x[:0], noise[:0]).values())
+
+
+def test_examples_above_the_bound_have_no_gradient_in_the_papers_loss(digits):
+    """Why the loss of equation (4) stalls at C = 1: who is wrong about the real learns nothing of it."""
+    generator = generators.build("gan", (1, 8, 8), (0.0, 1.0), KEY, loss="log")
+    with torch.no_grad():
+        generator.critic.logit[-1].bias.fill_(-20.0)  # it takes the real for synthetic: each loss is 20
+    critic_gradient(generator, digits.train_x[:32], TINY, generator_of(KEY), KEY)
+    assert all(float(p.grad.abs().max()) < 1e-7 for p in generator.critic.parameters())
+    sound = dataclasses.replace(TINY, sound=True, sigma=0.0)
+    critic_gradient(generator, digits.train_x[:32], sound, generator_of(KEY), KEY)
+    assert float(generator.critic.logit[-1].bias.grad.abs()) > 0.01
+
+
+def test_squares_stay_below_the_bound(digits):
+    critic = generators.build("gan", (1, 8, 8), (0.0, 1.0), KEY).critic
+    with torch.no_grad():
+        critic.logit[-1].bias.fill_(-20.0)
+        assert 0.99 < float(critic(digits.train_x[:32], torch.empty(0)).max()) <= 1
+
+
+def test_batches_are_fixed_or_poisson():
+    sizes = {sound: [] for sound in (False, True)}
+    for sound, found in sizes.items():
+        for i in range(300):
+            part = chosen(500, Recipe(1, 50, sound=sound), generator_of(KEY.fold_in(i)))
+            assert len(part.unique()) == len(part)
+            found.append(len(part))
+    assert set(sizes[False]) == {50}
+    deviation = math.sqrt(500 * 0.1 * 0.9)
+    assert abs(np.mean(sizes[True]) - 50) < 6 * deviation / math.sqrt(300)
+    assert 0.7 < np.std(sizes[True]) / deviation < 1.3
+
+
+def test_any_model_will_do(digits):
+    class Constant:
+        def __init__(self, label):
+            self.label = label
+
+        def fit(self, x, y):
+            assert x.shape[1] == 64
+            assert len(x) == len(y)
+
+        def predict(self, x):
+            return np.full(len(x), self.label)
+
+    world = han_xue.World(digits, quick(baseline=False), [Constant(3), Constant(3), Constant(3)])
+    state, _ = finish(world)
+    assert set(state.labels.tolist()) == {3}
+    assert bool(state.keep.all())
+    assert 0.05 < state.accuracy < 0.2
+    # An adversary of three parties can have every sample dropped, and no more.
+    world = han_xue.World(digits, quick(baseline=False), [Constant(3), Constant(3), Constant(4)])
+    with pytest.raises(ValueError, match="no sample was kept"):
+        finish(world)
+
+
+def test_queries_are_a_part_of_the_samples(digits):
+    config = quick(queries=40, samples=30, baseline=False, vote_sigma=1.0)
+    world = han_xue.World(digits, config)
+    state, _ = finish(world)
+    every = han_xue.World(digits, dataclasses.replace(config, queries=None)).samples(state)
+    labelled = world.samples(state)
+    assert (len(every), len(labelled), len(state.labels)) == (90, 40, 40)
+    assert all(bool((every == sample).flatten(1).all(1).any()) for sample in labelled)
+
+
+def test_bad_settings_are_refused_before_any_work(digits):
+    for message, config in (
+        ("batch=5000 is more than the 539 examples", lambda: quick(Recipe(1, 5000))),
+        ("generator='x' must be one of", lambda: quick(generators=("x",))),
+        ("model='x' must be one of", lambda: quick(models=("tree", "x"))),
+        ("parties=1: a single vote", lambda: quick(parties=1)),
+        ("clients=5000 must be from 1 to 1617", lambda: quick(parties=5000)),
+        ("vote_sigma=-1", lambda: quick(vote_sigma=-1)),
+        ("queries=0 must be 1 or more", lambda: quick(queries=0)),
+        ("C=0 must be above 0", lambda: quick(Recipe(C=0))),
+        ("sigma=-1 must be 0 or more", lambda: quick(Recipe(sigma=-1))),
+        ("steps=0 must be 1 or more", lambda: quick(Recipe(steps=0))),
+        ("loss='x' must be one of", lambda: quick(Recipe(1, 32, loss="x"))),
+    ):
+        with pytest.raises(ValueError, match=message):
+            han_xue.World(digits, config())
+    with pytest.raises(ValueError, match="2 models for parties=3"):
+        han_xue.World(digits, quick(), [parties.build("tree", (64,), 10, KEY)] * 2)
+    with pytest.raises(ValueError, match="square images with a side that four divides"):
+        generators.build("dcgan", (88,), None, KEY)
+    with pytest.raises(ValueError, match="sides of 8 or more"):
+        parties.build("cnn-5", (1, 4, 4), 10, KEY)
+
+
+def test_the_report_tells_what_is_protected():
+    paper = han_xue_privacy.report(han_xue.Config(), 7814, 39070)
+    assert [part.protected for part in paper[:3]] == [False, False, False]
+    assert round(paper[0].claimed, 4) == 7.0306  # the paper's own figure for Adult
+    assert "NOT PROTECTED" in str(paper[0])
+    half = han_xue_privacy.report(han_xue.Config(recipe=Recipe(sound=True)), 7814, 39070)
+    assert [part.protected for part in half[:3]] == [True, False, False]
+    assert round(half[0].result.epsilon, 2) == 6.77
+    sound = han_xue_privacy.report(han_xue.Config(recipe=Recipe(sound=True), vote_sigma=300.0), 7814, 39070)
+    assert sound[2].result.epsilon == sound[0].result.epsilon + sound[1].result.epsilon
+    assert sound[2].result.delta == 2e-5
+    silent = han_xue_privacy.report(han_xue.Config(recipe=Recipe(sound=True, sigma=0.0), vote_sigma=0.0), 7814, 10)
+    assert [part.protected for part in silent[:3]] == [False, False, False]
+
+
+def test_the_command_runs_resumes_and_draws(tmp_path, capsys):
+    from ldpkernels.__main__ import main
+
+    lay_files(tmp_path)
+    folder = tmp_path / "run"
+    arguments = ["fl", "han-xue", "--dataset", "adult", "--data", str(tmp_path), "--parties", "3", "--steps", "4"]
+    arguments += ["--batch", "16", "--models", "tree", "--generators", "vae", "gan", "--out", str(folder), "--sound"]
+    assert main([*arguments, "--vote-sigma", "9"]) == 0
+    out = capsys.readouterr()
+    assert "han-xue" in out.err  # progress
+    assert "What is protected" in out.out
+    assert "GNMax" in (folder / "privacy.txt").read_text()
+    assert (folder / "samples.png").stat().st_size > 10_000
+    assert main([*arguments, "--vote-sigma", "9", "--quiet"]) == 2
+    assert "checkpoint.pt exists" in capsys.readouterr().out
+    assert main([*arguments, "--vote-sigma", "9", "--resume", "--quiet"]) == 0
+    table = capsys.readouterr().out
+    assert table[table.index("baseline") :] == out.out[out.out.index("baseline") :]
+    assert main([*arguments, "--vote-sigma", "8", "--resume"]) == 2
+    assert "belongs to another run" in capsys.readouterr().out
+
+
+def test_the_command_says_what_is_missing(capsys):
+    from ldpkernels.__main__ import main
+
+    for arguments, message in (
+        (["--dataset", "adult"], "--data DIR"),
+        (["--parties", "1"], "a single vote is one apart"),
+        (["--models", "oracle"], "model='oracle' must be one of"),
+    ):
+        assert main(["fl", "han-xue", *arguments]) == 2
+        assert message in capsys.readouterr().out
