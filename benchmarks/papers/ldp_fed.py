@@ -137,7 +137,7 @@ def draw(cells: dict[str, Cell], path: Path) -> None:
                 )
     right.set(xscale="log", xlabel="alpha", ylim=(0, 100), title="where the noise begins to matter")
     if right.lines:
-        right.legend(frameon=False, fontsize=7, loc="lower right")
+        right.legend(frameon=False, fontsize=7, handlelength=4, loc="lower right")
     save(figure, str(path))
 
 
