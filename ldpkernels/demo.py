@@ -34,15 +34,11 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--rounds", type=int, default=15, help="communication rounds (default 15)")
     parser.add_argument("--seed", type=int, default=0, help="seed of data split, weights and noise (default 0)")
     parser.add_argument("--out", metavar="FILE", help="draw the picture (.png, .svg, .pdf)")
-    parser.set_defaults(run=main)
+    parser.set_defaults(run=_options.guarded("demo", main))
 
 
 def main(args: argparse.Namespace) -> int:
     """Train, print, draw; the exit status."""
-    missing = _options.missing_package()
-    if missing:
-        print(missing)
-        return 2
     from ldpkernels.federated import runs
 
     started = time.perf_counter()
@@ -51,10 +47,7 @@ def main(args: argparse.Namespace) -> int:
         f"eps={args.eps:g}, one byte (piecewise)": ("piecewise", args.eps),
         "no noise": ("two-point", None),
     }
-    try:
-        results = {name: _federate(args, mechanism, eps, name) for name, (mechanism, eps) in ways.items()}
-    except ValueError as error:
-        raise SystemExit(f"demo: {error}") from None
+    results = {name: _federate(args, mechanism, eps, name) for name, (mechanism, eps) in ways.items()}
     curves = {name: [row["accuracy"] for row in rows] for name, (rows, _) in results.items()}
     rows, weights = next(iter(results.values()))
     table = [{"round": i + 1, **{name: values[i] for name, values in curves.items()}} for i in range(args.rounds)]

@@ -75,23 +75,15 @@ def add_parser(algorithms: Any) -> None:
     out.add_argument("--out", metavar="DIR", help="keep metrics.csv, samples.png, privacy.txt and a checkpoint there")
     out.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out")
     out.add_argument("--quiet", action="store_true", help="no progress bar")
-    parser.set_defaults(run=main)
+    parser.set_defaults(run=_options.guarded("fl han-xue", main))
 
 
 def main(args: argparse.Namespace) -> int:
     """Run, print, draw; the exit status."""
-    missing = _options.missing_package()
-    if missing:
-        print(missing)
-        return 2
-    from ldpkernels.federated import han_xue_privacy, runs
+    from ldpkernels.federated import han_xue_privacy
 
-    try:
-        config, world = prepared(args)
-        state = federate(args, config, world)
-    except (ValueError, FileNotFoundError, ImportError, runs.CheckpointError) as wrong:
-        print(f"error: {wrong}")
-        return 2
+    config, world = prepared(args)
+    state = federate(args, config, world)
     mean = sum(state.standalone) / len(state.standalone)
     print(f"\n{'baseline':>12}  {'-' if state.baseline is None else format(state.baseline, '.4f')}")
     print(f"{'standalone':>12}  {mean:.4f}  (" + ", ".join(f"{a:.4f}" for a in state.standalone) + ")")

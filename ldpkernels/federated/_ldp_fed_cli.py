@@ -70,7 +70,7 @@ def add_parser(algorithms: Any) -> None:
     private.add_argument("--norm", type=float, default=1.0, help="gradients of samples are clipped to it (default 1)")
     _options.add_training(parser, epochs=1, batch=10, rate=0.1)
     _options.add_ledger(parser)
-    parser.set_defaults(run=main)
+    parser.set_defaults(run=_options.guarded("fl ldp-fed", main))
 
 
 class Driver(NamedTuple):
@@ -85,17 +85,9 @@ class Driver(NamedTuple):
 
 def main(args: argparse.Namespace) -> int:
     """Run, print, draw; the exit status."""
-    missing = _options.missing_package()
-    if missing:
-        print(missing)
-        return 2
-    from ldpkernels.accounting import BudgetExceeded, LedgerError
     from ldpkernels.federated import runs
 
-    try:
-        rows = federate(args)
-    except (ValueError, OSError, runs.CheckpointError, BudgetExceeded, LedgerError) as error:
-        raise SystemExit(f"fl ldp-fed: {error}") from None
+    rows = federate(args)
     columns = {"round": "d", "clients": "d", "layer": "s", "accuracy": ".2%", "upload_bytes": ",d", "alpha": ".4g"}
     shown = {name: form for name, form in columns.items() if any(name in row for row in rows)}
     print(runs.table(rows, {**shown, "honest_eps": ",.4g"}))

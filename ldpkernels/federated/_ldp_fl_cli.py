@@ -53,24 +53,15 @@ def add_parser(algorithms: Any) -> None:
     shuffling.add_argument(
         "--latency", type=float, metavar="T", help="simulate the shuffling with delays up to T seconds, and attack it"
     )
-    parser.set_defaults(run=main)
+    parser.set_defaults(run=_options.guarded("fl ldp-fl", main))
 
 
 def main(args: argparse.Namespace) -> int:
     """Run, print, draw; the exit status."""
-    missing = _options.missing_package()
-    if missing:
-        print(missing)
-        return 2
-    from ldpkernels.accounting import BudgetExceeded, LedgerError
     from ldpkernels.federated import networks, runs
 
-    try:
-        config = config_of(args)
-        network = args.network or networks.LDP_FL[args.dataset]
-        rows = federate(args, config, network)
-    except (ValueError, FileNotFoundError, runs.CheckpointError, BudgetExceeded, LedgerError) as error:
-        raise SystemExit(f"fl ldp-fl: {error}") from None
+    config = config_of(args)
+    rows = federate(args, config, args.network or networks.LDP_FL[args.dataset])
     columns = {"round": "d", "clients": "d", "accuracy": ".2%", "upload_bytes": ",d", "honest_eps": ",.0f"}
     print(runs.table(rows, columns))
     if config.eps is not None:

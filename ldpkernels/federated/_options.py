@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +60,24 @@ def add_ledger(parser: argparse.ArgumentParser) -> None:
     ledger.add_argument("--delta", type=float, default=1e-5, help="delta of the totals (default 1e-5)")
 
 
-def missing_package() -> str | None:
-    """The package that a command needs and does not find."""
-    try:
-        import torch  # noqa: F401
-        import tqdm  # noqa: F401
-    except ImportError as missing:
-        return f"this command needs {missing.name}: pip install 'ldpkernels[demo]'"
-    return None
+def guarded(command: str, run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """The command, ending with a message where a package is missing or what was asked for cannot be done."""
+
+    def main(args: argparse.Namespace) -> int:
+        try:
+            import torch  # noqa: F401
+            import tqdm  # noqa: F401
+        except ImportError as missing:
+            raise SystemExit(f"{command} needs {missing.name}: pip install 'ldpkernels[demo]'") from None
+        from ldpkernels.accounting import BudgetExceeded, LedgerError
+        from ldpkernels.federated.runs import CheckpointError
+
+        try:
+            return run(args)
+        except (ValueError, OSError, ImportError, CheckpointError, BudgetExceeded, LedgerError) as error:
+            raise SystemExit(f"{command}: {error}") from None
+
+    return main
 
 
 def local_of(args: argparse.Namespace) -> Any:

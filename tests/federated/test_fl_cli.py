@@ -88,3 +88,10 @@ def test_without_noise_there_is_no_eps(capsys):
 def test_a_missing_dataset_is_explained():
     with pytest.raises(SystemExit, match=r"give the folder that holds it \(--data DIR\)"):
         main([*QUICK, "--dataset", "mnist"])
+
+
+@pytest.mark.parametrize("command", [["demo"], ["fl", "ldp-fl"], ["fl", "ldp-fed"], ["fl", "han-xue"]])
+def test_a_missing_package_is_named(command, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    with pytest.raises(SystemExit, match=rf"{' '.join(command)} needs tqdm: pip install 'ldpkernels\[demo\]'"):
+        main(command)
