@@ -116,6 +116,7 @@ def round_(
     if config.adaptive:
         known = {} if config.eps is None else {"eps": config.eps, "clients": len(chosen)}
         C, R = ldpkernels.ranges(mean, **{"previous": (C, R), **known, **config.ranges})
+    mean = {name: value.to(state.weights[name].device) for name, value in mean.items()}  # reports decode on the host
     if config.upload == "updates":
         mean = {name: state.weights[name] + update for name, update in mean.items()}
     return State(state.round + 1, mean, C, R), {"clients": len(chosen), "upload_bytes": size or plain.nbytes}
