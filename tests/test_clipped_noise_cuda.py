@@ -15,6 +15,7 @@ import torch
 import ldpkernels
 from ldpkernels import _clipped, _native, _tensors
 from ldpkernels._dtypes import DTYPES
+from tests import emulation
 from tests.test_cuda_static import static_cost
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,14 +26,7 @@ KINDS = list(DTYPES.values())
 
 @pytest.fixture(scope="module")
 def emulate(tmp_path_factory):
-    compiler = shutil.which("c++") or shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    library = tmp_path_factory.mktemp("cuda") / "emulate.so"
-    flags = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"]
-    source = ROOT / "tests" / "cuda" / "emulate_clipped.cpp"
-    subprocess.run([compiler, *flags, "-o", str(library), str(source)], check=True, capture_output=True)
-    function = ctypes.CDLL(str(library)).emulate
+    function = emulation.compiled("emulate_clipped.cpp", tmp_path_factory)
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
     function.argtypes = [pointer, integer, pointer, integer, integer, pointer, pointer, ctypes.c_int, pointer]
 

@@ -4,8 +4,6 @@
 import ctypes
 import importlib.util
 import mmap
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 
 from ldpkernels import _native
+from tests import emulation
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ("values", "bits", "thresholds")
@@ -58,14 +57,7 @@ def test_static_cost(arch, cipher, tmp_path):
 @pytest.fixture(scope="module")
 def emulate(tmp_path_factory):
     """The kernels of csrc/cuda, run lane by lane on the host."""
-    compiler = shutil.which("c++") or shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    library = tmp_path_factory.mktemp("cuda") / "emulate.so"
-    flags = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"]
-    source = ROOT / "tests" / "cuda" / "emulate.cpp"
-    subprocess.run([compiler, *flags, "-o", str(library), str(source)], check=True, capture_output=True)
-    function = ctypes.CDLL(str(library)).emulate
+    function = emulation.compiled("emulate.cpp", tmp_path_factory)
     function.argtypes = [
         ctypes.c_int,
         *[ctypes.c_void_p] * 2,

@@ -13,6 +13,7 @@ import torch
 import ldpkernels
 from ldpkernels import _launch_cldp, _native, _tensors
 from ldpkernels._dtypes import DTYPES
+from tests import emulation
 from tests.test_ordinal_cldp_bits import IDS, LAWS, integers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,14 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="module")
 def emulate(tmp_path_factory):
-    compiler = shutil.which("c++") or shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    library = tmp_path_factory.mktemp("cuda") / "emulate.so"
-    flags = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"]
-    source = ROOT / "tests" / "cuda" / "emulate_cldp.cpp"
-    subprocess.run([compiler, *flags, "-o", str(library), str(source)], check=True, capture_output=True)
-    function = ctypes.CDLL(str(library)).emulate
+    function = emulation.compiled("emulate_cldp.cpp", tmp_path_factory)
     function.argtypes = [*[ctypes.c_void_p] * 2, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int]
 
     def run(spans, laws, key):
