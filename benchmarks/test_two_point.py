@@ -22,8 +22,9 @@ import torch
 from peers import EPS, C, R
 
 import ldpkernels
-from ldpkernels import _launch, _native, _tensors
-from ldpkernels._dtypes import FLOAT32
+from ldpkernels import _launch, _native
+from ldpkernels.dtypes import FLOAT32
+from ldpkernels.inputs.spans import span_table
 
 Measure = Callable[[str, Literal["ours", "peer", "floor"], str, float, float, Callable[[], object]], None]
 
@@ -239,7 +240,7 @@ def test_cached(measure: Measure, isa: str, generator: str, threads: int) -> Non
     times = 64 * threads  # the same chunks again and again, to make small what a call and a thread cost
     w = torch.randn(IN_CACHE * threads)
     addresses = [w.data_ptr() + 4 * IN_CACHE * (i % threads) for i in range(times)]
-    spans = _tensors.span_table(addresses, [0] * times, [IN_CACHE] * times, [FLOAT32] * times)
+    spans = span_table(addresses, [0] * times, [IN_CACHE] * times, [FLOAT32] * times)
     laws = _launch.two_point_laws([C] * times, [R] * times, EPS, [FLOAT32] * times, "values")
     words, n = cipher_key(generator), times * IN_CACHE
     work = lambda: _native.two_point_values(spans, laws, words, isa, threads)  # noqa: E731

@@ -5,20 +5,20 @@
 are the same with one bit a weight on the wire. Importing this package imports no torch.
 """
 
-from ldpkernels._backends import backend, backends
-from ldpkernels._ranges import ranges
+from ldpkernels.adaptive_ranges import ranges
+from ldpkernels.capabilities import backend, backends
 from ldpkernels.cldp import cldp_, cldp_sample
 from ldpkernels.clipped_noise import ClippedInfo, clipped_noised_mean, clipped_noised_sum
 from ldpkernels.dp_sgd import dp_sgd_step
-from ldpkernels.hybrid import Hybrid, best_mechanism
-from ldpkernels.k_of_d import KOfD
 from ldpkernels.keys import Key, key, secure_key
-from ldpkernels.ordinal_cldp import OrdinalCLDP
+from ldpkernels.laws.hybrid import Hybrid, best_mechanism
+from ldpkernels.laws.k_of_d import KOfD
+from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
+from ldpkernels.laws.piecewise import Piecewise
+from ldpkernels.laws.privunitg import PrivUnitG
+from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.perturb import perturb_, report, two_point_threshold
-from ldpkernels.piecewise import Piecewise
-from ldpkernels.privunitg import PrivUnitG
 from ldpkernels.reports import Aggregate, Report, aggregate
-from ldpkernels.two_point import TwoPoint
 from ldpkernels.vector import perturb_vector
 from ldpkernels.votes import Vote, majority_vote, noisy_vote, vote_counts, vote_epsilon
 

@@ -8,7 +8,11 @@ import functools
 import sys
 from typing import Any
 
-from ldpkernels import __version__, _account_cli, _audit_cli, _fl_cli, demo, verify
+from ldpkernels import __version__
+from ldpkernels.commands import account as _account_cli
+from ldpkernels.commands import audit as _audit_cli
+from ldpkernels.commands import demo, verify
+from ldpkernels.commands import fl as _fl_cli
 
 
 def main(arguments: list[str] | None = None) -> int:

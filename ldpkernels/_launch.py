@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ldpkernels import _backends, _native
-from ldpkernels._dtypes import Dtype
-from ldpkernels.hybrid import Mechanism
+from ldpkernels import _native, capabilities
+from ldpkernels.dtypes import Dtype
 from ldpkernels.keys import Key
-from ldpkernels.piecewise import CellMechanism
-from ldpkernels.two_point import Output, TwoPoint, two_point_law
+from ldpkernels.laws.hybrid import Mechanism
+from ldpkernels.laws.piecewise import CellMechanism
+from ldpkernels.laws.two_point import Output, TwoPoint, two_point_law
 
 SMALL = 1 << 17  # elements below which a thread costs more than it saves
 
@@ -36,7 +36,7 @@ def two_point(
     output: Literal["values", "bits", "thresholds"], spans: Any, laws: Any, key: Any, device_type: str
 ) -> None:
     """Run one kernel over all spans. `key` is a Key, or an int64 tensor on the device."""
-    name = _backends.chosen(device_type)
+    name = capabilities.chosen(device_type)
     if name == "triton":
         from ldpkernels import triton
 
@@ -51,7 +51,7 @@ def two_point(
     else:
         words = key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
         if name == "reference":
-            from ldpkernels import reference
+            from ldpkernels.reference import two_point as reference
 
             reference.two_point(output, spans, laws, words)
         else:
@@ -80,7 +80,7 @@ def cells(
     mechanism: str, output: Literal["values", "cells", "turns"], spans: Any, laws: Any, key: Any, device_type: str
 ) -> None:
     """Run one kernel of the piecewise or hybrid mechanism over all spans."""
-    name = _backends.chosen(device_type)
+    name = capabilities.chosen(device_type)
     if name in ("cuda", "triton"):  # the CUDA C++ backend has no kernels of these: Triton's run beside it
         from ldpkernels import triton
 
@@ -90,7 +90,7 @@ def cells(
         return
     words = key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
     if name == "reference":
-        from ldpkernels import reference_cells
+        from ldpkernels.reference import cells as reference_cells
 
         reference_cells.cells(mechanism, output, spans, laws, words)
     else:
@@ -116,4 +116,4 @@ def run(mechanism: Mechanism, output: Output, spans: Any, laws: Any, key: Any, d
 
 def worthwhile_threads(spans: Any, small: int = SMALL) -> int:
     """No more threads than there is work for."""
-    return max(1, min(_backends.threads(), int(spans["numel"].sum()) // small))
+    return max(1, min(capabilities.threads(), int(spans["numel"].sum()) // small))

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ldpkernels import _backends, _launch, _native
-from ldpkernels._cldp_coins import (
+from ldpkernels import _launch, _native, capabilities
+from ldpkernels.dtypes import Dtype
+from ldpkernels.keys import Key
+from ldpkernels.laws.ordinal_cldp_thresholds import (
     LARGEST_INTEGER,
     Mechanism,
     checked_alpha,
@@ -20,8 +22,6 @@ from ldpkernels._cldp_coins import (
     law_row,
     reach_in,
 )
-from ldpkernels._dtypes import Dtype
-from ldpkernels.keys import Key
 
 INTEGERS = 4  # a span's dtype where its elements are int64
 SMALL = 1 << 14  # elements below which a thread costs more than it saves
@@ -60,7 +60,7 @@ def integer_span(address: int, out: int, size: int) -> Any:
 
 def run(spans: Any, laws: Any, key: Any, device_type: str) -> None:
     """Run the kernel of ldpkernels/ordinal_cldp.py over all spans. `key` is a Key, or an int64 tensor on the device."""
-    name = _backends.chosen(device_type)
+    name = capabilities.chosen(device_type)
     if name == "cuda":
         import torch
 
@@ -76,7 +76,7 @@ def run(spans: Any, laws: Any, key: Any, device_type: str) -> None:
         return
     words = key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
     if name == "reference":
-        from ldpkernels import reference_cldp
+        from ldpkernels.reference import ordinal_cldp as reference_cldp
 
         reference_cldp.ordinal_cldp(spans, laws, words)
     else:

@@ -8,9 +8,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ldpkernels import _launch_cldp, _tensors
-from ldpkernels._cldp_coins import Mechanism
+from ldpkernels import _launch_cldp
+from ldpkernels.inputs.checks import numpy_dtype, refuse_outside
+from ldpkernels.inputs.containers import collect, per_tensor
+from ldpkernels.inputs.memory import Memory, refuse_shared_memory
+from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Generator, numpy_key, torch_key
+from ldpkernels.laws.ordinal_cldp_thresholds import Mechanism
 
 Model = TypeVar("Model")
 Alpha = float | Sequence[float] | Mapping[str, float]
@@ -58,12 +62,13 @@ def cldp_(
     >>> out is w, round(float(out.mean()), 2), round(float(out.std()), 2)
     (True, 0.3, 0.14)
     """
-    tensors = _tensors.collect(model, buffers)
-    alphas = _tensors.per_tensor("alpha", alpha, tensors)
+    tensors = collect(model, buffers)
+    alphas = per_tensor("alpha", alpha, tensors)
     if tensors.is_torch:
         import torch
 
-        from ldpkernels import ops, ops_cldp
+        from ldpkernels.ops import ordinal_cldp as ops_cldp
+        from ldpkernels.ops import two_point as ops
 
         if not torch.compiler.is_compiling():  # there, the operation itself checks when it runs
             dtypes, _ = ops.check(tensors.values, tensors.names)
@@ -73,12 +78,12 @@ def cldp_(
             ops_cldp.ordinal_cldp_(tensors.values, key, alphas, float(c), int(rho), mechanism, rounding)
         return model
     arrays = tensors.values
-    dtypes = [_tensors.numpy_dtype(n, a, written=True) for n, a in zip(tensors.names, arrays, strict=True)]
-    memories = [_tensors.Memory(a.ctypes.data, a.shape, a.strides, a.itemsize) for a in arrays]
-    _tensors.refuse_shared_memory(tensors.names, memories)
+    dtypes = [numpy_dtype(n, a, written=True) for n, a in zip(tensors.names, arrays, strict=True)]
+    memories = [Memory(a.ctypes.data, a.shape, a.strides, a.itemsize) for a in arrays]
+    refuse_shared_memory(tensors.names, memories)
     laws = _launch_cldp.weight_laws(alphas, c, rho, dtypes, mechanism, rounding)
     flat = [np.ascontiguousarray(a) for a in arrays]
-    spans = _tensors.span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
+    spans = span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
     _launch_cldp.run(spans, laws, numpy_key(generator), "cpu")
     for array, values in zip(arrays, flat, strict=True):
         if not array.flags.c_contiguous:
@@ -106,7 +111,7 @@ def cldp_sample(
     if not isinstance(v, np.ndarray):
         import torch
 
-        from ldpkernels import ops_cldp
+        from ldpkernels.ops import ordinal_cldp as ops_cldp
 
         ops_cldp.check_integers(v)
         if not torch.compiler.is_compiling():
@@ -118,7 +123,7 @@ def cldp_sample(
         raise TypeError(f"v has dtype {v.dtype}: convert it to int64")
     laws = _launch_cldp.integer_laws(alpha, M, mechanism)
     if v.size:
-        _tensors.refuse_outside("v", int(v.min()), int(v.max()), int(M))
+        refuse_outside("v", int(v.min()), int(v.max()), int(M))
     flat, out = np.ascontiguousarray(v), np.empty(v.shape, np.int64)
     spans = _launch_cldp.integer_span(flat.ctypes.data, out.ctypes.data, flat.size)
     _launch_cldp.run(spans, laws, numpy_key(generator), "cpu")

@@ -10,8 +10,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ldpkernels import _backends, _clipped, _tensors
+from ldpkernels import capabilities
+from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
+from ldpkernels.inputs.containers import rows_of
+from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Generator, numpy_key, torch_key
+from ldpkernels.laws import clipped_noise as _clipped
 
 NoiseKind = Literal["gaussian", "discrete"]
 Clipping = Literal["flat", "per-layer"]
@@ -126,12 +130,12 @@ def _reduce(
     limits = _numbers(C)
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(tensors[0], torch.Tensor):
-        from ldpkernels import ops_clipped_noise as ops
+        from ldpkernels.ops import clipped_noise as ops
 
         if not torch.compiler.is_compiling():  # there, the operation itself checks when it runs
             for name, t in zip(names, tensors, strict=True):
-                _tensors.torch_dtype(name, t, overlapping=True)
-            _tensors.rows_of(names, [t.shape for t in tensors])
+                torch_dtype(name, t, overlapping=True)
+            rows_of(names, [t.shape for t in tensors])
             _clipped.check(limits, float(sigma), *how, len(tensors))
         key = torch_key(generator, tensors[0].device)
         out, norms = ops.clipped_noised_sum(tensors, key, limits, float(sigma), divisor, *how)
@@ -157,17 +161,17 @@ def _reduce_arrays(
     generator: Generator,
     how: tuple[str, str],
 ) -> tuple[list[Any], Any]:
-    dtypes = [_tensors.numpy_dtype(n, a, written=False, overlapping=True) for n, a in zip(names, arrays, strict=True)]
-    rows = _tensors.rows_of(names, [a.shape for a in arrays])
+    dtypes = [numpy_dtype(n, a, written=False, overlapping=True) for n, a in zip(names, arrays, strict=True)]
+    rows = rows_of(names, [a.shape for a in arrays])
     _clipped.check(C, sigma, *how, len(arrays))
     divisor = _clipped.divisor_of(divisor, rows)
-    if _backends.chosen("cpu") == "triton":
+    if capabilities.chosen("cpu") == "triton":
         raise ValueError("backend 'triton' has clipped sums of torch tensors only: pass tensors, or use a CPU backend")
     key = numpy_key(generator)
     flat = [np.ascontiguousarray(a) for a in arrays]
     out = [np.empty(a.shape[1:], np.float64 if a.itemsize == 8 else np.float32) for a in arrays]
     sizes = [o.size for o in out]
-    spans = _tensors.span_table([a.ctypes.data for a in flat], [o.ctypes.data for o in out], sizes, dtypes)
+    spans = span_table([a.ctypes.data for a in flat], [o.ctypes.data for o in out], sizes, dtypes)
     norms = _clipped.run(spans, rows, C, sigma, divisor, how, key)
     with np.errstate(over="ignore"):
         return [o.astype(a.dtype, copy=False) for o, a in zip(out, arrays, strict=True)], norms

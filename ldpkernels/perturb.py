@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ldpkernels import _launch, _tensors
-from ldpkernels._codecs import codec_of
-from ldpkernels._layouts import Layout
-from ldpkernels.hybrid import Mechanism, mechanism_named
+from ldpkernels import _launch
+from ldpkernels.inputs.checks import numpy_dtype
+from ldpkernels.inputs.containers import Tensors, collect, per_tensor
+from ldpkernels.inputs.memory import Memory, refuse_shared_memory
+from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Generator, numpy_key, torch_key
+from ldpkernels.laws.hybrid import Mechanism, mechanism_named
+from ldpkernels.laws.two_point import Output, TwoPoint
 from ldpkernels.reports import Report
-from ldpkernels.two_point import Output, TwoPoint
+from ldpkernels.wire.codec import codec_of
+from ldpkernels.wire.layout import Layout
 
 if TYPE_CHECKING:
     import torch
@@ -69,7 +73,7 @@ def perturb_(
     if tensors.is_torch:
         import torch
 
-        from ldpkernels import ops
+        from ldpkernels.ops import two_point as ops
 
         operation = _operation(mechanism, "")
         if any(getattr(t, "is_meta", False) for t in tensors.values):  # one would turn the operation into its fake
@@ -112,7 +116,7 @@ def report(
     if tensors.is_torch:
         import torch
 
-        from ldpkernels import ops
+        from ldpkernels.ops import two_point as ops
 
         dtypes, device = ops.check(tensors.values, tensors.names)
         with torch.no_grad():
@@ -125,7 +129,7 @@ def report(
         sizes, codec = [a.size for a in flat], codec_of(executed.name)
         payload = np.empty(codec.payload_bytes(sizes), np.uint8)
         outs = [payload.ctypes.data + offset for offset in codec.offsets(sizes)]
-        spans = _tensors.span_table([a.ctypes.data for a in flat], outs, sizes, dtypes)
+        spans = span_table([a.ctypes.data for a in flat], outs, sizes, dtypes)
         _launch.run(executed, "report", spans, laws, numpy_key(generator), "cpu")
     layout = Layout.of(tensors, c, r, executed, dtypes)
     return Report(layout, payload)
@@ -150,15 +154,15 @@ def two_point_threshold(x: Any, c: float, r: float, eps: float, *, output: Outpu
     if tensors.container != "tensor":
         raise TypeError(f"x is a {tensors.container}: pass one tensor")
     if tensors.is_torch:
-        from ldpkernels import ops
+        from ldpkernels.ops import two_point as ops
 
         if not _compiling():
             ops.check(tensors.values, tensors.names)
         return ops.two_point_threshold(x, c_values[0], r_values[0], float(eps), output)
-    dtypes = [_tensors.numpy_dtype("", x, written=False)]
+    dtypes = [numpy_dtype("", x, written=False)]
     laws = _launch.two_point_laws(c_values, r_values, eps, dtypes, output)
     flat, thresholds = np.ascontiguousarray(x), np.empty(x.shape, np.int64)
-    spans = _tensors.span_table([flat.ctypes.data], [thresholds.ctypes.data], [flat.size], dtypes)
+    spans = span_table([flat.ctypes.data], [thresholds.ctypes.data], [flat.size], dtypes)
     _launch.two_point("thresholds", spans, laws, numpy_key(None), "cpu")
     return thresholds
 
@@ -166,10 +170,10 @@ def two_point_threshold(x: Any, c: float, r: float, eps: float, *, output: Outpu
 def _operation(mechanism: str, suffix: str) -> Any:
     """The torch operation of a mechanism."""
     if mechanism == "two-point":
-        from ldpkernels import ops
+        from ldpkernels.ops import two_point as ops
 
         return getattr(ops, f"two_point_{suffix}")
-    from ldpkernels import ops_cells
+    from ldpkernels.ops import cells as ops_cells
 
     if mechanism not in ops_cells.MECHANISMS:
         raise ValueError(f"mechanism={mechanism!r} must be 'two-point', 'piecewise' or 'hybrid'")
@@ -181,27 +185,27 @@ def _compiling() -> bool:
     return torch is not None and bool(torch.compiler.is_compiling())
 
 
-def _prepare(model: Any, C: Range, R: Range, buffers: str | None) -> tuple[_tensors.Tensors, list[float], list[float]]:
-    tensors = _tensors.collect(model, buffers)
-    return tensors, _tensors.per_tensor("C", C, tensors), _tensors.per_tensor("R", R, tensors)
+def _prepare(model: Any, C: Range, R: Range, buffers: str | None) -> tuple[Tensors, list[float], list[float]]:
+    tensors = collect(model, buffers)
+    return tensors, per_tensor("C", C, tensors), per_tensor("R", R, tensors)
 
 
-def _checked_arrays(tensors: _tensors.Tensors, written: bool) -> Any:
+def _checked_arrays(tensors: Tensors, written: bool) -> Any:
     arrays = tensors.values
-    dtypes = [_tensors.numpy_dtype(n, a, written) for n, a in zip(tensors.names, arrays, strict=True)]
-    memories = [_tensors.Memory(a.ctypes.data, a.shape, a.strides, a.itemsize) for a in arrays]
-    _tensors.refuse_shared_memory(tensors.names, memories)
+    dtypes = [numpy_dtype(n, a, written) for n, a in zip(tensors.names, arrays, strict=True)]
+    memories = [Memory(a.ctypes.data, a.shape, a.strides, a.itemsize) for a in arrays]
+    refuse_shared_memory(tensors.names, memories)
     return dtypes
 
 
 def _perturb_arrays(
-    tensors: _tensors.Tensors, c: list[float], r: list[float], mechanism: Mechanism, generator: Generator
+    tensors: Tensors, c: list[float], r: list[float], mechanism: Mechanism, generator: Generator
 ) -> None:
     arrays = tensors.values
     dtypes = _checked_arrays(tensors, written=True)
     laws = _launch.laws_of(mechanism, c, r, dtypes, "values")
     flat = [np.ascontiguousarray(a) for a in arrays]
-    spans = _tensors.span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
+    spans = span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
     _launch.run(mechanism, "values", spans, laws, numpy_key(generator), "cpu")
     for array, values in zip(arrays, flat, strict=True):
         if not array.flags.c_contiguous:

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ldpkernels._backends import threads
-from ldpkernels._layouts import Layout, layout_of
-from ldpkernels._wire import decode, encode
-from ldpkernels.hybrid import mechanism_named
+from ldpkernels.capabilities import threads
+from ldpkernels.laws.hybrid import mechanism_named
+from ldpkernels.wire.envelope import decode, encode
+from ldpkernels.wire.layout import Layout, layout_of
 
 _BATCH = 30  # reports added at a time: two rounds of the fifteen that the counters take at once
 

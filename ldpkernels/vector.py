@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ldpkernels import _tensors
-from ldpkernels._dtypes import FLOAT64
-from ldpkernels.k_of_d import KOfD
+from ldpkernels.dtypes import FLOAT64
+from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
+from ldpkernels.inputs.containers import Tensors, collect
 from ldpkernels.keys import Generator, Key, numpy_key, torch_key
-from ldpkernels.privunitg import PrivUnitG
+from ldpkernels.laws.k_of_d import KOfD
+from ldpkernels.laws.privunitg import PrivUnitG
 
 Array = np.ndarray[Any, Any]
 
@@ -53,8 +54,8 @@ def perturb_vector(
     >>> sent["w"].shape, sent["b"].shape
     ((20, 30), (30,))
     """
-    tensors = _tensors.collect(model, buffers)
-    check = _tensors.torch_dtype if tensors.is_torch else lambda n, a: _tensors.numpy_dtype(n, a, written=False)
+    tensors = collect(model, buffers)
+    check = torch_dtype if tensors.is_torch else lambda n, a: numpy_dtype(n, a, written=False)
     dtypes = [check(n, t) for n, t in zip(tensors.names, tensors.values, strict=True)]
     norm = _checked_norm(norm)
     flat = [_float64(t) for t in tensors.values]
@@ -103,7 +104,7 @@ def _checked_norm(norm: float) -> float:
     return norm
 
 
-def _key(tensors: _tensors.Tensors, generator: Generator) -> Key:
+def _key(tensors: Tensors, generator: Generator) -> Key:
     if not tensors.is_torch:
         return numpy_key(generator)
     words = torch_key(generator, tensors.values[0].device).cpu().tolist()

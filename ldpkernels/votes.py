@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ldpkernels import _backends, _native
+from ldpkernels import _native, capabilities
 from ldpkernels.keys import Generator
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ def majority_vote(votes: Any, classes: int) -> Vote:
     classes = _checked(votes, classes)
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(votes, torch.Tensor):
-        from ldpkernels import ops_votes
+        from ldpkernels.ops import votes as ops_votes
 
         return Vote(*ops_votes.majority_vote(votes, classes))
-    return Vote(*run(np.ascontiguousarray(votes), classes, _backends.forced() or ""))
+    return Vote(*run(np.ascontiguousarray(votes), classes, capabilities.forced() or ""))
 
 
 def noisy_vote(votes: Any, classes: int, sigma: float, *, generator: Generator = None) -> Vote:
@@ -134,13 +134,13 @@ def vote_epsilon(samples: int, sigma: float, *, delta: float = 1e-5) -> PrivacyR
 def run(votes: Any, classes: int, backend: str) -> tuple[Any, Any]:
     """Labels and keeps of a contiguous array that was checked; "" is the fastest backend."""
     if backend == "reference":
-        from ldpkernels import reference_votes
+        from ldpkernels.reference import votes as reference_votes
 
         _refuse_strangers(votes, classes)
         return reference_votes.majority_vote(votes, classes)
     isa = backend if backend in _native.isas() else _native.isas()[0]
     labels, keep = np.empty(votes.shape[1], votes.dtype), np.empty(votes.shape[1], np.bool_)
-    threads = max(1, min(_backends.threads(), votes.size >> 20))
+    threads = max(1, min(capabilities.threads(), votes.size >> 20))
     if not _native.majority_vote(votes, classes, labels, keep, isa, threads):
         _refuse_strangers(votes, classes)
     return labels, keep

@@ -4,8 +4,10 @@
 import ml_dtypes
 import numpy as np
 
-from ldpkernels import Hybrid, Key, Piecewise, _native, _tensors, reference_cells
-from ldpkernels.two_point import dtype_named
+from ldpkernels import Hybrid, Key, Piecewise, _native
+from ldpkernels.inputs.spans import span_table
+from ldpkernels.laws.two_point import dtype_named
+from ldpkernels.reference import cells as reference_cells
 
 N = 2**32
 DTYPES = [np.dtype(np.float32), np.dtype(np.float64), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)]
@@ -30,7 +32,7 @@ def run(mechanism, output, x, cells, key, backend, first=0, threads=1):
     data = np.array(x, order="C")
     kind = {"cells": np.uint8, "turns": np.int64}.get(output)
     out = data if output == "values" else np.zeros(data.size, kind)
-    spans = _tensors.span_table([data.ctypes.data], [out.ctypes.data], [data.size], [dtype_named(data.dtype)])
+    spans = span_table([data.ctypes.data], [out.ctypes.data], [data.size], [dtype_named(data.dtype)])
     spans["first"] = first
     words = key.uint32() if isinstance(key, Key) else key
     if output == "turns":

@@ -3,8 +3,10 @@
 
 import numpy as np
 
-from ldpkernels import _native, _tensors, reference
-from ldpkernels.two_point import dtype_named, two_point_law
+from ldpkernels import _native
+from ldpkernels.inputs.spans import span_table
+from ldpkernels.laws.two_point import dtype_named, two_point_law
+from ldpkernels.reference import two_point as reference
 
 FULL = (0.0, 1.0, 0.0, -(2**31) + 1, 2**31 - 1)  # k = round(x), for every threshold that there is
 BITS = {2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -17,7 +19,7 @@ def run(output, x, law, key, backend, first=0, threads=1):
     data = np.array(x, order="C")
     shape = {"values": data.size, "bits": (data.size + 7) // REPORT, "thresholds": data.size}[output]
     out = data if output == "values" else np.zeros(shape, {"bits": np.uint8, "thresholds": np.int64}[output])
-    spans = _tensors.span_table([data.ctypes.data], [out.ctypes.data], [data.size], [dtype_named(data.dtype)])
+    spans = span_table([data.ctypes.data], [out.ctypes.data], [data.size], [dtype_named(data.dtype)])
     spans["first"] = first
     laws = np.array([law], _native.TWO_POINT_LAW)
     if backend == "reference":

@@ -10,9 +10,9 @@ import torch
 
 import ldpkernels
 from ldpkernels.__main__ import main
-from ldpkernels._audit_cli import cldp_cases, clipped_cases, library_cases, vector_cases
 from ldpkernels.audit import AuditFailure, audit_model, clopper_pearson, measure, vector_game
-from ldpkernels.two_point import TwoPoint
+from ldpkernels.commands.audit import cldp_cases, clipped_cases, library_cases, vector_cases
+from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.vector import vector_mechanism
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels import verify
 from ldpkernels.__main__ import main
+from ldpkernels.commands import verify
 
 
 def test_verify_prints_measures_and_draws(capsys, tmp_path):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import ldpkernels
-from ldpkernels import _backends, _clipped, _native, clipped_noised_mean, clipped_noised_sum
+from ldpkernels import _native, capabilities, clipped_noised_mean, clipped_noised_sum
+from ldpkernels.laws import clipped_noise as _clipped
 
 KEYS = {"philox": ldpkernels.key(0x0123456789ABCDEF), "chacha20": ldpkernels.key(7)}
 KEYS["chacha20"] = ldpkernels.Key((2**64 - 1, 5, 0, 2**63))
@@ -110,7 +111,7 @@ def test_every_instruction_set_and_thread_count_gives_the_bits_of_the_reference(
                 expected = clipped_noised_sum(case, 4.0, 0.8, **options)
             for isa in NATIVE:
                 for threads in (1, 3):
-                    monkeypatch.setattr(_backends, "threads", lambda n=threads: n)
+                    monkeypatch.setattr(capabilities, "threads", lambda n=threads: n)
                     monkeypatch.setattr(_clipped, "SMALL", 1)
                     with ldpkernels.backend(isa):
                         out = clipped_noised_sum(case, 4.0, 0.8, **options)
@@ -127,7 +128,7 @@ def test_threads_and_instruction_sets_agree_on_large_matrices(shape, monkeypatch
     found = set()
     for isa in NATIVE:
         for threads in (1, 2, 5):
-            monkeypatch.setattr(_backends, "threads", lambda n=threads: n)
+            monkeypatch.setattr(capabilities, "threads", lambda n=threads: n)
             with ldpkernels.backend(isa):
                 out, info = clipped_noised_sum(x, 3.0, 0.5, generator=KEYS["philox"], return_info=True)
             found.add(out.tobytes() + info.norms.tobytes())
@@ -158,7 +159,7 @@ def test_numbers_of_several_chunks_and_groups(dtype, noise, monkeypatch):
         found = set()
         for name in (*NATIVE, "reference"):
             for threads in (1, 3):
-                monkeypatch.setattr(_backends, "threads", lambda n=threads: n)
+                monkeypatch.setattr(capabilities, "threads", lambda n=threads: n)
                 with ldpkernels.backend(name):
                     out, info = clipped_noised_sum(
                         case, 0.7, 0.5, noise=noise, clipping=clipping, generator=KEYS["philox"], return_info=True

@@ -13,8 +13,10 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels import _clipped, _native, _tensors
-from ldpkernels._dtypes import DTYPES
+from ldpkernels import _native
+from ldpkernels.dtypes import DTYPES
+from ldpkernels.inputs.spans import span_table
+from ldpkernels.laws import clipped_noise as _clipped
 from tests import emulation
 from tests.test_cuda_static import static_cost
 
@@ -65,7 +67,7 @@ def both(emulate, x, kinds, C, sigma, divisor, how, key, first=0):
     for run in (emulate, _clipped.run):
         out = [np.full(m.shape[1], 77, np.float64 if m.itemsize == 8 else np.float32) for m in x]
         addresses = [o.ctypes.data for o in out]
-        spans = _tensors.span_table([m.ctypes.data for m in x], addresses, [m.shape[1] for m in x], kinds)
+        spans = span_table([m.ctypes.data for m in x], addresses, [m.shape[1] for m in x], kinds)
         spans["first"] += first
         norms = run(spans, len(x[0]), C, sigma, divisor, how, key)
         numbers = [np.where(np.isnan(a), np.nan, a) for a in (norms, *out)]  # the bits of a NaN may differ

@@ -8,8 +8,9 @@ import pytest
 from scipy import stats
 
 import ldpkernels
-from ldpkernels import _clipped, _native, clipped_noised_sum
-from ldpkernels import reference_clipped_noise as reference
+from ldpkernels import _native, clipped_noised_sum
+from ldpkernels.laws import clipped_noise as _clipped
+from ldpkernels.reference import clipped_noise as reference
 
 ALPHA = 1e-6
 N = 1 << 21

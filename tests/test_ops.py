@@ -4,7 +4,11 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels import ops, ops_cells, ops_cldp, ops_clipped_noise, perturb_, two_point_threshold
+from ldpkernels import perturb_, two_point_threshold
+from ldpkernels.ops import cells as ops_cells
+from ldpkernels.ops import clipped_noise as ops_clipped_noise
+from ldpkernels.ops import ordinal_cldp as ops_cldp
+from ldpkernels.ops import two_point as ops
 
 KEY = torch.tensor([7], dtype=torch.int64)
 CHACHA = torch.tensor([1, -2, 3, -(2**63)], dtype=torch.int64)

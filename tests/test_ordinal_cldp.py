@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ldpkernels import OrdinalCLDP, _native
-from ldpkernels._cldp_coins import DIGITS, N, coins_for, law_row
 from ldpkernels.accounting import MetricEvent
+from ldpkernels.laws.ordinal_cldp_thresholds import DIGITS, N, coins_for, law_row
 
 MECHANISMS = ["exponential", "laplace"]
 ALPHAS = [1e-30, 1e-9, 1e-3, 0.1, math.log(2), 1.0, 5.0, 20.0, 300.0, 1e308]

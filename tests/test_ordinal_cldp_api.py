@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels import cldp_, cldp_sample, ops_cldp
+from ldpkernels import cldp_, cldp_sample
+from ldpkernels.ops import ordinal_cldp as ops_cldp
 
 KEY = torch.tensor([7], dtype=torch.int64)
 pytestmark = [

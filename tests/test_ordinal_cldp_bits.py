@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import ldpkernels
-from ldpkernels import _launch_cldp, _native, _tensors, reference_cldp
-from ldpkernels._dtypes import DTYPES
+from ldpkernels import _launch_cldp, _native
+from ldpkernels.dtypes import DTYPES
+from ldpkernels.inputs.spans import span_table
+from ldpkernels.reference import ordinal_cldp as reference_cldp
 from tests.conftest import ISAS
 
 BIG = 10**10
@@ -106,7 +108,7 @@ def test_weights_of_every_dtype(dtype, mechanism, rounding, key):
         results = {}
         for backend in (*ISAS, "reference"):
             w = weights.copy()
-            spans = _tensors.span_table([w.ctypes.data], [0], [w.size], [kind])
+            spans = span_table([w.ctypes.data], [0], [w.size], [kind])
             if backend == "reference":
                 reference_cldp.ordinal_cldp(spans, laws, key.uint32())
             else:

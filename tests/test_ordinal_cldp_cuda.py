@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels import _launch_cldp, _native, _tensors
-from ldpkernels._dtypes import DTYPES
+from ldpkernels import _launch_cldp, _native
+from ldpkernels.dtypes import DTYPES
+from ldpkernels.inputs.spans import span_table
 from tests import emulation
 from tests.test_ordinal_cldp_bits import IDS, LAWS, integers
 
@@ -68,7 +69,7 @@ def test_many_tensors_of_every_dtype(rounding, key, emulate):
         (weights, lambda spans: _native.ordinal_cldp(spans, laws, key.uint32(), "", 1)),
         (copies, lambda spans: emulate(spans, laws, key)),
     ):
-        run(_tensors.span_table([w.ctypes.data for w in tensors], [0] * len(sizes), sizes, dtypes))
+        run(span_table([w.ctypes.data for w in tensors], [0] * len(sizes), sizes, dtypes))
     for a, b in zip(weights, copies, strict=True):
         assert a.tobytes() == b.tobytes()
 

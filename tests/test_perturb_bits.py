@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import ldpkernels
-from ldpkernels import _native, _tensors
+from ldpkernels import _native
+from ldpkernels.dtypes import FLOAT32
+from ldpkernels.inputs.spans import span_table
 from tests.conftest import ISAS
 from tests.kernels import BITS, FULL, draws, law_of, run, unpack
 
@@ -116,7 +118,7 @@ def test_a_report_writes_its_bytes_and_no_other(isa):
     for n in (1, 7, 8, 9, 15, 16, 17, 63, 65):
         out = np.full(40, 0xEE, np.uint8)
         x = weights(n, DTYPES[0])
-        spans = _tensors.span_table([x.ctypes.data], [out.ctypes.data + 8], [n], [_tensors.DTYPES["float32"]])
+        spans = span_table([x.ctypes.data], [out.ctypes.data + 8], [n], [FLOAT32])
         laws = np.array([law(DTYPES[0], "bits")], _native.TWO_POINT_LAW)
         _native.two_point_bits(spans, laws, ldpkernels.key(0).uint32(), isa, 1)
         size = (n + 7) // 8

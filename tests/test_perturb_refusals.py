@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels import ops, perturb_, report
+from ldpkernels import perturb_, report
+from ldpkernels.ops import two_point as ops
 
 
 def quantized():

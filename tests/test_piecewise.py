@@ -125,7 +125,7 @@ def test_merge_save_and_restore():
 
 
 def test_counters_widen_before_they_overflow():
-    from ldpkernels._codecs import ByteCodec
+    from ldpkernels.wire.codec import ByteCodec
 
     counter = ByteCodec().counter([3])
     counter.restore(16_843_009, np.array([2**32 - 1, 5, 0], "<u4").tobytes())
@@ -146,7 +146,7 @@ def test_mixed_reports_and_forged_ones_are_refused():
             total.add(other)
     assert total.clients == 1
     assert Report.from_bytes(hybrid.to_bytes()).layout.mechanism == "hybrid"
-    from ldpkernels._wire import decode, encode
+    from ldpkernels.wire.envelope import decode, encode
 
     header, payload = decode(byte.to_bytes(), "report")
     for change in (
@@ -173,7 +173,7 @@ def tensors():
 @pytest.mark.parametrize("eps", [0.3, 1.0])
 @pytest.mark.parametrize("name", ["piecewise_", "piecewise_report", "hybrid_", "hybrid_report"])
 def test_opcheck(name, eps):
-    from ldpkernels import ops_cells
+    from ldpkernels.ops import cells as ops_cells
 
     op = getattr(ops_cells, name)
     views = [tensors()[0].t(), tensors()[1][::2], tensors()[2][:0]]

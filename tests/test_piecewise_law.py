@@ -8,8 +8,8 @@ import pytest
 
 import ldpkernels
 from ldpkernels import Piecewise
-from ldpkernels._circle import _circle, best_circle, exp_down
-from ldpkernels.reference_cells import piecewise_cell
+from ldpkernels.laws.piecewise_circle import _circle, best_circle, exp_down
+from ldpkernels.reference.cells import piecewise_cell
 from tests.cells import DTYPES, N, cells_of, counts_of, draws_below, run, some_turns
 from tests.laws import executed, within_exp
 
@@ -30,7 +30,7 @@ def small_circles():
 
 def test_small_circles_draw_by_draw():
     """Every draw at every turn: the counts are those of the formula, and within the proved bounds."""
-    from ldpkernels._cells import Cells
+    from ldpkernels.laws.piecewise_cells import Cells
 
     for _, circle in zip(range(60), small_circles(), strict=False):
         placed = Cells(circle, *[Fraction(1)] * 4, 0, 0, 0)
@@ -220,8 +220,8 @@ def test_no_worse_than_the_published_mechanism(eps, center, end):
     assert mechanism.worst_variance < end
     assert mechanism.variance(0.0, 0.0, 1.0) < 1.04 * center
     published = best_circle(eps, 256, band=round(256 / (math.exp(eps / 2) + 1)))
-    from ldpkernels._cells import report_cells
-    from ldpkernels._dtypes import FLOAT64
+    from ldpkernels.dtypes import FLOAT64
+    from ldpkernels.laws.piecewise_cells import report_cells
 
     cells = report_cells(Fraction(0), Fraction(1), FLOAT64, published)
     assert float(cells.variance(0.0, 0.0)) == pytest.approx(center, rel=0.015)

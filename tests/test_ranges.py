@@ -8,8 +8,10 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels import TwoPoint, _native, _tensors, perturb_, ranges
-from ldpkernels._ranges import growth_rate
+from ldpkernels import TwoPoint, _native, perturb_, ranges
+from ldpkernels.adaptive_ranges import growth_rate
+from ldpkernels.dtypes import DTYPES
+from ldpkernels.inputs.spans import span_table
 
 
 def model(seed=0):
@@ -179,8 +181,8 @@ def test_bad_tensors():
 
 
 def summary(arrays, isa, threads):
-    sizes, dtypes = [a.size for a in arrays], [_tensors.DTYPES[a.dtype.name] for a in arrays]
-    spans = _tensors.span_table([a.ctypes.data for a in arrays], [0] * len(arrays), sizes, dtypes)
+    sizes, dtypes = [a.size for a in arrays], [DTYPES[a.dtype.name] for a in arrays]
+    spans = span_table([a.ctypes.data for a in arrays], [0] * len(arrays), sizes, dtypes)
     return [(s.min, s.max, s.sum, s.sum_squares, s.finite) for s in _native.summarize(spans, isa, threads)]
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import ldpkernels
 from ldpkernels import TwoPoint
-from ldpkernels._dtypes import DTYPES as FORMATS
-from ldpkernels.two_point import two_point_law
+from ldpkernels.dtypes import DTYPES as FORMATS
+from ldpkernels.laws.two_point import two_point_law
 from tests import two_point_fractions
 from tests.kernels import law_of
 from tests.laws import N, check_thresholds, executed, privacy_ratio, within_exp

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ldpkernels
-from ldpkernels import reference
+from ldpkernels.reference import two_point as reference
 from tests.kernels import FULL, law_of, run
 from tests.laws import N, bias_bound, check_thresholds, executed
 

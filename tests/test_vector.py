@@ -11,8 +11,8 @@ from scipy import stats
 
 import ldpkernels
 from ldpkernels import KOfD, Piecewise, PrivUnitG, perturb_vector
-from ldpkernels.k_of_d import subset
-from ldpkernels.privunitg import gaussians
+from ldpkernels.laws.k_of_d import subset
+from ldpkernels.laws.privunitg import gaussians
 from ldpkernels.vector import clipped, vector_mechanism
 from tests.laws import within_exp
 from tests.statistics import Z, chi_square, fits, mean_test, rejected
@@ -109,7 +109,7 @@ def test_eps_of_a_small_vector_exactly():
 @pytest.mark.parametrize("eps", [0.1, 1.0, 2.0, 5.0, 8.0, 16.0, 40.0, 300.0])
 def test_k_is_the_best(eps):
     """No k in reach, with any mechanism of a coordinate, has less error. Where x is flat, it is about eps / 2.5."""
-    from ldpkernels.hybrid import best_mechanism, mechanism_named
+    from ldpkernels.laws.hybrid import best_mechanism, mechanism_named
 
     plan = KOfD(eps, 1000, 1.0, 1000**-0.5)
     assert plan.effective_eps <= eps

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels import ops_votes, reference_votes
+from ldpkernels.ops import votes as ops_votes
+from ldpkernels.reference import votes as reference_votes
 from tests.statistics import binomial_test, fits, rejected
 
 DTYPES = [np.uint8, np.int32, np.int64]

@@ -4,8 +4,8 @@
 import math
 from fractions import Fraction
 
-from ldpkernels._dtypes import Dtype, compute_dtype, power_of_two
-from ldpkernels.two_point import Law, N, Output, _lowest_threshold
+from ldpkernels.dtypes import Dtype, compute_dtype, power_of_two
+from ldpkernels.laws.two_point import Law, N, Output, _lowest_threshold
 
 SMALLEST_RADIUS = Fraction(1, 2**96)
 

@@ -67,7 +67,8 @@ def compute(s: Setting, root: str, picture: Path) -> Cell:
     import torch
 
     from ldpkernels.accounting import han_xue_eq18
-    from ldpkernels.federated import _han_xue_picture, han_xue, han_xue_privacy, runs
+    from ldpkernels.commands import han_xue_picture
+    from ldpkernels.federated import han_xue, han_xue_privacy, runs
 
     torch.set_num_threads(1)
     started, config = time.process_time(), config_of(s)
@@ -93,7 +94,7 @@ def compute(s: Setting, root: str, picture: Path) -> Cell:
         eps = han_xue_privacy.generators(config, world.examples).result.epsilon
         cell |= {"eps": eps} | gnmax(state, world, eps)
     if s.parties == 5 and s.sigma == 1 and s.seed == 0:
-        _han_xue_picture.draw(str(picture), world, state)
+        han_xue_picture.draw(str(picture), world, state)
     return cell | {"CPU seconds": round(time.process_time() - started, 1)}
 
 

@@ -115,7 +115,7 @@ def sections_of(cells: dict[str, Cell], seed: int) -> list[str]:
 
 def draw(cells: dict[str, Cell], path: Path) -> None:
     """Accuracy over rounds for the methods, and over alpha for the mechanisms."""
-    from ldpkernels._plot import new_figure, save
+    from ldpkernels.plot import new_figure, save
 
     figure, (left, right) = new_figure(1, 2, width=11, height=4.2)
     for run in [*(run for run, _ in METHODS), FED]:

@@ -285,7 +285,7 @@ def write(cells: Cells, folder: Path, name: str) -> None:
 
 def draw(kept: dict[Setting, Cell], path: Path) -> None:
     """Accuracy over rounds at the paper's settings, a panel for each dataset."""
-    from ldpkernels._plot import new_figure, save
+    from ldpkernels.plot import new_figure, save
 
     names = [n for n in PAPER if any(s.dataset == n for s in kept)]
     figure, _ = new_figure(1, len(names), width=5.2 * len(names), height=4)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ldpkernels.accounting import _need
+from ldpkernels.accounting import arguments
 
 UNIT = 2.0**-53
 
@@ -24,7 +24,7 @@ def window(trials: int, p: float, outside: float) -> tuple[int, int]:
 
 def log_pmf(trials: int, log_p: float, log_q: float, x: Any) -> tuple[Any, float]:
     """Return ln P(X = x) for X ~ Bin(trials, p), and a bound on its absolute error."""
-    gammaln = _need.require("scipy.special").gammaln
+    gammaln = arguments.require("scipy.special").gammaln
     linear = x * log_p + (trials - x) * log_q
     values = gammaln(trials + 1.0) - gammaln(x + 1.0) - gammaln(trials - x + 1.0) + linear
     # gammaln is good to a few units of the last place; each of the terms is at most the first one, or the linear one

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ldpkernels.accounting import _need
+from ldpkernels.accounting import arguments
 from ldpkernels.accounting._binomial import UNIT, log_pmf, window
 
 OUTSIDE = 1e-20
@@ -96,7 +96,7 @@ def count_pair(n: int, eps0: float, m: int) -> CountPair:
     if len(first) * len(second) <= DIRECT:
         masses = np.convolve(first, second)
     else:
-        masses = np.maximum(_need.require("scipy.signal").fftconvolve(first, second), 0.0)
+        masses = np.maximum(arguments.require("scipy.signal").fftconvolve(first, second), 0.0)
         norm = float(np.linalg.norm(first) * np.linalg.norm(second))
         slack += 8 * UNIT * math.log2(len(masses)) * norm * math.sqrt(len(masses))
     return CountPair(eps0, masses, np.append(np.cumsum(masses[::-1])[::-1], 0.0), slack, error)
@@ -117,7 +117,7 @@ class ClonePair:
 
     def deltas(self, epsilons: Any) -> Any:
         """The divergence at each epsilon >= 0, rounded up."""
-        binom = _need.require("scipy.stats").binom
+        binom = arguments.require("scipy.stats").binom
         q = 1 / (1 + math.exp(self.eps0))
         out = []
         for epsilon in np.asarray(epsilons, dtype=np.float64):

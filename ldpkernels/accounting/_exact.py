@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ldpkernels.accounting import _need
+from ldpkernels.accounting import arguments
 from ldpkernels.accounting._binomial import bisect_upper, randomized_response_atoms, randomized_response_epsilon
 from ldpkernels.accounting._lattice import Lattice, from_atoms
 from ldpkernels.accounting.events import Event, GaussianEvent, SampledGaussianEvent, ShuffledEvent
@@ -21,7 +21,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     >>> round(gaussian_epsilon(1.0, 1e-5), 3)
     4.377
     """
-    log_ndtr = _need.require("scipy.special").log_ndtr
+    log_ndtr = arguments.require("scipy.special").log_ndtr
 
     def exceeds(epsilon: float) -> bool:
         first, second = float(log_ndtr(mu / 2 - epsilon / mu)), epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
@@ -38,7 +38,7 @@ def _cell_masses(ndtr: Any, edges: Any) -> Any:
 
 
 def _gaussian_lattice(mu: float, h: float, outside: float) -> Lattice:
-    ndtr = _need.require("scipy.special").ndtr
+    ndtr = arguments.require("scipy.special").ndtr
     reach = math.sqrt(-2 * math.log(outside))
     low, high = math.floor((mu * mu / 2 - mu * reach) / h), math.ceil((mu * mu / 2 + mu * reach) / h)
     edges = h * np.arange(low, high + 1)
@@ -76,8 +76,8 @@ def _reach(event: Event, times: int, outside: float) -> float:
 @lru_cache(maxsize=64)
 def sampled_gaussian_epsilon(noise_multiplier: float, q: float, steps: int, delta: float) -> float:
     """The epsilon of DP-SGD by dp-accounting's pessimistic privacy loss distribution (add or remove one)."""
-    dp = _need.require("dp_accounting")
-    accountant = _need.require("dp_accounting.pld").PLDAccountant(value_discretization_interval=1e-4)
+    dp = arguments.require("dp_accounting")
+    accountant = arguments.require("dp_accounting.pld").PLDAccountant(value_discretization_interval=1e-4)
     step = dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(noise_multiplier))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ldpkernels.accounting import _need
+from ldpkernels.accounting import arguments
 from ldpkernels.accounting._binomial import UNIT, bisect_upper
 
 MAX_POINTS = 1 << 24
@@ -73,7 +73,7 @@ class Lattice:
         """Return the law of k independent losses; `outside` bounds the mass that is cut, and counts as infinite."""
         if k == 1:
             return self
-        fft = _need.require("scipy.fft")
+        fft = arguments.require("scipy.fft")
         losses, _, spread = self._moments()
         guess = math.sqrt(-2 * math.log(outside) / (k * spread + 1e-300))
         low, high = k * self.low, k * (self.low + len(self.masses) - 1)
@@ -97,7 +97,7 @@ class Lattice:
 
     def compose(self, other: "Lattice") -> "Lattice":
         """Return the law of the sum of two independent losses on the same grid."""
-        signal = _need.require("scipy.signal")
+        signal = arguments.require("scipy.signal")
         size = len(self.masses) + len(other.masses)
         if size > MAX_POINTS:
             raise ValueError(
@@ -146,7 +146,7 @@ def from_symmetric_curve(h: float, deltas: Any) -> Lattice:
 
 def _tail_divergences(positive: Any, h: float) -> Any:
     """sum over j > i of p_j (1 - e^(h(i-j))), for every i: the tail of p less its discounted tail."""
-    signal = _need.require("scipy.signal")
+    signal = arguments.require("scipy.signal")
     # D_i = sum_j>i p_j (1 - e^(h(i-j))) obeys D_i = e^-h D_(i+1) + (1 - e^-h) T_i, T_i = sum_j>i p_j: no cancellation
     tails = np.cumsum(positive[::-1])
     return signal.lfilter([-math.expm1(-h)], [1.0, -math.exp(-h)], tails)[::-1]

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from functools import lru_cache
 
-from ldpkernels.accounting import _need
+from ldpkernels.accounting import arguments
 from ldpkernels.accounting.events import Event, GaussianEvent, SampledGaussianEvent
 
 # Orders close to 1 decide for thousands of composed responses, large ones for a few.
@@ -39,8 +39,8 @@ def rdp_of(event: Event, orders: tuple[float, ...]) -> list[float]:
     if isinstance(event, GaussianEvent):
         return [order / (2 * event.noise_multiplier**2) for order in orders]
     if isinstance(event, SampledGaussianEvent):
-        accountant = _need.require("dp_accounting.rdp").RdpAccountant(list(orders))
-        dp = _need.require("dp_accounting")
+        accountant = arguments.require("dp_accounting.rdp").RdpAccountant(list(orders))
+        dp = arguments.require("dp_accounting")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             accountant.compose(dp.PoissonSampledDpEvent(event.q, dp.GaussianDpEvent(event.noise_multiplier)))

@@ -6,7 +6,7 @@ The numbers are the papers'; the records say which steps of their derivations do
 
 import math
 
-from ldpkernels.accounting import _need
+from ldpkernels.accounting import arguments
 from ldpkernels.accounting.events import RandomizedResponseEvent
 from ldpkernels.accounting.local import local_epsilon
 from ldpkernels.accounting.metric import cldp, diameter
@@ -65,10 +65,10 @@ def han_xue_eq18(q: float, sigma: float, T: int, delta: float) -> Claim:
     >>> round(claim.claimed, 4), round(claim.honest.epsilon, 2)
     (7.2385, 6.67)
     """
-    _need.probability("q", q)
-    _need.positive("sigma", sigma)
-    _need.count("T", T)
-    _need.probability("delta", delta, one=False)
+    arguments.probability("q", q)
+    arguments.positive("sigma", sigma)
+    arguments.count("T", T)
+    arguments.probability("delta", delta, one=False)
     claimed = 2 * q * math.sqrt(T * math.log(1 / delta)) / sigma
     violated: list[str] = []
     if not claimed < T * q * q:
@@ -138,8 +138,8 @@ def ldp_fed_claim(
     (1.0, 20000000000.0)
     """
     result = cldp(alpha, c, rho, metric=metric, size=size)
-    _need.probability("q", q)
-    _need.count("rounds", rounds)
+    arguments.probability("q", q)
+    arguments.count("rounds", rounds)
     violated = [
         f"alpha is per unit of distance, 1e-{rho}: two values a whole range apart are"
         f" {diameter(c, rho, metric=metric, size=size):.6g} units apart, and alpha is no epsilon."

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from ldpkernels.accounting import _need
+from ldpkernels.accounting import arguments
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PureEvent(Event):
     eps: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "eps", _need.non_negative("eps", self.eps))
+        object.__setattr__(self, "eps", arguments.non_negative("eps", self.eps))
 
     @property
     def pure_epsilon(self) -> float:
@@ -72,7 +72,7 @@ class GaussianEvent(Event):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "noise_multiplier", _need.positive("noise_multiplier", self.noise_multiplier))
+        object.__setattr__(self, "noise_multiplier", arguments.positive("noise_multiplier", self.noise_multiplier))
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class SampledGaussianEvent(Event):
     q: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "noise_multiplier", _need.positive("noise_multiplier", self.noise_multiplier))
-        object.__setattr__(self, "q", _need.probability("q", self.q))
+        object.__setattr__(self, "noise_multiplier", arguments.positive("noise_multiplier", self.noise_multiplier))
+        object.__setattr__(self, "q", arguments.probability("q", self.q))
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ class MetricEvent(Event):
     diameter: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "alpha", _need.non_negative("alpha", self.alpha))
-        _need.choice("metric", self.metric, ("linf", "l1"))
-        object.__setattr__(self, "diameter", _need.non_negative("diameter", self.diameter))
+        object.__setattr__(self, "alpha", arguments.non_negative("alpha", self.alpha))
+        arguments.choice("metric", self.metric, ("linf", "l1"))
+        object.__setattr__(self, "diameter", arguments.non_negative("diameter", self.diameter))
 
     @property
     def pure_epsilon(self) -> float:
@@ -127,8 +127,8 @@ class ShuffledEvent(Event):
     clients: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "eps", _need.positive("eps", self.eps))
-        object.__setattr__(self, "clients", _need.count("clients", self.clients))
+        object.__setattr__(self, "eps", arguments.positive("eps", self.eps))
+        object.__setattr__(self, "clients", arguments.count("clients", self.clients))
 
     @property
     def pure_epsilon(self) -> float:

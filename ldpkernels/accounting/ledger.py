@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from ldpkernels.accounting import _need
+from ldpkernels.accounting import arguments
 from ldpkernels.accounting._ledger_file import Appender, LedgerError, encode, read
 from ldpkernels.accounting.events import Event, Mechanism, event_from_dict, event_of
 from ldpkernels.accounting.local import METHODS, adversary_of, composed_epsilon
@@ -68,9 +68,9 @@ class Ledger:
     def __init__(
         self, path: str | os.PathLike[str] | None, *, epsilon: float, delta: float = 1e-5, method: str = "exact"
     ) -> None:
-        self.budget = _need.positive("epsilon", epsilon)
-        self.delta = _need.probability("delta", delta, zero=True, one=False)
-        self.method = _need.choice("method", method, METHODS)
+        self.budget = arguments.positive("epsilon", epsilon)
+        self.delta = arguments.probability("delta", delta, zero=True, one=False)
+        self.method = arguments.choice("method", method, METHODS)
         self._defined: list[tuple[Event, int]] = []
         self._spent: dict[int, int] = {}
         self._history: list[float] = []
@@ -200,7 +200,7 @@ class Ledger:
             BudgetExceeded: If the round would pass the budget; nothing is spent then.
             LedgerError: If the ledger is closed, or an earlier write failed.
         """
-        term = (event_of(source), _need.count("times", times))
+        term = (event_of(source), arguments.count("times", times))
         with self._mutex:
             if self._closed:
                 raise LedgerError("the ledger is closed: open it again")
@@ -225,7 +225,7 @@ class Ledger:
 
     def rounds_left(self, source: Event | Mechanism, times: int = 1) -> int:
         """Return how many more such rounds the budget covers, up to 2^40."""
-        term = (event_of(source), _need.count("times", times))
+        term = (event_of(source), arguments.count("times", times))
         low, high = 0, 1
         while high < 1 << 40 and self._covers(self._with(term, high)):
             low, high = high, high * 2

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
-from ldpkernels.accounting import _exact, _need, _renyi
+from ldpkernels.accounting import _exact, _renyi, arguments
 from ldpkernels.accounting.events import (
     Event,
     GaussianEvent,
@@ -39,10 +39,10 @@ def composed_epsilon(terms: Terms, delta: float, method: str = "exact") -> float
     >>> composed_epsilon([(PureEvent(0.5), 4)], 0.0, "basic")
     2.0
     """
-    _need.choice("method", method, METHODS)
-    listed = [(event_of(source), _need.count("times", times, 0)) for source, times in terms]
+    arguments.choice("method", method, METHODS)
+    listed = [(event_of(source), arguments.count("times", times, 0)) for source, times in terms]
     listed = [(event, times) for event, times in listed if times]
-    _need.probability("delta", delta, zero=True, one=False)
+    arguments.probability("delta", delta, zero=True, one=False)
     _check_views(listed)
     basic = _sum_up(listed)
     if method == "basic" or delta == 0:
@@ -134,7 +134,7 @@ def local_epsilon(
     79.8...
     """
     event = event_of(source)
-    reports = _need.count("d", d) * _need.count("rounds", rounds)
+    reports = arguments.count("d", d) * arguments.count("rounds", rounds)
     if isinstance(event, ShuffledEvent):
         raise ValueError(f"{event!r} is central, not local: use shuffle_epsilon")
     epsilon = composed_epsilon([(event, reports)], delta, method)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from ldpkernels.accounting import _need
+from ldpkernels.accounting import arguments
 from ldpkernels.accounting.events import MetricEvent
 from ldpkernels.accounting.records import LOCAL_ADVERSARY, PrivacyResult
 
@@ -29,9 +29,9 @@ def worst_case_epsilon(alpha: float, c: float, rho: int, *, metric: str = "linf"
 
 def diameter(c: float, rho: int, *, metric: str = "linf", size: int = 1) -> float:
     """Return the largest distance of two inputs: 2c 10^rho in L-infinity, size times that in L1."""
-    _need.choice("metric", metric, METRICS)
-    steps = 2 * _need.positive("c", c) * 10.0 ** _need.count("rho", rho, 0)
-    return steps * (_need.count("size", size) if metric == "l1" else 1)
+    arguments.choice("metric", metric, METRICS)
+    steps = 2 * arguments.positive("c", c) * 10.0 ** arguments.count("rho", rho, 0)
+    return steps * (arguments.count("size", size) if metric == "l1" else 1)
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def rounds_per_layer(sizes: Sequence[int], rounds: int) -> list[int]:
     >>> rounds_per_layer([416, 32, 12832, 64, 15690], 16)
     [1, 1, 6, 1, 7]
     """
-    sizes = [_need.count("layer size", size) for size in sizes]
-    if not sizes or _need.count("rounds", rounds) < len(sizes):
+    sizes = [arguments.count("layer size", size) for size in sizes]
+    if not sizes or arguments.count("rounds", rounds) < len(sizes):
         raise ValueError(
             f"rounds = {rounds} in a cycle are too few for {len(sizes)} layers: use more rounds, or fewer cycles"
         )
@@ -144,12 +144,12 @@ def schedule(
     >>> len(plan), sum(entry.alpha for entry in plan)
     (80, Fraction(1, 1))
     """
-    _need.choice("metric", metric, METRICS)
+    arguments.choice("metric", metric, METRICS)
     total = Fraction(alpha)
     if total <= 0:
         raise ValueError(f"alpha = {alpha!r} is not above 0: give the total budget")
-    _need.count("rounds", rounds)
-    _need.count("cycles", cycles)
+    arguments.count("rounds", rounds)
+    arguments.count("cycles", cycles)
     parameters = sum(sizes)
     plan: list[ScheduledRound] = []
     for cycle in range(cycles):

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ldpkernels.accounting import _need
+from ldpkernels.accounting import arguments
 from ldpkernels.accounting._binomial import bisect_upper
 from ldpkernels.accounting._counts import blocks, clone_pair, count_pair
 from ldpkernels.accounting._lattice import from_symmetric_curve
@@ -154,14 +154,14 @@ def shuffle_epsilon(
     >>> round(shuffle_epsilon(1.0, 100).epsilon, 3)
     0.408
     """
-    _need.positive("eps0", eps0)
-    _need.count("n", n)
-    _need.probability("delta", delta, one=False)
-    _need.choice("method", method, METHODS)
-    _need.choice("composition", composition, COMPOSITIONS)
+    arguments.positive("eps0", eps0)
+    arguments.count("n", n)
+    arguments.probability("delta", delta, one=False)
+    arguments.choice("method", method, METHODS)
+    arguments.choice("composition", composition, COMPOSITIONS)
     if method != "exact" and composition == "rdp":
         raise ValueError(f"composition = 'rdp' is for method = 'exact', not {method!r}: leave it at 'best'")
-    positions = _need.count("d", d) * _need.count("rounds", rounds)
+    positions = arguments.count("d", d) * arguments.count("rounds", rounds)
     epsilon = shuffled_epsilon(float(eps0), int(n), positions, delta, method, composition)
     adversary, neighbouring = adversary_of(ShuffledEvent(eps0, n))
     kind = "randomized response" if method == "exact" else "pure local differential privacy"
@@ -193,10 +193,10 @@ def clients_needed(
     >>> 95 <= n <= 102 and result.epsilon <= 0.408
     True
     """
-    _need.positive("target", target)
-    _need.positive("eps0", eps0)
-    positions = _need.count("d", d) * _need.count("rounds", rounds)
-    _need.probability("delta", delta, one=False)
+    arguments.positive("target", target)
+    arguments.positive("eps0", eps0)
+    positions = arguments.count("d", d) * arguments.count("rounds", rounds)
+    arguments.probability("delta", delta, one=False)
 
     def enough(n: int) -> bool:
         # Renyi divergences are the sharper way for few clients only; leaving them out is safe anywhere

@@ -3,7 +3,7 @@
 
 import math
 
-from ldpkernels.accounting import _need
+from ldpkernels.accounting import arguments
 from ldpkernels.accounting.events import SampledGaussianEvent
 from ldpkernels.accounting.local import adversary_of, composed_epsilon
 from ldpkernels.accounting.records import PrivacyResult
@@ -17,7 +17,7 @@ def subsampled_epsilon(eps: float, q: float) -> float:
     >>> [round(subsampled_epsilon(eps, 0.18), 3) for eps in (1.0, 20.0)]
     [0.269, 18.285]
     """
-    eps, q = _need.non_negative("eps", eps), _need.probability("q", q)
+    eps, q = arguments.non_negative("eps", eps), arguments.probability("q", q)
     if q == 1:
         return eps
     value = math.log1p(q * math.expm1(eps)) if eps < 500 else eps + math.log(q + (1 - q) * math.exp(-eps))
@@ -42,7 +42,7 @@ def subsample_pure(
     from ldpkernels.accounting.events import PureEvent
 
     one = subsampled_epsilon(eps, q)
-    rounds = _need.count("rounds", rounds)
+    rounds = arguments.count("rounds", rounds)
     epsilon = composed_epsilon([(PureEvent(one), rounds)], delta, method)
     return PrivacyResult(
         epsilon,
@@ -74,10 +74,10 @@ def sampled_gaussian(
     >>> print(round(sampled_gaussian(5.0, 128 / 12000, 10000).epsilon, 2))
     0.79
     """
-    _need.choice("method", method, ("pld", "rdp"))
-    _need.probability("delta", delta, one=False)
+    arguments.choice("method", method, ("pld", "rdp"))
+    arguments.probability("delta", delta, one=False)
     event = SampledGaussianEvent(noise_multiplier, q)
-    steps = _need.count("steps", steps)
+    steps = arguments.count("steps", steps)
     epsilon = composed_epsilon([(event, steps)], delta, "exact" if method == "pld" else "rdp")
     adversary, neighbouring = adversary_of(event)
     return PrivacyResult(

@@ -17,7 +17,7 @@ import numpy as np
 import ldpkernels
 from ldpkernels.audit.measure import AuditResult, measure
 from ldpkernels.keys import Key
-from ldpkernels.two_point import TwoPoint
+from ldpkernels.laws.two_point import TwoPoint
 
 
 @dataclass(frozen=True)

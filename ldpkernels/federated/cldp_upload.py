@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 import ldpkernels
-from ldpkernels._cldp_coins import Mechanism
-from ldpkernels._wire import decode, encode
 from ldpkernels.keys import Generator
-from ldpkernels.ordinal_cldp import OrdinalCLDP
+from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
+from ldpkernels.laws.ordinal_cldp_thresholds import Mechanism
+from ldpkernels.wire.envelope import decode, encode
 
 KIND = "cldp-upload"
 Integers = np.ndarray[Any, np.dtype[np.int64]]

@@ -18,12 +18,12 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from ldpkernels._cldp_coins import Mechanism
 from ldpkernels.accounting import MetricEvent, rounds_per_layer, schedule
 from ldpkernels.federated.cldp_upload import Terms, Upload, UploadMean, terms_of
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import NOISE, Client, Local, Weights, train, weights_of
+from ldpkernels.laws.ordinal_cldp_thresholds import Mechanism
 
 Method = Literal["basic", "single-layer", "alpha-cldp-fed"]
 METHODS = ("basic", "single-layer", "alpha-cldp-fed")

@@ -130,7 +130,7 @@ def data_perturbation(weights: Weights, state: State, config: Config, key: Key) 
 
 def event(config: Config) -> Any:
     """What accounting composes for each weight of each upload."""
-    from ldpkernels.hybrid import mechanism_named
+    from ldpkernels.laws.hybrid import mechanism_named
 
     assert config.eps is not None
     return mechanism_named(config.mechanism, config.eps).event

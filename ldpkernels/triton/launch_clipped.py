@@ -9,7 +9,8 @@ from typing import Any
 import torch
 import triton.language as tl
 
-from ldpkernels import _clipped, _tensors
+from ldpkernels.inputs.spans import first_elements
+from ldpkernels.laws import clipped_noise as _clipped
 from ldpkernels.triton.clipped_noise import add_stretches_kernel, root_kernel, squares_kernel, sums_kernel
 from ldpkernels.triton.launch import _is_chacha, _launching
 
@@ -39,7 +40,7 @@ def run(
         noise_size, inverse = float(law.grid_std) if law.unit else law.stddev, 1 / law.unit if law.unit else 0.0
         host = torch.tensor([noise_size, divisor, law.unit, inverse], dtype=torch.float64)
         numbers = host.to(key.device, non_blocking=True)
-        firsts = _tensors.first_elements([out.numel() for out in outs])
+        firsts = first_elements([out.numel() for out in outs])
         for i, (t, out, first) in enumerate(zip(x, outs, firsts, strict=True)):
             if out.numel():
                 columns = scales[:, i if len(limits) > 1 else 0 :]

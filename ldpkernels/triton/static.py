@@ -10,7 +10,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from ldpkernels._dtypes import DTYPES
+from ldpkernels.dtypes import DTYPES
 from ldpkernels.triton.cells import CELLS, cells_kernel
 from ldpkernels.triton.clipped_noise import sums_kernel
 from ldpkernels.triton.launch import BLOCKS, OPTIONS

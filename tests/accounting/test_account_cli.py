@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ldpkernels import _account_cli
+from ldpkernels.commands import account as _account_cli
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "privacy.md"
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")

@@ -199,7 +199,7 @@ def test_something_without_an_event_is_refused() -> None:
 
 
 def test_mechanisms_of_the_library_are_accounted_through_their_event() -> None:
-    two_point = pytest.importorskip("ldpkernels.two_point")
+    two_point = pytest.importorskip("ldpkernels.laws.two_point")
     mechanism = two_point.TwoPoint(1.0)
     assert isinstance(mechanism.event, RandomizedResponseEvent)
     assert round(local_epsilon(mechanism, d=21840).epsilon) == 10648

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ldpkernels
-from ldpkernels import _launch_cldp, reference_cldp
+from ldpkernels import _launch_cldp
 from ldpkernels.accounting import BudgetExceeded, Ledger
 from ldpkernels.accounting.metric import worst_case_epsilon
 from ldpkernels.federated import ldp_fed, runs, training
@@ -20,6 +20,7 @@ from ldpkernels.federated.cldp_upload import Upload, terms_of
 from ldpkernels.federated.ldp_fed import Config
 from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import NOISE, Local
+from ldpkernels.reference import ordinal_cldp as reference_cldp
 
 
 def setting(clients=3, size=6, seed=1):

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels._wire import decode, encode
 from ldpkernels.federated.cldp_upload import Upload, UploadMean, integers_of, terms_of
+from ldpkernels.wire.envelope import decode, encode
 
 TERMS = terms_of({"w": (2, 3), "b": (2,)}, c=1.0, rho=10, mechanism="exponential")
 

@@ -10,12 +10,12 @@ import torch
 from torch.nn import functional as F
 
 import ldpkernels
-from ldpkernels import reference
 from ldpkernels.accounting import BudgetExceeded, Ledger, RandomizedResponseEvent, local_epsilon
 from ldpkernels.federated import ldp_fl, networks, runs, training
 from ldpkernels.federated.ldp_fl import Config, State
 from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import BATCHES, NOISE, Local
+from ldpkernels.reference import two_point as reference
 
 
 def setting(clients=4, size=10, seed=1):

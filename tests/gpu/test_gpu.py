@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels import ops
+from ldpkernels.ops import two_point as ops
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

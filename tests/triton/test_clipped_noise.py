@@ -13,12 +13,12 @@ DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 @pytest.fixture
 def both(device, monkeypatch):
-    from ldpkernels import _backends
+    from ldpkernels import capabilities
 
     def run(x, *arguments, **options):
         there = [t.to(device) for t in x]
         with monkeypatch.context() as patch:
-            patch.setattr(_backends, "chosen", lambda _: "triton")
+            patch.setattr(capabilities, "chosen", lambda _: "triton")
             out, info = ldpkernels.clipped_noised_mean(there, *arguments, return_info=True, **options)
         expected, known = ldpkernels.clipped_noised_mean(x, *arguments, return_info=True, **options)
         for a, b in zip([*out, info.norms], [*expected, known.norms], strict=True):
@@ -70,8 +70,8 @@ def test_sums_on_the_grid_have_the_bits_of_the_cpu(both):
 
 
 def test_arrays_are_refused_by_name(device, monkeypatch):
-    from ldpkernels import _backends
+    from ldpkernels import capabilities
 
-    monkeypatch.setattr(_backends, "chosen", lambda _: "triton")
+    monkeypatch.setattr(capabilities, "chosen", lambda _: "triton")
     with pytest.raises(ValueError, match="of torch tensors only: pass tensors"):
         ldpkernels.clipped_noised_sum(rows(3, 5).numpy(), 1.0, 1.0)

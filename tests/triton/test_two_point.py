@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ldpkernels import _native
-from ldpkernels.two_point import dtype_named, two_point_law
+from ldpkernels.laws.two_point import dtype_named, two_point_law
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ldpkernels import reference_votes
+from ldpkernels.reference import votes as reference_votes
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adaptive ranges for each layer: LDP-FL's Algorithm 1, line 13, which the paper leaves open.
+
+A range is a public parameter: the two output values reveal it exactly. Compute it from the aggregated model, on the
+server, never from one client's private weights.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ldpkernels import _launch, _native
+from ldpkernels.capabilities import host_isa
+from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
+from ldpkernels.inputs.containers import Tensors, collect
+from ldpkernels.inputs.spans import span_table
+from ldpkernels.laws.two_point import TwoPoint
+
+Method = Literal["minmax", "quantile", "noise-subtracted"]
+By = Literal["module", "tensor", "model"]
+
+
+@dataclass
+class _Layer:
+    """The weights that share a range."""
+
+    name: str
+    tensors: list[Any]
+    min: float = math.inf
+    max: float = -math.inf
+    sum: float = 0.0
+    sum_squares: float = 0.0
+    finite: int = 0
+
+    def add(self, part: Any) -> None:
+        self.min, self.max = min(self.min, part.min), max(self.max, part.max)
+        self.sum += part.sum
+        self.sum_squares += part.sum_squares
+        self.finite += part.finite
+
+    @property
+    def mean(self) -> float:
+        return self.sum / self.finite
+
+    @property
+    def variance(self) -> float:
+        return max(0.0, self.sum_squares / self.finite - self.mean**2)
+
+
+def ranges(
+    model: Any,
+    *,
+    method: Method = "minmax",
+    by: By = "module",
+    quantile: float = 0.99,
+    growth: float | None = None,
+    previous: Any = None,
+    eps: float | None = None,
+    clients: int | None = None,
+    buffers: str | None = None,
+) -> tuple[Any, Any]:
+    """New ranges (C, R) for the next round, from the aggregated model; they fit `perturb_` and `report` as they are.
+
+    Args:
+        model: The model, mapping, sequence or tensor that the server holds.
+        method: "minmax" is the paper's: all weights lie within. "quantile" leaves the outermost out. "noise-subtracted"
+            takes the spread of the weights less what the mechanism's noise added to it; it needs `previous`, `eps` and
+            `clients`.
+        by: What shares a range: the tensors of a "module" (a layer), each "tensor", or the whole "model".
+        quantile: The fraction of a layer's weights within its range, for method="quantile".
+        growth: The most by which a radius may grow in a round (1.5, say); needs `previous`.
+        previous: The ranges (C, R) with which the model was collected.
+        eps: Privacy parameter of that round.
+        clients: How many reports were averaged.
+        buffers: As for `perturb_`.
+
+    Where the mean of n clients is noisy, its extremes are mostly noise, and a min/max radius feeds on itself: it grows
+    by about B sqrt(2 ln d / n) a round. With `eps` and `clients`, a warning says where that is at least 1.
+
+    >>> import numpy as np
+    >>> ranges({"a.weight": np.array([-1.0, 3.0]), "a.bias": np.array([0.5]), "b.weight": np.array([2.0, 2.5])})
+    ({'a': 1.0, 'b': 2.25}, {'a': 2.0, 'b': 0.25})
+    """
+    _check(method, by, quantile, growth, previous, eps, clients)
+    tensors = collect(model, buffers)
+    layers = _layers(tensors, by)
+    C: dict[str, float] = {}
+    R: dict[str, float] = {}
+    for layer in layers:
+        if not layer.finite:
+            if any(_size(t) for t in layer.tensors):
+                raise ValueError(f"layer {layer.name!r} has no finite weight: its range cannot be computed")
+            C[layer.name] = R[layer.name] = 0.0
+            continue
+        before = _previous_radius(previous, layer.name, tensors)
+        if method == "quantile":
+            C[layer.name], radius = _quantile_range(layer, quantile)
+        elif method == "noise-subtracted":
+            C[layer.name], radius = layer.mean, _noise_subtracted_radius(layer, before, eps, clients)
+        else:
+            C[layer.name], radius = (layer.min + layer.max) / 2, (layer.max - layer.min) / 2
+            _warn_of_divergence(layer, eps, clients, growth)
+        if growth is not None and before:
+            radius = min(radius, growth * before)
+        R[layer.name] = radius
+    if by == "model" or tensors.container == "tensor":
+        return C[layers[0].name], R[layers[0].name]
+    if tensors.container == "sequence":
+        return [C[n] for n in tensors.names], [R[n] for n in tensors.names]
+    return C, R
+
+
+def growth_rate(eps: float, clients: int, weights: int) -> float:
+    """By what factor a min/max radius of a layer grows in a round from noise alone.
+
+    >>> round(growth_rate(0.5, clients=100, weights=20_000), 2)
+    1.82
+    """
+    return TwoPoint(eps).scale * math.sqrt(2 * math.log(max(weights, 2)) / clients)
+
+
+def _check(method: str, by: str, quantile: float, growth: Any, previous: Any, eps: Any, clients: Any) -> None:
+    if method not in ("minmax", "quantile", "noise-subtracted"):
+        raise ValueError(f"method={method!r} must be 'minmax', 'quantile' or 'noise-subtracted'")
+    if by not in ("module", "tensor", "model"):
+        raise ValueError(f"by={by!r} must be 'module', 'tensor' or 'model'")
+    if not 0 < quantile <= 1:
+        raise ValueError(f"quantile={quantile} must be above 0 and at most 1")
+    if growth is not None and not growth >= 1:
+        raise ValueError(f"growth={growth} must be at least 1")
+    if clients is not None and not clients >= 1:
+        raise ValueError(f"clients={clients} must be at least 1")
+    if growth is not None and previous is None:
+        raise ValueError("growth needs previous=(C, R): pass the ranges of the round before")
+    if method == "noise-subtracted" and (previous is None or eps is None or clients is None):
+        raise ValueError("method='noise-subtracted' needs previous=(C, R), eps and clients: they give the noise")
+
+
+def _layers(tensors: Tensors, by: str) -> list[_Layer]:
+    named = list(zip(tensors.names, tensors.values, strict=True))
+    if tensors.is_torch:
+        dtypes = [torch_dtype(n, t) for n, t in named]
+    else:
+        dtypes = [numpy_dtype(n, a, written=False) for n, a in named]
+    layers: dict[str, _Layer] = {}
+    for name, value, part in zip(tensors.names, tensors.values, _summaries(tensors, dtypes), strict=True):
+        group = name
+        if by == "model":
+            group = ""
+        elif by == "module" and tensors.container in ("module", "mapping"):
+            group = name.rpartition(".")[0]
+        layer = layers.setdefault(group, _Layer(group, []))
+        layer.tensors.append(value)
+        layer.add(part)
+    return list(layers.values())
+
+
+def _summaries(tensors: Tensors, dtypes: list[Any]) -> list[Any]:
+    """Extremes, sums and counts of finite weights: one pass over the host's tensors, one reduction each on a GPU."""
+    if tensors.is_torch and tensors.values[0].device.type != "cpu":
+        return [_summary_on_device(t) for t in tensors.values]
+    flat = [_contiguous(t) for t in tensors.values]
+    addresses = [t.data_ptr() if tensors.is_torch else t.ctypes.data for t in flat]
+    spans = span_table(addresses, [0] * len(flat), [_size(t) for t in flat], dtypes)
+    summaries: list[Any] = _native.summarize(spans, host_isa(), _launch.worthwhile_threads(spans))
+    return summaries
+
+
+def _summary_on_device(tensor: Any) -> Any:
+    x = tensor.detach().double()
+    x = x[x.isfinite()]
+    if not x.numel():
+        return _Layer("", [])
+    low, high = x.aminmax()
+    return _Layer("", [], low.item(), high.item(), x.sum().item(), x.square().sum().item(), x.numel())
+
+
+def _quantile_range(layer: _Layer, quantile: float) -> tuple[float, float]:
+    weights = np.concatenate([_float64(t) for t in layer.tensors])
+    low, high = np.quantile(weights[np.isfinite(weights)], [(1 - quantile) / 2, (1 + quantile) / 2])
+    return float(low + high) / 2, float(high - low) / 2
+
+
+def _noise_subtracted_radius(layer: _Layer, previous_radius: Any, eps: Any, clients: Any) -> float:
+    """The radius that holds d weights of the spread that is left when the noise's is taken away.
+
+    The noise's variance is at most (r B)^2 / n a weight. What is left is known to about noise * sqrt(2 / d), so it is
+    never taken for less than three times that: a layer whose signal cannot be seen keeps a small range, not none.
+    """
+    noise = (previous_radius * TwoPoint(eps).scale) ** 2 / clients
+    spread = max(layer.variance - noise, 3 * noise * math.sqrt(2 / layer.finite))
+    return math.sqrt(spread * 2 * math.log(max(layer.finite, 2)))
+
+
+def _warn_of_divergence(layer: _Layer, eps: float | None, clients: int | None, growth: float | None) -> None:
+    if eps is None or clients is None or growth is not None:
+        return
+    rate = growth_rate(eps, clients, layer.finite)
+    if rate >= 1:
+        warnings.warn(
+            f"layer {layer.name!r}: at eps={eps} with {clients} clients a min/max range grows about {rate:.2g} times a "
+            "round from noise alone: use method='noise-subtracted' or 'quantile', a growth cap, or more clients",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _previous_radius(previous: Any, name: str, tensors: Tensors) -> float | None:
+    if previous is None:
+        return None
+    radius = previous[1]
+    if isinstance(radius, Mapping):
+        if name not in radius:
+            raise ValueError(f"previous has no range for layer {name!r}: pass what ranges(..., by=...) returned before")
+        return float(radius[name])
+    if isinstance(radius, (list, tuple)):
+        return float(radius[tensors.names.index(name)])
+    return float(radius)
+
+
+def _contiguous(tensor: Any) -> Any:
+    return (
+        np.ascontiguousarray(tensor) if isinstance(tensor, np.ndarray) else tensor.detach().contiguous().resolve_neg()
+    )
+
+
+def _size(tensor: Any) -> int:
+    return int(tensor.size if isinstance(tensor, np.ndarray) else tensor.numel())
+
+
+def _float64(tensor: Any) -> np.ndarray[Any, Any]:
+    if isinstance(tensor, np.ndarray):
+        return tensor.astype(np.float64).ravel()
+    flat: np.ndarray[Any, Any] = tensor.detach().double().cpu().numpy().ravel()
+    return flat

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m ldpkernels verify`: measured mean and variance beside the theory, for everything that can run here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+import ldpkernels
+from ldpkernels.dtypes import DTYPES
+from ldpkernels.keys import Key
+from ldpkernels.laws.hybrid import Hybrid
+from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
+from ldpkernels.laws.piecewise import Piecewise
+from ldpkernels.laws.two_point import TwoPoint
+
+LIMIT = 6.0  # |z| beyond this has probability 2e-9 a figure; a run has a few hundred figures: a false alarm in 1e6 runs
+SLOW = {"reference": 1 << 12, "triton": 1 << 14, "scalar": 1 << 20}  # elements; "triton" is the interpreter here
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One law to check: how to sample it, and its exact moments."""
+
+    mechanism: str
+    dtype: str
+    setting: str
+    weight: float
+    mean: float
+    variance: float
+    fourth: float | None  # fourth central moment: how far a sample variance may stray; None is the sample's own
+    sample: Callable[[int, ldpkernels.Key], Array]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A case as measured on one backend."""
+
+    mechanism: str
+    dtype: str
+    backend: str
+    setting: str
+    weight: float
+    n: int
+    mean: float
+    expected_mean: float
+    z_mean: float
+    variance: float
+    expected_variance: float
+    z_variance: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether both figures are as near to the theory as chance leaves them."""
+        return abs(self.z_mean) < LIMIT and abs(self.z_variance) < LIMIT
+
+
+def cases(dtype: str) -> Iterator[Case]:
+    """Every mechanism, for weights at the center, inside, at the end and outside of a range."""
+    yield from two_point_cases(dtype)
+    yield from cell_cases(dtype)
+    if dtype in ("float32", "float64"):  # a step of its grid is below what the half formats can write
+        yield from cldp_cases(dtype)
+
+
+def cell_cases(dtype: str) -> Iterator[Case]:
+    """Piecewise and hybrid values."""
+    for eps, c, r in ((1.0, 0.0, 1.0), (4.0, 1.0, 0.01)):
+        for mechanism in (Piecewise(eps), Hybrid(eps)):
+            for t in (-1.0, 0.0, 0.4, 3.0):
+                weight = float(_rounded(c + t * r, dtype))
+
+                def sample(
+                    n: int, key: Key, weight: float = weight, law: tuple[float, float, float] = (c, r, eps)
+                ) -> Array:
+                    x = filled(n, weight, dtype)
+                    return _as_float64(ldpkernels.perturb_(x, *law, mechanism=mechanism.name, generator=key))  # noqa: B023
+
+                mean = weight + float(mechanism.bias(weight, c, r))
+                variance = float(mechanism.variance(weight, c, r, dtype))
+                setting = f"eps={eps:g} c={c:g} r={r:g}"
+                yield Case(mechanism.name, dtype, setting, weight, mean, variance, None, sample)
+
+
+def cldp_cases(dtype: str) -> Iterator[Case]:
+    """Ordinal CLDP, whose exponential mechanism is biased as its formula says."""
+    alpha, c, rho = 0.1, 1.0, 2
+    for kind in ("exponential", "laplace"):
+        mechanism = OrdinalCLDP(alpha, c, rho, kind)
+        for v in (-100, 0, 40):
+
+            def sample(n: int, key: Key, v: int = v, kind: Any = kind) -> Array:
+                x = filled(n, v / 10**rho, dtype)
+                return _as_float64(ldpkernels.cldp_(x, alpha, c, rho, mechanism=kind, generator=key))
+
+            mean, variance = (v + mechanism.bias(v)) / 10**rho, mechanism.variance(v) / 10 ** (2 * rho)
+            yield Case(
+                f"cldp {kind[:4]}", dtype, f"alpha={alpha:g} c={c:g} rho={rho}", v / 100, mean, variance, None, sample
+            )
+
+
+def two_point_cases(dtype: str) -> Iterator[Case]:
+    """Two-point outputs and reports."""
+    for eps, c, r in ((1.0, 0.0, 1.0), (4.0, 1.0, 0.01)):
+        mechanism = TwoPoint(eps)
+        for t in (-1.0, 0.0, 0.4, 3.0):
+            weight = float(_rounded(c + t * r, dtype))
+            for name, output in (("perturb_", dtype), ("report", None)):
+                lower, upper = mechanism.outputs(c, r, output)
+                mean = weight + float(mechanism.bias(weight, c, r))
+                p = (mean - lower) / (upper - lower)
+                pq = p * (1 - p)
+                yield Case(
+                    mechanism=name,
+                    dtype=dtype,
+                    setting=f"eps={eps:g} c={c:g} r={r:g}",
+                    weight=weight,
+                    mean=mean,
+                    variance=pq * (upper - lower) ** 2,
+                    fourth=pq * (1 - 3 * pq) * (upper - lower) ** 4,
+                    sample=_sampler(name, weight, c, r, eps, dtype),
+                )
+
+
+def measure(case: Case, backend: str, n: int, seed: int) -> Figure:
+    """Draw n outputs of one case on one backend."""
+    with ldpkernels.backend(backend):
+        x = case.sample(n, ldpkernels.key(seed))
+    mean, variance = float(x.mean()), float(np.mean((x - case.mean) ** 2))
+    fourth = case.fourth if case.fourth is not None else float(np.mean((x - case.mean) ** 4))
+    return Figure(
+        case.mechanism, case.dtype, backend, case.setting, case.weight, len(x), mean, case.mean,
+        _z(mean - case.mean, case.variance, len(x)), variance, case.variance,
+        _z(variance - case.variance, fourth - case.variance**2, len(x)),
+    )  # fmt: skip
+
+
+def run(backends: list[str], dtypes: list[str], n: int, seed: int, progress: Callable[[Figure], None]) -> list[Figure]:
+    """Every case on every backend; each with a key of its own."""
+    figures: list[Figure] = []
+    for backend in backends:
+        size = min(n, SLOW.get(backend, n))
+        for dtype in dtypes:
+            for case in cases(dtype):
+                if backend == "cuda" and case.mechanism in ("piecewise", "hybrid"):
+                    continue  # on a GPU, they have Triton kernels only
+                figures.append(measure(case, backend, size, seed + len(figures)))
+                progress(figures[-1])
+    return figures
+
+
+def draw(figures: list[Figure], path: str) -> None:
+    """The picture: variance over weight against the curve of the theory, and the z-scores against the normal law."""
+    from ldpkernels.plot import new_figure, save
+
+    figure, (left, right) = new_figure(1, 2, width=11, height=4.2)
+    eps, c, r = 1.0, 0.0, 1.0
+    t = np.linspace(-1, 1, 101)
+    left.plot(t, TwoPoint(eps).variance(t, c, r), color="0.6", lw=1.5, label="theory: r²B² − (w−c)²", zorder=1)
+    for mechanism, marker in (("perturb_", "o"), ("report", "x")):
+        here = [f for f in figures if f.mechanism == mechanism and f.setting.startswith("eps=1 ")]
+        rows = [f for f in here if f.dtype == "float32" and f.n == max(g.n for g in here)] or here
+        left.scatter(
+            [min(f.weight, 1.0) for f in rows], [f.variance for f in rows], marker=marker, s=26, label=mechanism
+        )
+    left.set(
+        xlabel="weight (clipped to its range), eps = 1, C = 0, R = 1", ylabel="variance of the output", ylim=(0, None)
+    )
+    left.set_title("Measured variance, float32")
+    left.legend(frameon=False)
+    z = np.array(
+        [v for f in figures for v in (f.z_mean, f.z_variance) if abs(v) > 1e-3]
+    )  # at w = c the variance is exact
+    grid = np.linspace(-5, 5, 201)
+    right.hist(np.clip(z, -5, 5), bins=np.linspace(-5, 5, 26), density=True, alpha=0.7, label=f"{len(z)} z-scores")
+    right.plot(grid, np.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi), color="0.3", lw=1.5, label="standard normal")
+    right.set(xlabel="(measured − theory) / standard error", ylabel="density")
+    right.set_title("All mechanisms, formats and backends")
+    right.legend(frameon=False)
+    save(figure, path)
+
+
+def table(figures: list[Figure]) -> str:
+    """A line a figure, and the summary."""
+    head = f"{'mechanism':10} {'dtype':9} {'backend':10} {'setting':22} {'weight':>9} {'n':>9}"
+    lines = [f"{head} {'mean':>11} {'theory':>11} {'z':>6} {'variance':>11} {'theory':>11} {'z':>6}"]
+    lines += [row(f) for f in figures]
+    return "\n".join(lines)
+
+
+def row(f: Figure) -> str:
+    """One figure as a line of the table."""
+    text = f"{f.mechanism:10} {f.dtype:9} {f.backend:10} {f.setting:22} {f.weight:9.4f} {f.n:9d}"
+    text += f" {f.mean:11.6g} {f.expected_mean:11.6g} {f.z_mean:6.2f}"
+    text += f" {f.variance:11.6g} {f.expected_variance:11.6g} {f.z_variance:6.2f}"
+    return text if f.ok else text + "  <-- not by chance"
+
+
+def add_parser(commands: Any) -> None:
+    """The command line of `verify`."""
+    parser = commands.add_parser(
+        "verify",
+        help="measured against theoretical mean and variance, for every mechanism, dtype and backend",
+        description="Samples every mechanism in every floating-point format on every backend of this machine, and "
+        "compares mean and variance with the exact law. Exits with 1 where a z-score passes 6.",
+        epilog="example: python -m ldpkernels verify --backend avx2 reference --dtype float32 --out verify.png",
+    )
+    available = ldpkernels.backends()
+    parser.add_argument(
+        "--n", type=int, default=1 << 20, help="samples a case; slow backends take fewer (default 2^20)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="first key's seed (default 0)")
+    parser.add_argument("--backend", nargs="+", choices=available, default=list(available), help="default: all here")
+    parser.add_argument("--dtype", nargs="+", choices=list(DTYPES), default=list(DTYPES), help="default: all four")
+    parser.add_argument("--out", metavar="FILE", help="draw the picture (.png, .svg, .pdf); needs matplotlib")
+    parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
+    parser.set_defaults(run=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run, print, draw; the exit status."""
+    if args.n < 2:
+        print(f"--n {args.n} is too small: use at least 2")
+        return 2
+    print(table([]))
+    figures = run(args.backend, args.dtype, args.n, args.seed, lambda f: print(row(f), flush=True))
+    z = [abs(v) for f in figures for v in (f.z_mean, f.z_variance)]
+    bad = sum(not f.ok for f in figures)
+    verdict = "all as the theory says" if not bad else f"{bad} cases are NOT as the theory says"
+    print(f"\n{len(figures)} cases, {len(z)} z-scores, largest {max(z):.2f} (limit {LIMIT:g}): {verdict}")
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump([asdict(f) for f in figures], file, indent=1)
+    if args.out:
+        draw(figures, args.out)
+        print(f"picture: {args.out}")
+    return 1 if bad else 0
+
+
+def _sampler(name: str, weight: float, c: float, r: float, eps: float, dtype: str) -> Callable[[int, Any], Array]:
+    def sample(n: int, key: ldpkernels.Key) -> Array:
+        x = filled(n, weight, dtype)
+        if name == "perturb_":
+            return _as_float64(ldpkernels.perturb_(x, c, r, eps, generator=key))
+        bits = np.unpackbits(ldpkernels.report(x, c, r, eps, generator=key).bits, bitorder="little")[:n]
+        lower, upper = TwoPoint(eps).outputs(c, r)
+        return np.where(bits, upper, lower)
+
+    return sample
+
+
+def _z(difference: float, variance: float, n: int) -> float:
+    """In standard errors; a law without variance must be met exactly, to rounding."""
+    return difference / math.sqrt(max(variance, 1e-24) / n)
+
+
+def filled(n: int, weight: float, dtype: str) -> Any:
+    """Where torch is installed, the tensors that users have; else arrays, which have no bfloat16."""
+    try:
+        import torch
+    except ImportError:
+        return np.full(n, weight, dtype)
+    device = "cuda" if torch.cuda.is_available() and ldpkernels.capabilities.forced() in ("cuda", "triton") else "cpu"
+    return torch.full((n,), weight, dtype=getattr(torch, dtype), device=device)
+
+
+def _as_float64(x: Any) -> Array:
+    array: Array = x.astype(np.float64) if isinstance(x, np.ndarray) else x.double().cpu().numpy()
+    return array
+
+
+def _rounded(x: float, dtype: str) -> float:
+    return float(_as_float64(filled(1, x, dtype))[0])

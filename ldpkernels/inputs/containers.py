@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a caller hands in, as a flat list of named tensors of one library, each once."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ldpkernels.inputs.modules import each_once, module_tensors, untied
+
+Container = Literal["module", "mapping", "sequence", "tensor"]
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Tensors of one library, in order, each once."""
+
+    names: list[str]
+    values: list[Any]
+    container: Container
+    is_torch: bool
+
+
+def collect(model: Any, buffers: str | None = None) -> Tensors:
+    """The tensors of a module, a mapping, a sequence or a tensor; floating-point buffers as the caller decides."""
+    if buffers not in (None, "perturb", "keep"):
+        raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
+    torch = sys.modules.get("torch")  # a model of tensors exists only where torch was imported
+    container: Container
+    if torch is not None and isinstance(model, torch.nn.Module):
+        container, named = "module", module_tensors(model, buffers)
+    elif isinstance(model, Mapping):
+        container, named = "mapping", [(_name(k), v) for k, v in model.items()]
+        if not _compiling(torch):
+            named = untied(named)
+    elif _is_tensor(model):
+        container, named = "tensor", [("", model)]
+    elif isinstance(model, Sequence) and not isinstance(model, (str, bytes)):
+        container, named = "sequence", [(str(i), v) for i, v in enumerate(model)]
+    else:
+        raise TypeError(
+            f"model is a {type(model).__name__}: pass a module, a tensor, or a sequence or mapping of tensors"
+        )
+    if not named:
+        raise ValueError(f"the {container} has no tensors: there is nothing to perturb")
+    names, values = each_once(named)
+    is_torch = torch is not None and isinstance(values[0], torch.Tensor)
+    return Tensors(names, values, container, is_torch)
+
+
+def per_tensor(argument: str, value: Any, tensors: Tensors) -> list[float]:
+    """One number for each tensor, from a number, a sequence, or a mapping by tensor or module name."""
+    names = tensors.names
+    if isinstance(value, (int, float)):  # first: in a graph for torch.compile it may be a symbol
+        return [float(value)] * len(names)
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return _by_name(argument, value, names)
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        if len(value) != len(names):
+            raise ValueError(
+                f"{argument} has {len(value)} values for {len(names)} tensors: pass one each, or one number"
+            )
+        return [_number(argument, v) for v in value]
+    return [_number(argument, value)] * len(names)
+
+
+def rows_of(names: Sequence[str], shapes: Sequence[Sequence[int]]) -> int:
+    """The number of samples, which is the first dimension of every tensor."""
+    for name, shape in zip(names, shapes, strict=True):
+        label = f"tensor {name!r}" if name else "x"
+        if len(shape) == 0:
+            raise ValueError(f"{label} has no dimension: pass one value or one row for each sample, [B] or [B, ...]")
+        if shape[0] != shapes[0][0]:
+            raise ValueError(f"{label} has {shape[0]} rows and the first tensor {shapes[0][0]}: pass one row a sample")
+    return shapes[0][0]
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return isinstance(value, np.ndarray) or (torch is not None and isinstance(value, torch.Tensor))
+
+
+def _number(argument: str, value: Any) -> float:
+    if not isinstance(value, (str, bytes)):
+        with contextlib.suppress(TypeError, ValueError):
+            return float(value)
+    raise TypeError(f"{argument}={value!r} must be a number, a sequence of numbers or a mapping of names to numbers")
+
+
+def _compiling(torch: Any) -> bool:
+    return torch is not None and bool(torch.compiler.is_compiling())
+
+
+def _name(key: Any) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"a mapping's key {key!r} must be a string")
+    return key
+
+
+def _by_name(argument: str, value: Mapping[Any, Any], names: Sequence[str]) -> list[float]:
+    used, numbers = set(), []
+    for name in names:
+        key: str | None = name  # the tensor's own, else its module's, else the module's around that
+        while key is not None and key not in value:
+            key = key.rpartition(".")[0] if "." in key else ("" if key else None)
+        if key is None:
+            raise ValueError(f"{argument} names no range for {name!r}: add it, or its module")
+        used.add(key)
+        numbers.append(_number(argument, value[key]))
+    unused = set(value) - used
+    if unused:
+        raise ValueError(f"{argument} names {sorted(map(str, unused))[0]!r}, which is no tensor or module of the model")
+    return numbers

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels' description of tensors, and where their elements lie in the random stream (docs/rng.md)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ldpkernels import _native
+from ldpkernels.dtypes import Dtype
+
+
+def first_elements(sizes: Sequence[int]) -> list[int]:
+    """Where each tensor starts in the stream: at the multiple of 8 that follows the one before."""
+    starts, next_start = [], 0
+    for size in sizes:
+        starts.append(next_start)
+        next_start += (size + 7) // 8 * 8
+    return starts
+
+
+def report_bytes(sizes: Sequence[int]) -> int:
+    """The length of a one-bit report of tensors of these sizes."""
+    return sum((size + 7) // 8 for size in sizes)
+
+
+def span_table(addresses: Sequence[int], outs: Sequence[int], sizes: Sequence[int], dtypes: Sequence[Dtype]) -> Any:
+    """The kernels' description of the tensors."""
+    fields: list[int] = []
+    for row in zip(addresses, outs, sizes, first_elements(sizes), dtypes, strict=True):
+        fields += row[:4]
+        fields.append(row[4].code)
+    return np.frombuffer(bytearray(struct.pack(f"{len(fields)}q", *fields)), _native.SPAN)  # twice as fast as np.array

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host's part of clipped sums: bounds, the noise's parameters, the scale of each row, and the launch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ldpkernels import _native, capabilities
+from ldpkernels._launch import SMALL
+from ldpkernels.dtypes import power_of_two
+from ldpkernels.keys import Key
+
+NOISES = ("gaussian", "discrete")
+CLIPPINGS = ("flat", "per-layer")
+MARGIN = 1 + 2.0**-32  # computed norms err by less than 2^-33 of themselves, for rows of up to 2^36 elements
+EXACT = 2**52  # integers whose sums fp64 holds
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What a kernel adds to a clipped sum."""
+
+    stddev: float  # of the normal noise
+    unit: float  # the grid's spacing; 0 for normal noise
+    grid_std: int  # of the discrete noise, in units
+
+
+def bounds(C: Sequence[float], clipping: str, tensors: int) -> list[float]:
+    """The bound of each row's norm: one, or one for each tensor. The squares of the latter add up to C^2 at most."""
+    if clipping == "flat":
+        return list(C)
+    if len(C) == 1:
+        return [C[0] / math.sqrt(tensors) * (1 - 2.0**-50) if tensors > 1 else C[0]] * tensors
+    return list(C)
+
+
+def check(C: Sequence[float], sigma: float, noise: str, clipping: str, tensors: int) -> None:
+    """Everything about the numbers that could be wrong."""
+    if noise not in NOISES:
+        raise ValueError(f"noise={noise!r} must be 'gaussian' or 'discrete'")
+    if clipping not in CLIPPINGS:
+        raise ValueError(f"clipping={clipping!r} must be 'flat' or 'per-layer'")
+    if len(C) != 1 and (clipping == "flat" or len(C) != tensors):
+        raise ValueError(
+            f"C has {len(C)} values for {tensors} tensors and clipping={clipping!r}: pass one number, or with "
+            "'per-layer' one for each tensor"
+        )
+    for c in C:
+        if not 1e-100 <= c <= 1e100:
+            raise ValueError(f"C={c} must be a positive bound, from 1e-100 to 1e100")
+    if not (math.isfinite(sigma) and sigma >= 0 and sigma * sensitivity(C) < 1e200):
+        raise ValueError(f"sigma={sigma} must be finite and not negative: the noise's deviation is C * sigma")
+    if noise == "discrete" and 0 < sigma < 2.0**-20:
+        raise ValueError(f"sigma={sigma} is too small for discrete noise: it must be 0 or at least {2.0**-20}")
+
+
+def divisor_of(divisor: float, rows: int) -> float:
+    """What the sum is divided by: 0 stands for the number of rows."""
+    if divisor == 0 and rows == 0:
+        raise ValueError("x has no rows, so they have no mean: pass batch_size, the expected size of a batch")
+    return divisor or float(rows)
+
+
+def sensitivity(C: Sequence[float]) -> float:
+    """How much one row may change the sum, in Euclidean norm; for bounds of layers rounded up."""
+    return C[0] if len(C) == 1 else math.sqrt(math.fsum(c * c for c in C)) * (1 + 2.0**-50)
+
+
+def noise_of(C: Sequence[float], sigma: float, noise: str, rows: int) -> Noise:
+    """The noise for a sum of `rows` rows. Discrete noise is rounded up to a whole number of units."""
+    bound = sensitivity(C)
+    if noise == "gaussian":
+        return Noise(bound * sigma, 0.0, 0)
+    exponent = _floor_log2(bound) - 26
+    if sigma > 0:
+        own = _floor_log2(bound * sigma)
+        exponent = min(max(exponent, own - 30), own - 16)
+    unit = power_of_two(exponent)
+    if rows * Fraction(bound) / unit > EXACT:
+        most = int(EXACT * unit / Fraction(bound))
+        raise ValueError(f"{rows} rows are too many for discrete noise of sigma={sigma}: pass {most} at most in a call")
+    return Noise(0.0, float(unit), math.ceil(Fraction(bound) * Fraction(sigma) / unit))
+
+
+def scales(norms: Any, limits: Sequence[float], where: Any) -> Any:
+    """The factor of each row, from norms [B, 1] or [B, layers]: 1, or what brings it to its bound; 0 if poisoned.
+
+    `where` is that of the norms' library. A row with a norm that is not finite is poisoned in all its layers.
+    """
+    columns = []
+    for i, limit in enumerate(limits):
+        norm = norms[:, i] * MARGIN
+        numerator = norm - norm + limit  # torch divides a number by a tensor in two roundings
+        columns.append(where(norm <= limit, 1.0, numerator / where(norm <= limit, 1.0, norm)))
+    poisoned = ~(norms < math.inf).all(1)
+    return [where(poisoned, 0.0, column) for column in columns]
+
+
+def squares(spans: Any, rows: int, device_type: str) -> Any:
+    """The sum of squares of every row of every matrix, [rows, matrices], in fp64."""
+    name = capabilities.chosen(device_type)
+    if name == "reference":
+        from ldpkernels.reference import clipped_noise as reference_clipped_noise
+
+        return reference_clipped_noise.squares(spans, rows)
+    return _native.clipped_squares(spans, rows, name, _threads(spans, rows))
+
+
+def sums(
+    spans: Any, norms: Any, limits: Sequence[float], noise: Noise, divisor: float, key: Any, device_type: str
+) -> None:
+    """Write (sum of scaled rows + noise) / divisor for every matrix. `norms` is [rows, 1] or [rows, matrices]."""
+    words = key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
+    name = capabilities.chosen(device_type)
+    if name == "reference":
+        from ldpkernels.reference import clipped_noise as reference_clipped_noise
+
+        with np.errstate(invalid="ignore", over="ignore"):
+            factors = np.stack(scales(norms, limits, np.where), 1)
+        reference_clipped_noise.sums(spans, factors, noise, divisor, words)
+        return
+    threads = _threads(spans, len(norms) + (64 if noise.grid_std else 4))
+    if len(limits) == 1:  # scales are made as they are wanted: memory costs more
+        numbers, bound = norms, limits[0]
+    else:
+        numbers, bound = _native.clipped_scales(norms, np.array(limits, np.float64), name, threads), 0.0
+    arguments = (noise.stddev, divisor, noise.unit, noise.grid_std, words, name)
+    _native.clipped_sums(spans, numbers, bound, *arguments, threads)
+
+
+def run(spans: Any, rows: int, C: Sequence[float], sigma: float, divisor: float, how: tuple[str, str], key: Any) -> Any:
+    """Both passes on the CPU; the norms, [rows, 1] or [rows, matrices]."""
+    noise, clipping = how
+    law = noise_of(C, sigma, noise, rows)
+    squared = squares(spans, rows, "cpu")
+    if clipping == "flat" and len(spans) > 1:
+        total = np.zeros((rows, 1))
+        for column in squared.T:
+            total[:, 0] += column
+        squared = total
+    norms = np.sqrt(squared, out=squared)
+    sums(spans, norms, bounds(C, clipping, len(spans)), law, divisor, key, "cpu")
+    return norms
+
+
+def _floor_log2(x: float) -> int:
+    return math.frexp(x)[1] - 1
+
+
+def _threads(spans: Any, rows: int) -> int:
+    return max(1, min(capabilities.threads(), int(spans["numel"].sum()) * rows // SMALL))

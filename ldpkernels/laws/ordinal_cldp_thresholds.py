@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The integers that execute ordinal CLDP: thresholds of coins, and the checks of what a caller asks for.
+
+Thresholds are computed in decimal arithmetic with far more digits than they have, and rounded so that alpha is never
+exceeded; the kernels only compare (csrc/mechanisms/ordinal_cldp.h). docs/mechanisms/ordinal_cldp.md has the proof.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, Context, Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from ldpkernels.dtypes import Dtype
+
+Mechanism = Literal["exponential", "laplace"]
+MECHANISMS = ("exponential", "laplace")
+
+DIGITS = 128  # binary digits of a threshold
+N = 2**DIGITS
+LARGEST_M = 2**62 - 1  # 63 digits for a step of 2 M, and the sign, are the 64 bits of a draw
+LARGEST_INTEGER = 2**63 - 1
+LARGEST_RHO = 22  # 10 ** 22 is the last power of ten that fp64 holds
+LONGEST_STEP = Fraction(1109, 100)  # 16 ln 2: a quotient is worth a step of at most e^-this
+ROOM = 64  # a laplace step leaves its output's range with probability below e^-64
+
+EXACT = Context(prec=100)
+MARGIN = Decimal("1e-60")  # above what 100 digits lose, far below what a threshold resolves
+
+
+class Coins(NamedTuple):
+    """The thresholds, out of 2^128, of a magnitude's binary digits and of its quotient."""
+
+    digits: tuple[int, ...]
+    quotient: int  # 0: the digits reach every magnitude
+    lipschitz: Decimal  # the largest |ln P(g + 1) - ln P(g)| over all magnitudes g
+
+    @property
+    def log_odds(self) -> tuple[Decimal, ...]:
+        """What each digit adds to ln P(g)."""
+        with localcontext(EXACT):
+            return tuple((Decimal(t) / Decimal(N - t)).ln() for t in self.digits)
+
+
+@lru_cache(maxsize=1024)
+def coins_for(alpha: float, m: int, mechanism: Mechanism) -> Coins:
+    """Thresholds whose law has |ln P(g + 1) - ln P(g)| <= s, where s is alpha / 2 (exponential) or alpha (laplace).
+
+    P(g) multiplies the odds of the binary digits of g. From g to g + 1 a digit comes and all lower ones, if they are
+    there, go; so each threshold is chosen as the smallest integer for which that costs at most s, from the lowest digit
+    on. Below the resolution of a threshold alpha is not noticed, and the digits are fair coins.
+    """
+    rate = Fraction(alpha) / (2 if mechanism == "exponential" else 1)
+    most = (2 * m).bit_length() if mechanism == "exponential" else DIGITS
+    count = 0
+    while count < most and rate * 2 ** (count + 1) <= LONGEST_STEP:
+        count += 1
+    with localcontext(EXACT):
+        s = Decimal(rate.numerator) / Decimal(rate.denominator)
+        lower, lipschitz, digits = Decimal(0), Decimal(0), []
+        for _ in range(count):
+            t = _ceil(N / (1 + (s - lower - MARGIN).max(Decimal(0)).exp()))
+            log_odds = (Decimal(t) / Decimal(N - t)).ln()
+            lipschitz = max(lipschitz, abs(log_odds - lower))
+            lower += log_odds
+            digits.append(t)
+        quotient = 0
+        if count < most:
+            quotient = max(1, _ceil(N * (lower - s + MARGIN).exp()))
+            lipschitz = max(lipschitz, abs((Decimal(quotient) / N).ln() - lower))
+        if not (lipschitz <= s and quotient < N):
+            raise ArithmeticError(f"thresholds for alpha={alpha}, M={m} ({mechanism}) break alpha: a bug")
+    return Coins(tuple(digits), quotient, lipschitz)
+
+
+def law_row(
+    alpha: float, m: int, mechanism: Mechanism, *, reach: int = LARGEST_INTEGER, scale: float = 1.0, rounding: str = ""
+) -> tuple[Any, ...]:
+    """csrc's OrdinalCldpLaw; `reach` is how far laplace outputs may lie from 0."""
+    found, laplace = coins_for(alpha, m, mechanism), mechanism == "laplace"
+    count = len(found.digits)
+    sign, quotient = 2**count, 2 ** (count + 1) if found.quotient else 0
+    wide = sign + quotient >= 2**32
+    return (
+        m, reach if laplace else m, laplace, wide, rounding == "stochastic", scale,
+        np.uint64(sign - 1 + quotient), np.uint64(sign), np.uint64(quotient), _lanes(found),
+    )  # fmt: skip
+
+
+def checked_alpha(alpha: Any) -> float:
+    """alpha as a float, or an error that says what is right."""
+    value = float(alpha)
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError(f"alpha={alpha} must be a finite number above 0")
+    return value
+
+
+def checked_mechanism(mechanism: Any) -> Mechanism:
+    """One of the two names."""
+    if mechanism not in MECHANISMS:
+        raise ValueError(f"mechanism={mechanism!r} must be 'exponential' or 'laplace'")
+    return "exponential" if mechanism == "exponential" else "laplace"
+
+
+def checked_m(m: Any) -> int:
+    """M as an integer."""
+    if isinstance(m, bool) or int(m) != m or not 0 <= m <= LARGEST_M:
+        raise ValueError(f"M={m} must be an integer from 0 to 2^62 - 1")
+    return int(m)
+
+
+def checked_room(alpha: float, m: int, reach: int) -> None:
+    """The laplace mechanism's output is unbiased because it is hardly ever cut off."""
+    if Fraction(alpha) * (reach - m) < ROOM:
+        least = ROOM / (reach - m) if reach > m else math.inf
+        raise ValueError(
+            f"alpha={alpha} makes laplace noise that would be cut off at {reach}, from M={m}: use an alpha of at least "
+            f"{least:.3g}, a wider dtype, or mechanism='exponential'"
+        )
+
+
+@lru_cache(maxsize=1024)
+def largest_integer(c: Any, rho: int) -> int:
+    """floor(c 10^rho), exactly; c counts as the decimal number that it prints as, 0.3 as 3/10.
+
+    >>> largest_integer(0.3, 10), largest_integer(4, 18)
+    (3000000000, 4000000000000000000)
+    """
+    rho = checked_rho(rho)
+    if not (math.isfinite(c) and c >= 0 and float(c) == c):
+        raise ValueError(f"c={c} must be a finite fp64 number of at least 0")
+    exact = Fraction(c) if float(c).is_integer() else Fraction(repr(float(c)))
+    m = int(exact * 10**rho)
+    if m > LARGEST_M:
+        raise ValueError(f"c={c} with rho={rho} makes c 10^rho = {m}: use a smaller c or rho, for less than 2^62")
+    return m
+
+
+def reach_in(dtype: Dtype, rho: int) -> int:
+    """The largest integer y for which y 10^-rho is a number of a format."""
+    return min(LARGEST_INTEGER, int(dtype.largest * 10**rho))
+
+
+def checked_rho(rho: Any) -> int:
+    """rho as an integer."""
+    if isinstance(rho, bool) or int(rho) != rho or not 0 <= rho <= LARGEST_RHO:
+        raise ValueError(f"rho={rho} must be an integer from 0 to {LARGEST_RHO}: digits after the decimal point")
+    return int(rho)
+
+
+def _ceil(x: Decimal) -> int:
+    return int(x.to_integral_value(ROUND_CEILING))
+
+
+@lru_cache(maxsize=1024)
+def _lanes(found: Coins) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Binary digit i, from the highest, of every lane's threshold, as a word."""
+    thresholds = [*found.digits, 0, found.quotient]  # the sign between them is a draw's own bit
+    words = [sum((t >> (DIGITS - 1 - i) & 1) << lane for lane, t in enumerate(thresholds)) for i in range(DIGITS)]
+    return np.array(words, np.uint64)

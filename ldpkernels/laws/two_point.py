@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two-point mechanism: its claim, and the integers that execute it.
+
+A report is one bit: "upper" with probability T / 2^32, where the integer T depends on the weight. Everything here is
+computed on the host in exact rationals; the kernels only clamp, multiply, round and compare
+(csrc/mechanisms/two_point.h).
+The derivation is in docs/mechanisms/two_point.md.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+from ldpkernels.dtypes import DTYPES, Dtype, compute_dtype, floor_at, scaled
+
+if TYPE_CHECKING:
+    from ldpkernels.accounting.events import RandomizedResponseEvent
+
+N = 2**32
+SMALLEST_RADIUS = 2.0**-96  # keeps every slope finite in fp32
+
+Output = Literal["report", "values"]
+
+
+class Law(NamedTuple):
+    """What a kernel executes for one range; the first seven fields are csrc's TwoPointLaw."""
+
+    center: float
+    slope: float
+    fallback: float
+    k_lo: int
+    k_hi: int
+    lower_bits: int
+    upper_bits: int
+    lower: Fraction
+    upper: Fraction
+
+
+@dataclass(frozen=True)
+class TwoPoint:
+    """The two-point mechanism of LDP-FL at eps for each weight.
+
+    >>> mechanism = TwoPoint(1.0)
+    >>> mechanism.effective_eps <= 1.0
+    True
+    >>> mechanism.variance(0.0, c=0.0, r=1.0) == mechanism.scale**2
+    True
+    """
+
+    eps: float
+    name: ClassVar[str] = "two-point"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eps", _checked_eps(self.eps))
+
+    @property
+    def lowest_threshold(self) -> int:
+        """The least T that is executed; the greatest is 2^32 less this."""
+        return _lowest_threshold(self.eps)
+
+    @property
+    def half_range(self) -> int:
+        """How far a report's T may lie from 2^31 (H in the documentation)."""
+        return N // 2 - self.lowest_threshold
+
+    @property
+    def effective_eps(self) -> float:
+        """The eps of the integers that are executed, rounded up; never above `eps`."""
+        return min(self.eps, _log_up(Fraction(N - self.lowest_threshold, self.lowest_threshold)))
+
+    @property
+    def scale(self) -> float:
+        """How far from the center a report decodes to, in units of r (B_eff in the documentation)."""
+        return N // 2 / self.half_range
+
+    @property
+    def event(self) -> RandomizedResponseEvent:
+        """What one report of one weight costs, for `ldpkernels.accounting`."""
+        from ldpkernels.accounting.events import RandomizedResponseEvent
+
+        return RandomizedResponseEvent(self.effective_eps)
+
+    def affine(self, c: float, r: float) -> tuple[float, float]:
+        """A report's bit decodes to offset + step * bit."""
+        reach = r * self.scale
+        return c - reach, 2 * reach
+
+    def executed_range(self, c: float, r: float, dtype: Dtype) -> tuple[float, float]:
+        """C and R as a report of `dtype` executes them."""
+        two_point_law(c, r, self.eps, dtype, "report")  # its outputs are checked
+        return executed_range(c, r, dtype)
+
+    def outputs(self, c: float, r: float, dtype: Any = None) -> tuple[float, float]:
+        """The two values: of `perturb_` on tensors of `dtype`, or without one those to which a report decodes.
+
+        >>> TwoPoint(1.0).outputs(0.0, 1.0, "bfloat16")
+        (-2.171875, 2.171875)
+        """
+        law = two_point_law(c, r, self.eps, dtype_named(dtype or "float64"), "values" if dtype else "report")
+        return float(law.lower), float(law.upper)
+
+    def variance(self, w: Any, c: float, r: float, dtype: Any = None) -> Any:
+        """Variance of the output for a weight w (a number, an array or a tensor), clipped to [c - r, c + r]."""
+        lower, upper = self.outputs(c, r, dtype)
+        x = w + self.bias(w, c, r)
+        return (upper - x) * (x - lower)
+
+    def bias(self, w: Any, c: float, r: float) -> Any:
+        """Expected output less w: what clipping to [c - r, c + r] moves, and nothing else.
+
+        >>> TwoPoint(1.0).bias(3.0, c=0.0, r=1.0)
+        -2.0
+        """
+        if isinstance(w, (int, float)):
+            return min(max(w, c - r), c + r) - w
+        return w.clip(c - r, c + r) - w
+
+    def executed_eps(self, c: float, r: float, dtype: Any) -> float:
+        """The eps that `perturb_` executes on tensors of `dtype`, rounded up; never above `effective_eps`."""
+        law = two_point_law(c, r, self.eps, dtype_named(dtype), "values")
+        t_lo, t_hi = N // 2 + law.k_lo, N // 2 + law.k_hi
+        return min(self.effective_eps, _log_up(max(Fraction(t_hi, t_lo), Fraction(N - t_lo, N - t_hi))))
+
+
+def dtype_named(dtype: Any) -> Dtype:
+    """One of the four formats, from its name or from a NumPy or torch dtype."""
+    name = getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise TypeError(f"dtype {dtype} is not supported: use one of {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+@lru_cache(maxsize=4096)
+def two_point_law(c: float, r: float, eps: float, dtype: Dtype, output: Output) -> Law:
+    """The integers for a range [c - r, c + r], for reports or for values written back in `dtype`.
+
+    Adaptive ranges are new every round, so this is done in integers: fractions of them would take five times as long.
+    """
+    compute = compute_dtype(dtype)
+    c, r = executed_range(c, r, dtype)
+    lowest = _lowest_threshold(eps)
+    half = N // 2 - lowest
+    (center, radius), unit = _in_units(c, r)
+    # The two values, c +- r * 2^31 / half, are low and high in units of 2^unit / half.
+    low, high = center * half - radius * (N // 2), center * half + radius * (N // 2)
+    if output == "report":
+        _refuse_overflow(c, max(-low, high), half, unit + 1, compute)  # the width of the two values is a number too
+        slope = compute.ceil_at(half, radius, -unit) if radius else 1.0
+        k = half if radius else 0
+        return Law(c, slope, c, -k, k, 0, 0, Fraction(low, half << -unit), Fraction(high, half << -unit))
+    _refuse_overflow(c, max(-low, high), half, unit, dtype)
+    lower, upper, exponent = _outputs(low, high, half, unit, dtype, compute)
+    # T = 2^31 + 2^32 (w - middle) / width, and w is from center - radius to center + radius: all in units of 2^fine.
+    fine = min(unit, exponent - 1)
+    middle, width = (lower + upper) << (exponent - 1 - fine), (upper - lower) << (exponent - fine)
+    center, radius = center << (unit - fine), radius << (unit - fine)
+    k_hi = N * (center + radius - middle) // width if width else 0
+    k_lo = -(N * (middle - center + radius) // width) if width else 0
+    if k_lo > k_hi:  # the range is narrower than a step of T: one threshold for every weight
+        k_lo = k_hi = min(max(_nearest(N * (center - middle), width), 1 - N // 2), N // 2 - 1)
+    # Privacy of what is executed, in integers: T_hi / T_lo and its mirror are within (N - lowest) / lowest <= e^eps.
+    t_lo, t_hi = N // 2 + k_lo, N // 2 + k_hi
+    upper_ok = t_hi * lowest <= (N - lowest) * t_lo
+    lower_ok = (N - t_lo) * lowest <= (N - lowest) * (N - t_hi)
+    if not (0 < t_lo <= t_hi < N and upper_ok and lower_ok):
+        raise ArithmeticError(f"thresholds {t_lo} to {t_hi} break eps={eps} for C={c}, R={r}, {dtype.name}: a bug")
+    slope = compute.ceil_at(N, upper - lower, -exponent) if k_lo < k_hi else 1.0
+    ends = scaled(lower, exponent), scaled(upper, exponent)
+    bits = dtype.bits(ends[0]), dtype.bits(ends[1])
+    return Law(scaled(lower + upper, exponent - 1), slope, c, k_lo, k_hi, *bits, Fraction(ends[0]), Fraction(ends[1]))
+
+
+def executed_range(c: float, r: float, dtype: Dtype) -> tuple[float, float]:
+    """C and R as a kernel for `dtype` executes them: rounded to the format in which it compares."""
+    compute = compute_dtype(dtype)
+    if not math.isfinite(c):
+        raise ValueError(f"C={c} must be finite")
+    if not math.isfinite(r) or r < 0:
+        raise ValueError(f"R={r} must be finite and at least 0")
+    try:
+        center, radius = compute.nearest(c) + 0.0, compute.nearest(r)  # no negative zero
+        (n, m), unit = _in_units(center, radius)
+        fits = not compute.exceeded(abs(n) + m, 1, unit)
+    except OverflowError:
+        fits = False
+    if not fits:
+        raise OverflowError(f"C={c} with R={r} leaves {compute.name}: use a smaller range")
+    return center, max(radius, SMALLEST_RADIUS) if r > 0 else 0.0
+
+
+def checked_range(c: float, r: float, dtype: Dtype) -> tuple[Fraction, Fraction]:
+    """The same as exact numbers."""
+    center, radius = executed_range(c, r, dtype)
+    return Fraction(center), Fraction(radius)
+
+
+def _in_units(c: float, r: float) -> tuple[tuple[int, int], int]:
+    """c and r as integers in units of 2^unit, which is at most 1."""
+    (n, c_unit), (m, r_unit) = c.as_integer_ratio(), r.as_integer_ratio()
+    units = max(c_unit, r_unit)  # to a unit of weight: powers of two
+    return (n * (units // c_unit), m * (units // r_unit)), 1 - units.bit_length()
+
+
+def _refuse_overflow(c: float, n: int, d: int, exponent: int, dtype: Dtype) -> None:
+    """Outputs as large as n / d * 2^exponent."""
+    if dtype.exceeded(n, d, exponent):
+        raise OverflowError(
+            f"C={c:g} has outputs that overflow {dtype.name} (largest number {float(dtype.largest):g}): "
+            "use a smaller R, a larger eps or a wider dtype"
+        )
+
+
+def _outputs(low: int, high: int, half: int, unit: int, dtype: Dtype, compute: Dtype) -> tuple[int, int, int]:
+    """The nearest numbers of `dtype` at or outside low and high whose middle the kernel can subtract exactly.
+
+    In units of 2 to the power of the third number that is returned.
+    """
+    low_spacing, high_spacing = dtype.spacing_at(low, half, unit), dtype.spacing_at(high, half, unit)
+    exponent = min(low_spacing, high_spacing)
+    lower = floor_at(low, half, unit - low_spacing) << (low_spacing - exponent)
+    upper = -floor_at(-high, half, unit - high_spacing) << (high_spacing - exponent)
+    if compute.holds_at(lower + upper, exponent - 1):
+        return lower, upper, exponent
+    exponent = dtype.spacing_at(max(abs(lower), abs(upper)), 1, exponent)
+    lower, least = floor_at(low, half, unit - exponent), -floor_at(-high, half, unit - exponent)
+    upper = least + (lower + least) % 2
+    if dtype.exceeded(upper, 1, exponent):
+        lower, upper = lower - 2, upper - 2 if upper - 2 >= least else floor_at(int(dtype.largest), 1, -exponent)
+    return lower, upper, exponent
+
+
+def _nearest(n: int, d: int) -> int:
+    """n / d to the nearest integer, ties to even."""
+    twice, odd = divmod(2 * n + d, 2 * d)
+    return twice - (odd == 0 and twice % 2)
+
+
+def _checked_eps(eps: Any) -> float:
+    if isinstance(eps, (str, bytes)) or not hasattr(type(eps), "__float__"):
+        raise TypeError(f"eps={eps!r} must be a number")
+    value = float(eps)
+    _lowest_threshold(value)
+    return value
+
+
+@lru_cache(maxsize=256)
+def _lowest_threshold(eps: float) -> int:
+    """ceil(2^32 / (e^eps + 1)), so that (2^32 - T) / T <= e^eps."""
+    if not math.isfinite(eps) or eps <= 0:
+        raise ValueError(f"eps={eps} must be a finite number above 0")
+    if eps > 23:
+        return 1
+    with decimal.localcontext(decimal.Context(prec=60)):
+        lowest = int((N / (decimal.Decimal(eps).exp() + 1)).to_integral_value(decimal.ROUND_CEILING))
+    if lowest >= N // 2:
+        raise ValueError(f"eps={eps} is too small to execute with 32-bit thresholds: use at least 9.4e-10")
+    return lowest
+
+
+def _log_up(ratio: Fraction) -> float:
+    """A float at or above ln(ratio)."""
+    with decimal.localcontext(decimal.Context(prec=60)):
+        exact = (decimal.Decimal(ratio.numerator) / decimal.Decimal(ratio.denominator)).ln()
+        value = float(exact)
+        return value if decimal.Decimal(value) >= exact else math.nextafter(value, math.inf)

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packages that are used where they are installed. Importing ldpkernels imports none of them.
+
+A tensor exists only where torch was imported, so asking whether something is one never imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeGuard
+
+if TYPE_CHECKING:
+    import torch
+
+
+def require(module: str, extra: str, purpose: str) -> ModuleType:
+    """Import a package at its first use; the error names the extra to install."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ImportError(f"{purpose} needs {package}: pip install 'ldpkernels[{extra}]'") from error
+
+
+def is_tensor(value: object) -> TypeGuard[torch.Tensor]:
+    """Whether `value` is a torch tensor."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_module(value: object) -> TypeGuard[torch.nn.Module]:
+    """Whether `value` is a torch module."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def is_compiling() -> bool:
+    """Whether torch.compile is tracing this call: checks are then the operation's, when it runs."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.compiler.is_compiling())

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The slow, obvious twin of every kernel, written from docs/ and from nothing else."""
