@@ -27,7 +27,7 @@ def two_point_laws(c: Sequence[float], r: Sequence[float], eps: float, dtypes: S
 @lru_cache(maxsize=64)
 def _two_point_laws(c: Any, r: Any, eps: float, dtypes: Any, output: Output) -> Any:
     rows = [two_point_law(ci, ri, eps, d, output)[:7] for ci, ri, d in zip(c, r, dtypes, strict=True)]
-    table = np.array(rows, dtype=_native.TWO_POINT_LAW)
+    table = np.array(rows, dtype=_native.LAWS["two_point"])
     table.flags.writeable = False  # it is shared
     return table
 
@@ -47,7 +47,7 @@ def two_point(
         from ldpkernels import _cuda
 
         stream = torch.cuda.current_stream(key.device).cuda_stream
-        getattr(_cuda, f"two_point_{output}")(spans, laws, key.data_ptr(), 2 * key.numel(), key.device.index, stream)
+        _cuda.launch("two_point", output, spans, laws, key.data_ptr(), 2 * key.numel(), key.device.index, stream)
     else:
         words = key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
         if name == "reference":
@@ -55,7 +55,7 @@ def two_point(
 
             reference.two_point(output, spans, laws, words)
         else:
-            getattr(_native, f"two_point_{output}")(spans, laws, words, name, worthwhile_threads(spans))
+            _native.launch("two_point", output, spans, laws, words, name, worthwhile_threads(spans))
 
 
 def cell_laws(
@@ -69,9 +69,9 @@ def cell_laws(
 def _cell_laws(mechanism: CellMechanism, c: Any, r: Any, dtypes: Any, output: Output) -> Any:
     cells = [mechanism.cells(ci, ri, d, output) for ci, ri, d in zip(c, r, dtypes, strict=True)]
     if mechanism.name == "hybrid":
-        table = np.array([one.hybrid_record() for one in cells], dtype=_native.HYBRID_LAW)
+        table = np.array([one.hybrid_record() for one in cells], dtype=_native.LAWS["hybrid"])
     else:
-        table = np.array([one.piecewise_record() for one in cells], dtype=_native.PIECEWISE_LAW)
+        table = np.array([one.piecewise_record() for one in cells], dtype=_native.LAWS["piecewise"])
     table.flags.writeable = False  # it is shared
     return table
 
@@ -94,7 +94,7 @@ def cells(
 
         reference_cells.cells(mechanism, output, spans, laws, words)
     else:
-        getattr(_native, f"{mechanism}_{output}")(spans, laws, words, name, worthwhile_threads(spans))
+        _native.launch(mechanism, output, spans, laws, words, name, worthwhile_threads(spans))
 
 
 def laws_of(

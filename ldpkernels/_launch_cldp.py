@@ -42,7 +42,7 @@ def weight_laws(
         if mechanism == "laplace":
             checked_room(a, m, reach)
         rows.append(law_row(a, m, mechanism, reach=reach, scale=float(10**rho), rounding=rounding))
-    return np.array(rows, dtype=_native.ORDINAL_CLDP_LAW)
+    return np.array(rows, dtype=_native.LAWS["ordinal_cldp"])
 
 
 def integer_laws(alpha: float, m: int, mechanism: Mechanism) -> Any:
@@ -50,7 +50,7 @@ def integer_laws(alpha: float, m: int, mechanism: Mechanism) -> Any:
     m, a, mechanism = checked_m(m), checked_alpha(alpha), checked_mechanism(mechanism)
     if mechanism == "laplace":
         checked_room(a, m, LARGEST_INTEGER)
-    return np.array([law_row(a, m, mechanism)], dtype=_native.ORDINAL_CLDP_LAW)
+    return np.array([law_row(a, m, mechanism)], dtype=_native.LAWS["ordinal_cldp"])
 
 
 def integer_span(address: int, out: int, size: int) -> Any:
@@ -67,7 +67,7 @@ def run(spans: Any, laws: Any, key: Any, device_type: str) -> None:
         from ldpkernels import _cuda
 
         stream = torch.cuda.current_stream(key.device).cuda_stream
-        _cuda.ordinal_cldp(spans, laws, key.data_ptr(), 2 * key.numel(), key.device.index, stream)
+        _cuda.launch("ordinal_cldp", "values", spans, laws, key.data_ptr(), 2 * key.numel(), key.device.index, stream)
         return
     if name == "triton":
         from ldpkernels.triton import ordinal_cldp
@@ -80,4 +80,5 @@ def run(spans: Any, laws: Any, key: Any, device_type: str) -> None:
 
         reference_cldp.ordinal_cldp(spans, laws, words)
     else:
-        _native.ordinal_cldp(spans, laws, words, name, _launch.worthwhile_threads(spans, SMALL))
+        threads = _launch.worthwhile_threads(spans, SMALL)
+        _native.launch("ordinal_cldp", "values", spans, laws, words, name, threads)
