@@ -243,7 +243,7 @@ def test_cached(measure: Measure, isa: str, generator: str, threads: int) -> Non
     spans = span_table(addresses, [0] * times, [IN_CACHE] * times, [FLOAT32] * times)
     laws = _launch.two_point_laws([C] * times, [R] * times, EPS, [FLOAT32] * times, "values")
     words, n = cipher_key(generator), times * IN_CACHE
-    work = lambda: _native.two_point_values(spans, laws, words, isa, threads)  # noqa: E731
+    work = lambda: _native.launch("two_point", "values", spans, laws, words, isa, threads)  # noqa: E731
     measure(cached(threads), "ours", named("perturb_", isa, generator), n, 8 * n, work)
 
 

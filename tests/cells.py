@@ -23,8 +23,8 @@ def cells_of(mechanism, c, r, eps, dtype, output):
 def record(mechanism, cells):
     """A table of one law, as the kernels read it."""
     if mechanism == "hybrid":
-        return np.array([cells.hybrid_record()], _native.HYBRID_LAW)
-    return np.array([cells.piecewise_record()], _native.PIECEWISE_LAW)
+        return np.array([cells.hybrid_record()], _native.LAWS["hybrid"])
+    return np.array([cells.piecewise_record()], _native.LAWS["piecewise"])
 
 
 def run(mechanism, output, x, cells, key, backend, first=0, threads=1):
@@ -42,7 +42,7 @@ def run(mechanism, output, x, cells, key, backend, first=0, threads=1):
     if backend == "reference":
         reference_cells.cells(mechanism, output, spans, laws, words)
     else:
-        getattr(_native, f"{mechanism}_{output}")(spans, laws, words, backend, threads)
+        _native.launch(mechanism, output, spans, laws, words, backend, threads)
     return out.view(BITS[out.itemsize]).copy() if output == "values" else out
 
 

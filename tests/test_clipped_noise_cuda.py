@@ -178,4 +178,4 @@ def test_the_module_lists_the_kernels():
     cuda = pytest.importorskip("ldpkernels._cuda")
     spans = np.zeros(2, _native.SPAN)
     spans["numel"] = [1, 70_000]
-    assert cuda.clipped_workspace(spans.view(cuda.SPAN), 5000, 2) == 5000 * 2 + 5000 * (1 + 2) + 2 * 70_001
+    assert cuda.clipped_workspace(spans, 5000, 2) == 5000 * 2 + 5000 * (1 + 2) + 2 * 70_001

@@ -131,7 +131,7 @@ def test_the_whole_range_of_alpha_and_m_has_thresholds():
 def test_the_table_holds_the_thresholds(mechanism):
     for alpha, m in ((4.3e-7, 10**10), (1.0, 5), (1e-15, 2**61)):
         coins = coins_for(alpha, m, mechanism)
-        law = np.array([law_row(alpha, m, mechanism)], _native.ORDINAL_CLDP_LAW)[0]
+        law = np.array([law_row(alpha, m, mechanism)], _native.LAWS["ordinal_cldp"])[0]
         lanes = [
             sum((int(w) >> lane & 1) << (DIGITS - 1 - i) for i, w in enumerate(law["thresholds"])) for lane in range(64)
         ]

@@ -47,7 +47,7 @@ def run(v, law, key, backend, first=0, threads=1):
     if backend == "reference":
         reference_cldp.ordinal_cldp(spans, laws, key.uint32())
     else:
-        _native.ordinal_cldp(spans, laws, key.uint32(), backend, threads)
+        _native.launch("ordinal_cldp", "values", spans, laws, key.uint32(), backend, threads)
     return out
 
 
@@ -112,7 +112,7 @@ def test_weights_of_every_dtype(dtype, mechanism, rounding, key):
             if backend == "reference":
                 reference_cldp.ordinal_cldp(spans, laws, key.uint32())
             else:
-                _native.ordinal_cldp(spans, laws, key.uint32(), backend, 1)
+                _native.launch("ordinal_cldp", "values", spans, laws, key.uint32(), backend, 1)
             results[backend] = w
         assert all(np.array_equal(w, results["reference"]) for w in results.values())
         assert not np.array_equal(results["reference"], weights)

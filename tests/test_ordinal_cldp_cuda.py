@@ -41,7 +41,7 @@ def test_integers(law, key, emulate):
         found, expected = np.full(n, 77), np.full(n, 78)
         spans = _launch_cldp.integer_span(v.ctypes.data, expected.ctypes.data, n)
         spans["first"] = first
-        _native.ordinal_cldp(spans, laws, key.uint32(), "", 1)
+        _native.launch("ordinal_cldp", "values", spans, laws, key.uint32(), "", 1)
         spans["out"] = found.ctypes.data
         emulate(spans, laws, key)
         assert np.array_equal(found, expected)
@@ -66,7 +66,7 @@ def test_many_tensors_of_every_dtype(rounding, key, emulate):
     copies = [w.copy() for w in weights]
     sizes = [w.size for w in weights]
     for tensors, run in (
-        (weights, lambda spans: _native.ordinal_cldp(spans, laws, key.uint32(), "", 1)),
+        (weights, lambda spans: _native.launch("ordinal_cldp", "values", spans, laws, key.uint32(), "", 1)),
         (copies, lambda spans: emulate(spans, laws, key)),
     ):
         run(span_table([w.ctypes.data for w in tensors], [0] * len(sizes), sizes, dtypes))

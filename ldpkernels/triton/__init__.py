@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels in Triton: for GPUs where the package was built without CUDA C++. The bits are those of every backend.
 
-`values`, `bits` and `thresholds` take the tables of `ldpkernels._native` (SPAN, TWO_POINT_LAW) and a key tensor on the
-device of the weights, and `run_cells` those of PIECEWISE_LAW and HYBRID_LAW; `keystream` gives a key's words.
+`values`, `bits` and `thresholds` take the tables of `ldpkernels._native` (SPAN, LAWS) and a key tensor on the
+device of the weights, and `run_cells` those of piecewise and hybrid; `keystream` gives a key's words.
 
 Without a GPU, Triton's interpreter runs them on CPU tensors: slow, and for tests. It is on if TRITON_INTERPRET=1 was
 set before triton was first imported; triton decides at import, so this package imports it only when a kernel is called.

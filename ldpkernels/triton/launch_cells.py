@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches of the kernels that report cells: the tables of `ldpkernels._native` (PIECEWISE_LAW, HYBRID_LAW)."""
+"""Launches of the kernels that report cells: piecewise and hybrid."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def check(mechanism, output, parts, cipher, device):
     name = "piecewise" if output == "turns" else mechanism
 
     def native(output, spans, laws, key):
-        getattr(_native, f"{name}_{output}")(spans, laws, key, "", 1)
+        _native.launch(name, output, spans, laws, key, "", 1)
 
     ours = run(run_cells, mechanism, output, parts, device, torch.tensor(KEYS[cipher], device=device))
     words = np.array(KEYS[cipher], np.int64).view(np.uint32)
