@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import ldpkernels
+import ldpkernels.ops
 from ldpkernels import perturb_, two_point_threshold
 
 KEY = torch.tensor([7], dtype=torch.int64)
@@ -21,7 +22,9 @@ def tensors(requires_grad=False):
 
 
 @pytest.mark.parametrize("key", [KEY, CHACHA], ids=["philox", "chacha20"])
-@pytest.mark.parametrize("op", [torch.ops.ldpkernels.two_point_, torch.ops.ldpkernels.two_point_report], ids=["perturb", "report"])
+@pytest.mark.parametrize(
+    "op", [torch.ops.ldpkernels.two_point_, torch.ops.ldpkernels.two_point_report], ids=["perturb", "report"]
+)
 def test_opcheck(op, key):
     x = tensors()
     views = [x[0].t(), x[1][::2], x[2][:0]]
@@ -37,11 +40,16 @@ def test_opcheck_of_thresholds(output):
 
 
 def test_opcheck_with_leaves_that_require_gradients():
-    torch.library.opcheck(torch.ops.ldpkernels.two_point_report.default, (tensors(True), KEY, [0.0] * 4, [1.0] * 4, 1.0))
+    torch.library.opcheck(
+        torch.ops.ldpkernels.two_point_report.default, (tensors(True), KEY, [0.0] * 4, [1.0] * 4, 1.0)
+    )
 
 
 def test_schemas():
-    assert [a.alias_info is not None and a.alias_info.is_write for a in torch.ops.ldpkernels.two_point_.default._schema.arguments] == [
+    assert [
+        a.alias_info is not None and a.alias_info.is_write
+        for a in torch.ops.ldpkernels.two_point_.default._schema.arguments
+    ] == [
         *[True],
         *[False] * 4,
     ]

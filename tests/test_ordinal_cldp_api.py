@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import ldpkernels
+import ldpkernels.ops
 from ldpkernels import cldp_, cldp_sample
-import ldpkernels.ops  # noqa: F401  (registers the operations)
 
 KEY = torch.tensor([7], dtype=torch.int64)
 pytestmark = [

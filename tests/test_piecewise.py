@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import ldpkernels
+import ldpkernels.ops
 from ldpkernels import Aggregate, Report, aggregate, perturb_, report
 from tests.cells import DTYPES, MECHANISMS
 from tests.statistics import FALSE_ALARM, chi_square, clopper_pearson, fits, mean_test, rejected, variance_test

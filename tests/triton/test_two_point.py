@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from ldpkernels import _native
-from ldpkernels.laws.two_point import dtype_named, two_point_law
+from ldpkernels.dtypes import dtype_named
+from ldpkernels.laws.two_point import two_point_law
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
