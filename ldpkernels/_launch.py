@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal
@@ -33,14 +34,17 @@ def _two_point_laws(c: Any, r: Any, eps: float, dtypes: Any, output: Output) -> 
 
 
 def two_point(
-    output: Literal["values", "bits", "thresholds"], spans: Any, laws: Any, key: Any, device_type: str
+    output: Literal["values", "bits", "thresholds"], spans: Any, laws: Any, key: Any, device_type: str, out: Any = None
 ) -> None:
-    """Run one kernel over all spans. `key` is a Key, or an int64 tensor on the device."""
+    """Run one kernel over all spans. `key` is a Key, or an int64 tensor on the device.
+
+    `out` is the new tensor that the spans' `out` point into, None in place.
+    """
     name = capabilities.chosen(device_type)
     if name == "triton":
-        from ldpkernels import triton
+        from ldpkernels.triton import registry
 
-        getattr(triton, output)(spans, laws, key.tensor() if isinstance(key, Key) else key)
+        registry.launch("two_point", output, spans, laws, key.tensor() if isinstance(key, Key) else key, out)
     elif name == "cuda":
         import torch
 
@@ -77,16 +81,22 @@ def _cell_laws(mechanism: CellMechanism, c: Any, r: Any, dtypes: Any, output: Ou
 
 
 def cells(
-    mechanism: str, output: Literal["values", "cells", "turns"], spans: Any, laws: Any, key: Any, device_type: str
+    mechanism: str,
+    output: Literal["values", "cells", "turns"],
+    spans: Any,
+    laws: Any,
+    key: Any,
+    device_type: str,
+    out: Any = None,
 ) -> None:
     """Run one kernel of the piecewise or hybrid mechanism over all spans."""
     name = capabilities.chosen(device_type)
     if name in ("cuda", "triton"):  # the CUDA C++ backend has no kernels of these: Triton's run beside it
-        from ldpkernels import triton
-
-        if not triton.available():
+        if importlib.util.find_spec("triton") is None:
             raise RuntimeError(f"mechanism={mechanism!r} on 'cuda' needs Triton (pip install triton)")
-        triton.run_cells(output, spans, laws, key.tensor() if isinstance(key, Key) else key)
+        from ldpkernels.triton import registry
+
+        registry.launch(mechanism, output, spans, laws, key.tensor() if isinstance(key, Key) else key, out)
         return
     words = key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
     if name == "reference":
@@ -106,12 +116,14 @@ def laws_of(
     return cell_laws(mechanism, c, r, dtypes, output)
 
 
-def run(mechanism: Mechanism, output: Output, spans: Any, laws: Any, key: Any, device_type: str) -> None:
+def run(
+    mechanism: Mechanism, output: Output, spans: Any, laws: Any, key: Any, device_type: str, out: Any = None
+) -> None:
     """Run any mechanism's kernel for values or reports over all spans."""
     if isinstance(mechanism, TwoPoint):
-        two_point("values" if output == "values" else "bits", spans, laws, key, device_type)
+        two_point("values" if output == "values" else "bits", spans, laws, key, device_type, out)
     else:
-        cells(mechanism.name, "values" if output == "values" else "cells", spans, laws, key, device_type)
+        cells(mechanism.name, "values" if output == "values" else "cells", spans, laws, key, device_type, out)
 
 
 def worthwhile_threads(spans: Any, small: int = SMALL) -> int:

@@ -58,7 +58,7 @@ def integer_span(address: int, out: int, size: int) -> Any:
     return np.array([(address, out, size, 0, INTEGERS)], dtype=_native.SPAN)
 
 
-def run(spans: Any, laws: Any, key: Any, device_type: str) -> None:
+def run(spans: Any, laws: Any, key: Any, device_type: str, out: Any = None) -> None:
     """Run the kernel of ldpkernels/ordinal_cldp.py over all spans. `key` is a Key, or an int64 tensor on the device."""
     name = capabilities.chosen(device_type)
     if name == "cuda":
@@ -70,9 +70,9 @@ def run(spans: Any, laws: Any, key: Any, device_type: str) -> None:
         _cuda.ordinal_cldp(spans, laws, key.data_ptr(), 2 * key.numel(), key.device.index, stream)
         return
     if name == "triton":
-        from ldpkernels.triton import ordinal_cldp
+        from ldpkernels.triton import registry
 
-        ordinal_cldp.ordinal_cldp(spans, laws, key.tensor() if isinstance(key, Key) else key)
+        registry.launch("ordinal_cldp", "values", spans, laws, key.tensor() if isinstance(key, Key) else key, out)
         return
     words = key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
     if name == "reference":

@@ -42,7 +42,7 @@ def _report(
     sizes, codec = [t.numel() for t in flat], codec_of(mechanism.name)
     payload = torch.empty(codec.payload_bytes(sizes), dtype=torch.uint8, device=device)
     outs = [payload.data_ptr() + offset for offset in codec.offsets(sizes)]
-    _launch.run(mechanism, "report", _spans(flat, outs, dtypes), laws, _key(key, device), device.type)
+    _launch.run(mechanism, "report", _spans(flat, outs, dtypes), laws, _key(key, device), device.type, payload)
     return payload
 
 

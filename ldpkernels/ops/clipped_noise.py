@@ -44,9 +44,9 @@ def _clipped_noised_sum(
     sums = [torch.empty(t.shape[1:], dtype=_wide(t.dtype), device=device) for t in x]
     how = (noise, clipping)
     if backend == "triton":
-        from ldpkernels.triton import launch_clipped
+        from ldpkernels.triton.clipped_noise import clipped_sums
 
-        norms = launch_clipped.run(flat, sums, rows, C, sigma, divisor, how, key)
+        norms = clipped_sums(flat, sums, rows, C, sigma, divisor, how, key)
     else:
         spans = _spans(sums, [s.data_ptr() for s in sums], dtypes)
         spans["data"] = [t.data_ptr() for t in flat]

@@ -52,7 +52,7 @@ def _ordinal_cldp_sample(
         refuse_outside("v", lowest, highest, M)
     out = torch.empty(v.shape, dtype=torch.int64, device=v.device)
     spans = _launch_cldp.integer_span(flat.data_ptr(), out.data_ptr(), flat.numel())
-    _launch_cldp.run(spans, laws, ops._key(key, v.device), v.device.type)
+    _launch_cldp.run(spans, laws, ops._key(key, v.device), v.device.type, out)
     return out
 
 

@@ -48,7 +48,7 @@ def _two_point_report(
     sizes = [t.numel() for t in flat]
     bits = torch.empty(report_bytes(sizes), dtype=torch.uint8, device=device)
     outs = [bits.data_ptr() + first // 8 for first in first_elements(sizes)]
-    _launch.two_point("bits", _spans(flat, outs, dtypes), laws, _key(key, device), device.type)
+    _launch.two_point("bits", _spans(flat, outs, dtypes), laws, _key(key, device), device.type, bits)
     return bits
 
 
@@ -59,7 +59,7 @@ def _two_point_threshold(x: torch.Tensor, c: float, r: float, eps: float, output
     thresholds = torch.empty(x.shape, dtype=torch.int64, device=device)
     key = torch.zeros(1, dtype=torch.int64, device=device)  # thresholds draw nothing
     spans = _spans([flat], [thresholds.data_ptr()], dtypes)
-    _launch.two_point("thresholds", spans, laws, _key(key, device), device.type)
+    _launch.two_point("thresholds", spans, laws, _key(key, device), device.type, thresholds)
     return thresholds
 
 

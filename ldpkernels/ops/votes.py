@@ -17,9 +17,9 @@ def _majority_vote(votes: torch.Tensor, classes: int) -> tuple[torch.Tensor, tor
     backend = capabilities.chosen(votes.device.type)
     votes = votes.contiguous()
     if backend == "triton" or votes.device.type == "cuda":  # there is no CUDA C++ twin
-        from ldpkernels.triton import launch_votes
+        from ldpkernels.triton import votes as triton_votes
 
-        return launch_votes.run(votes, classes)
+        return triton_votes.majority_vote(votes, classes)
     labels, keep = _votes.run(votes.numpy(), classes, backend)
     return torch.from_numpy(labels), torch.from_numpy(keep)
 

@@ -53,9 +53,9 @@ def test_rows_of_several_stretches_and_groups(both):
 
 @pytest.mark.parametrize("cipher", KEYS)
 def test_discrete_noise_has_the_bits_of_the_cpu(both, cipher, monkeypatch):
-    from ldpkernels.triton import launch_clipped
+    from ldpkernels.triton import clipped_noise
 
-    monkeypatch.setattr(launch_clipped, "SAMPLERS", 16 if cipher == "chacha20" else 64)  # the interpreter is slow
+    monkeypatch.setattr(clipped_noise, "SAMPLERS", 16 if cipher == "chacha20" else 64)  # the interpreter is slow
     x, y = rows(67, 100, dtype=torch.float64), rows(67, 3, 7, dtype=torch.bfloat16)
     x[3, 5], y[66, 2, 1] = torch.nan, torch.inf
     if cipher == "philox":
@@ -67,6 +67,24 @@ def test_discrete_noise_has_the_bits_of_the_cpu(both, cipher, monkeypatch):
 def test_sums_on_the_grid_have_the_bits_of_the_cpu(both):
     both([rows(4100, 2)], 3.0, 0.0, generator=KEYS["philox"], noise="discrete")
     both([rows(130, 600, dtype=torch.float16)], 3.0, 0.0, generator=KEYS["philox"], noise="discrete")
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "discrete"])
+def test_numbers_are_arguments_so_that_nothing_is_copied_in_a_capture(device, noise, monkeypatch):
+    from ldpkernels.triton.clipped_noise import clipped_sums
+
+    x, key = [rows(3, 5).to(device)], KEYS["philox"].tensor(device)
+    sums = [[torch.empty(5, device=device)] for _ in range(2)]
+    arguments = 3, [0.5], 0.0, 3.0, (noise, "flat"), key
+    clipped_sums(x, sums[0], *arguments)
+
+    def refuse(*_, **__):
+        raise AssertionError("a tensor of host numbers")
+
+    for name in ("tensor", "as_tensor", "from_numpy"):
+        monkeypatch.setattr(torch, name, refuse)
+    clipped_sums(x, sums[1], *arguments)
+    assert torch.equal(sums[0][0], sums[1][0])
 
 
 def test_arrays_are_refused_by_name(device, monkeypatch):
