@@ -157,11 +157,11 @@ def majority_vote(votes: AnyArray, classes: int, device: str) -> tuple[AnyArray,
     if name == "reference":
         from ldpkernels.reference import votes as twin
 
-        known = ((ballots >= 0) & (ballots < classes)).all()
+        known = bool(((ballots >= 0) & (ballots < classes)).all())
         return twin.majority_vote(ballots, classes) if known else None
     labels, keep = np.empty(ballots.shape[1], ballots.dtype), np.empty(ballots.shape[1], np.bool_)
-    known = _native.majority_vote(ballots, classes, labels, keep, name, threads_for(ballots.size, 1 << 20))
-    return (labels, keep) if known else None
+    counted = _native.majority_vote(ballots, classes, labels, keep, name, threads_for(ballots.size, 1 << 20))
+    return (labels, keep) if counted else None
 
 
 def next_key(state: torch.Tensor, device: str) -> torch.Tensor:

@@ -12,13 +12,10 @@ DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 
 @pytest.fixture
-def both(device, monkeypatch):
-    from ldpkernels import capabilities
-
+def both(device):
     def run(x, *arguments, **options):
         there = [t.to(device) for t in x]
-        with monkeypatch.context() as patch:
-            patch.setattr(capabilities, "chosen", lambda _: "triton")
+        with ldpkernels.backend("triton"):
             out, info = ldpkernels.clipped_noised_mean(there, *arguments, return_info=True, **options)
         expected, known = ldpkernels.clipped_noised_mean(x, *arguments, return_info=True, **options)
         for a, b in zip([*out, info.norms], [*expected, known.norms], strict=True):
@@ -53,9 +50,9 @@ def test_rows_of_several_stretches_and_groups(both):
 
 @pytest.mark.parametrize("cipher", KEYS)
 def test_discrete_noise_has_the_bits_of_the_cpu(both, cipher, monkeypatch):
-    from ldpkernels.triton import launch_clipped
+    from ldpkernels.triton import clipped_noise
 
-    monkeypatch.setattr(launch_clipped, "SAMPLERS", 16 if cipher == "chacha20" else 64)  # the interpreter is slow
+    monkeypatch.setattr(clipped_noise, "SAMPLERS", 16 if cipher == "chacha20" else 64)  # the interpreter is slow
     x, y = rows(67, 100, dtype=torch.float64), rows(67, 3, 7, dtype=torch.bfloat16)
     x[3, 5], y[66, 2, 1] = torch.nan, torch.inf
     if cipher == "philox":
@@ -69,9 +66,27 @@ def test_sums_on_the_grid_have_the_bits_of_the_cpu(both):
     both([rows(130, 600, dtype=torch.float16)], 3.0, 0.0, generator=KEYS["philox"], noise="discrete")
 
 
-def test_arrays_are_refused_by_name(device, monkeypatch):
-    from ldpkernels import capabilities
+@pytest.mark.parametrize("noise", ["gaussian", "discrete"])
+def test_numbers_are_arguments_so_that_nothing_is_copied_in_a_capture(device, noise, monkeypatch):
+    from ldpkernels.laws.clipped_noise import noise_of
+    from ldpkernels.triton.clipped_noise import clipped_sums
 
-    monkeypatch.setattr(capabilities, "chosen", lambda _: "triton")
-    with pytest.raises(ValueError, match="of torch tensors only: pass tensors"):
-        ldpkernels.clipped_noised_sum(rows(3, 5).numpy(), 1.0, 1.0)
+    x, key = [rows(3, 5).to(device)], KEYS["philox"].tensor(device)
+    sums = [[torch.empty(5, device=device)] for _ in range(2)]
+    arguments = [0.5], noise_of([0.5], 0.0, noise, 3), 3.0, key
+    clipped_sums(x, sums[0], *arguments)
+
+    def refuse(*_, **__):
+        raise AssertionError("a tensor of host numbers")
+
+    for name in ("tensor", "as_tensor", "from_numpy"):
+        monkeypatch.setattr(torch, name, refuse)
+    clipped_sums(x, sums[1], *arguments)
+    assert torch.equal(sums[0][0], sums[1][0])
+
+
+def test_arrays_have_the_same_bits_in_the_interpreter(device):
+    x = rows(3, 5).numpy()
+    with ldpkernels.backend("triton"):
+        found = ldpkernels.clipped_noised_sum(x, 1.0, 1.0, generator=KEYS["philox"])
+    assert found.tobytes() == ldpkernels.clipped_noised_sum(x, 1.0, 1.0, generator=KEYS["philox"]).tobytes()

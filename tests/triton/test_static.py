@@ -75,7 +75,7 @@ for dtype, output, mechanism in json.loads(sys.argv[2]):
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder) / "kernel.cubin"
         cubin.write_bytes(kernel.asm["cubin"])
-        cost = analyse_cubin(cubin, "cells_kernel", static.elements_per_thread("philox"), inner_trips=10)
+        cost = analyse_cubin(cubin, "piecewise_kernel", static.elements_per_thread("philox"), inner_trips=10)
     found.append({"registers": cost.registers, "spills": cost.spills, "ptx": kernel.asm["ptx"]})
 print(json.dumps(found))
 """
