@@ -67,3 +67,8 @@ def key(request):
     """A fixed key of each cipher."""
     words = {"philox": (0x0123456789ABCDEF,), "chacha20": (1, 2**64 - 1, 0xA5A5A5A55A5A5A5A, 2**63)}
     return ldpkernels.Key(words[request.param])
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
