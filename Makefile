@@ -40,7 +40,7 @@ test: lint
 
 bench: $(STAMP)
 	-$(PY) -m pip install --quiet --disable-pip-version-check $(PEERS)
-	$(PY) benchmarks/report.py --out out/bench
+	$(PY) -m benchmarks.report --out out/bench
 
 exhaustive: $(STAMP)
 	$(PY) -m pytest -m exhaustive --capture=no
