@@ -17,7 +17,7 @@ INTERPRETED = importlib.util.find_spec("triton") is not None and not torch.cuda.
 
 def _share_the_cores(workers):
     """As many threads as fall to one of several processes, here and in subprocesses; two at least, to have threads."""
-    threads = max(2, len(os.sched_getaffinity(0)) // workers)
+    threads = max(2, (os.cpu_count() or 1) // workers)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
