@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any, Literal
 
-import machine
 import numpy as np
-import peers
 import pytest
 import torch
-from peers import EPS, C, R
 
 import ldpkernels
+from benchmarks import machine, peers
+from benchmarks.peers import EPS, C, R
 from ldpkernels import _native
 from ldpkernels.dtypes import FLOAT32
 from ldpkernels.inputs.spans import span_table

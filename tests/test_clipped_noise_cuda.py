@@ -13,12 +13,12 @@ import pytest
 import torch
 
 import ldpkernels
+from benchmarks import static_cost
 from ldpkernels import _native, launch
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.laws import clipped_noise as _clipped
 from tests import emulation
-from tests.test_cuda_static import static_cost
 
 ROOT = Path(__file__).resolve().parent.parent
 KEYS = {"philox": ldpkernels.key(0x0123456789ABCDEF), "chacha20": ldpkernels.Key((2**64 - 1, 5, 0, 2**63))}

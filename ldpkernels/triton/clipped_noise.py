@@ -73,14 +73,14 @@ def _sum(
     per_block = 8 if chacha else 2
     blocks = SAMPLERS // per_block if grid else BLOCKS
     tile = blocks * per_block
-    numbers = [_bits(number) for number in (size, divisor, law.unit, 1 / law.unit if grid else 0.0)]
+    numbers = [bits_of(number) for number in (size, divisor, law.unit, 1 / law.unit if grid else 0.0)]
     sums_kernel[(-(-out.numel() // tile),)](
         t, factors, factors.stride(0), out, key, *numbers, t.shape[0], out.numel(), first,
         _wide(out), grid, size > 0, chacha, blocks, **OPTIONS,
     )  # fmt: skip
 
 
-def _bits(number: float) -> int:
+def bits_of(number: float) -> int:
     """A kernel's argument that is a Python float would be rounded to fp32."""
     bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
     return bits
