@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ldpkernels.audit.measure import AuditFailure, AuditResult, measure
-from ldpkernels.inputs.containers import Buffers, collect, per_tensor
+from ldpkernels.inputs.containers import Buffers, collect
 from ldpkernels.perturb import Range, perturb_
 
 _COINS = 64  # trials in which a fair coin shows both faces, but with probability 2^-63
@@ -64,8 +64,7 @@ def audit_model(
     True
     """
     run = perturb or (lambda m: perturb_(m, C, R, eps, buffers=buffers))
-    tensors = collect(model, buffers)
-    centers, radii = per_tensor("C", C, tensors), per_tensor("R", R, tensors)
+    tensors, (centers, radii) = collect(model, buffers, C=C, R=R)
     results = []
     for i, name in enumerate(tensors.names):
         size = int(np.prod(tensors.values[i].shape))
@@ -92,12 +91,12 @@ def _run_at(
 ) -> Any:
     """All weights at the center plus `side` radii, perturbed, as arrays."""
     fresh = copy.deepcopy(model)
-    copied = collect(fresh, buffers).values
+    copied = collect(fresh, buffers)[0].values
     for value, c, r in zip(copied, centers, radii, strict=True):
         if isinstance(value, np.ndarray):
             value[...] = c + side * r
         else:
             value.detach().fill_(c + side * r)
     perturbed = run(fresh)
-    values = copied if perturbed is None else collect(perturbed, buffers).values
+    values = copied if perturbed is None else collect(perturbed, buffers)[0].values
     return [v.astype(np.float64) if isinstance(v, np.ndarray) else v.detach().double().cpu().numpy() for v in values]
