@@ -64,7 +64,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _federate(args: argparse.Namespace, mechanism: str, eps: float | None, label: str) -> tuple[list[Any], int]:
+def _federate(args: argparse.Namespace, mechanism: Any, eps: float | None, label: str) -> tuple[list[Any], int]:
     """The rows of one run, and the size of the model."""
     import torch
 

@@ -154,6 +154,6 @@ def federate(args: argparse.Namespace, config: Any, world: Any) -> Any:
         progress=not args.quiet,
     )
     print(f"{time.perf_counter() - started:.0f} seconds.\n")
-    told = [row for row in rows if row["accuracy"] is not None or row["part"].startswith("vote")]
+    told = [row for row in rows if row["accuracy"] is not None or str(row["part"]).startswith("vote")]
     print(runs.table(told, {"part": "s", "accuracy": ".4f"}))
     return state

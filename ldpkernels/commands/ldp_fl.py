@@ -82,16 +82,18 @@ def main(args: argparse.Namespace) -> int:
 
 def config_of(args: argparse.Namespace) -> Any:
     """What the options say of the algorithm."""
-    from ldpkernels.federated.ldp_fl import Config
+    from ldpkernels.federated.ldp_fl import Config, RangeOptions
 
-    ranges: dict[str, Any] = {"method": args.ranges} | ({} if args.growth is None else {"growth": args.growth})
+    ranges = RangeOptions(method=args.ranges)
+    if args.growth is not None:
+        ranges["growth"] = args.growth
     return Config(
         eps=None if args.no_noise else args.eps,
         C=0.0 if args.center is None and args.radius is not None else args.center,
         R=args.radius,
         upload=args.upload,
         adaptive=args.adaptive,
-        ranges=ranges if args.adaptive else {},
+        ranges=ranges if args.adaptive else RangeOptions(),
         fraction=args.fraction,
         mechanism=args.mechanism,
         local=federated_options.local_of(args),

@@ -21,11 +21,11 @@ from torch import nn
 import ldpkernels
 from ldpkernels.federated import private_sgd, secure_sum, training
 from ldpkernels.federated.cldp_upload import integers_of
-from ldpkernels.federated.ldp_fed import State, add, difference, mean_of
+from ldpkernels.federated.ldp_fed import State, add, difference
 from ldpkernels.federated.private_sgd import PrivateSteps
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
-from ldpkernels.federated.training import Client, Local, Weights, weights_of
+from ldpkernels.federated.training import Client, Local, Mean, Weights, weights_of
 
 Method = Literal["non-private", "local", "smc", "dpsgd", "hybrid-one"]
 METHODS = ("non-private", "local", "smc", "dpsgd", "hybrid-one")
@@ -80,9 +80,14 @@ def round_(state: State, clients: Sequence[Client], network: nn.Module, config: 
         return State(state.round + 1, {n: torch.stack([w[n] for w in own]) for n in state.weights}), {"clients": 0}
     chosen = select(clients, config.select, config.seed, state.round, law=config.selection)
     names = list(state.weights)
-    updates = [difference(after, state.weights, names) for after in _trained(state, chosen, network, config)]
-    secure = config.method in ("smc", "hybrid-one") and updates
-    mean = _secure_mean(updates, chosen, state.round, config) if secure else mean_of(updates)
+    updates = (difference(after, state.weights, names) for after in _trained(state, chosen, network, config))
+    if config.method in ("smc", "hybrid-one"):
+        mean = _secure_mean(list(updates), chosen, state.round, config)
+    else:
+        plain = Mean()
+        for update in updates:
+            plain.add(update)
+        mean = plain.mean()
     return State(state.round + 1, add(state.weights, mean)), {"clients": len(chosen)}
 
 
@@ -135,6 +140,8 @@ def _trained(state: State, chosen: Sequence[Client], network: nn.Module, config:
 
 def _secure_mean(updates: Sequence[Weights], chosen: Sequence[Client], round_: int, config: Config) -> Weights:
     """The mean of integers of rho digits, of which the server sees no more than the sum."""
+    if not updates:
+        return {}
     shapes = {name: w.shape for name, w in updates[0].items()}
     most = (2**63 - 1) // len(chosen)  # so that no sum passes 63 bits
     key = ldpkernels.key(config.seed).fold_in(_MASKS).fold_in(round_)

@@ -8,16 +8,15 @@ classifiers, and `Network` for one of torch.
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import nn
 
+from ldpkernels.arrays import Array
 from ldpkernels.federated.generators import generator_of
 from ldpkernels.keys import Key
-
-Array = np.ndarray[Any, Any]
 
 TABULAR = ("logistic", "forest", "svm", "tree", "network")
 IMAGES = ("cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5")
@@ -35,7 +34,7 @@ _CNN = {
 class Model(Protocol):
     """What a party's model has to offer."""
 
-    def fit(self, x: Array, y: Array) -> Any:
+    def fit(self, x: Array, y: Array) -> object:
         """Learn from examples [N, features] and labels [N]."""
 
     def predict(self, x: Array) -> Array:

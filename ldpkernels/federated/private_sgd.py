@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ldpkernels
+from ldpkernels.accounting import sampled_gaussian
 from ldpkernels.federated.training import BATCHES, NOISE, Client, Local, Weights
 
 
@@ -79,8 +80,6 @@ def train(network: nn.Module, weights: Weights, client: Client, private: Private
 
 def honest_epsilon(private: PrivateSteps, examples: int, rounds: int, delta: float = 1e-5) -> float:
     """What an example of a participant of so many rounds loses, to whoever sees all of its uploads."""
-    from ldpkernels.accounting import sampled_gaussian
-
     if not rounds:
         return 0.0
     if not private.sigma:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -52,6 +52,38 @@ class Local:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if not self.rate > 0:
             raise ValueError(f"rate={self.rate} must be above 0")
+
+
+class Mean:
+    """The mean of plain models or updates: a sum in fp64, given in each tensor's own dtype.
+
+    >>> mean = Mean()
+    >>> mean.add({"w": torch.tensor([1.0, 2.0])})
+    >>> mean.add({"w": torch.tensor([2.0, 4.0])})
+    >>> mean.mean()
+    {'w': tensor([1.5000, 3.0000])}
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sum: Weights = {}
+        self._dtypes: dict[str, torch.dtype] = {}
+
+    def add(self, weights: Weights) -> None:
+        """Add one client's."""
+        for name, w in weights.items():
+            self._sum[name] = self._sum[name] + w.double() if name in self._sum else w.double()
+            self._dtypes[name] = w.dtype
+        self.count += 1
+
+    def mean(self) -> Weights:
+        """Nothing where nothing was added."""
+        return {name: (total / self.count).to(self._dtypes[name]) for name, total in self._sum.items()}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one client's."""
+        return sum(total.numel() * self._dtypes[name].itemsize for name, total in self._sum.items())
 
 
 def weights_of(network: nn.Module) -> Weights:
@@ -117,8 +149,7 @@ def _train_one(
     model.load_state_dict(weights, strict=False)
     trained = [p.requires_grad_(only is None or name in only) for name, p in model.named_parameters()]
     trained = [p for p in trained if p.requires_grad]
-    fast: Any = model
-    fast.to(memory_format=torch.channels_last)  # these small convolutions run 1.3 times faster so
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # small convolutions: 1.3 times faster
     x, y = client.data
     for batch in batches(client, local, round_):
         batch = batch.to(y.device)
