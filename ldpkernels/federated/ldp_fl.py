@@ -66,6 +66,8 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.eps is not None:
+            mechanism_named(self.mechanism, self.eps)  # it refuses what is no mechanism or no eps
         if not 0 < self.fraction <= 1:
             raise ValueError(f"fraction={self.fraction} must be above 0 and at most 1")
         if self.upload not in ("weights", "updates"):
