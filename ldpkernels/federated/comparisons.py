@@ -25,7 +25,7 @@ from ldpkernels.federated.ldp_fed import State, add, difference
 from ldpkernels.federated.private_sgd import PrivateSteps
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
-from ldpkernels.federated.training import Client, Local, Mean, Weights, weights_of
+from ldpkernels.federated.training import Client, Local, Mean, Weights, check, initial_weights
 
 Method = Literal["non-private", "local", "smc", "dpsgd", "hybrid-one"]
 METHODS = ("non-private", "local", "smc", "dpsgd", "hybrid-one")
@@ -64,7 +64,7 @@ class Config:
 
 def init(network: nn.Module, config: Config, clients: Sequence[Client]) -> State:
     """The initial weights; for "local", stacked, as every participant goes its own way."""
-    weights = weights_of(network)
+    weights = initial_weights(network, config.local)
     if config.method == "local":
         weights = {name: w.expand(len(clients), *w.shape).clone() for name, w in weights.items()}
     return State(0, weights)
@@ -72,6 +72,8 @@ def init(network: nn.Module, config: Config, clients: Sequence[Client]) -> State
 
 def round_(state: State, clients: Sequence[Client], network: nn.Module, config: Config) -> tuple[State, Row]:
     """One round: train the selected participants and add the mean of their updates."""
+    one = {name: w[0] for name, w in state.weights.items()} if config.method == "local" else state.weights
+    check(network, one, clients, config.local, state.round)
     if config.method == "local":
         own = [
             next(training.train(network, alone, [c], config.local, state.round))[1]

@@ -22,7 +22,7 @@ from ldpkernels.accounting.metric import diameter
 from ldpkernels.federated.cldp_upload import Terms, Upload, UploadMean, terms_of
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
-from ldpkernels.federated.training import NOISE, Client, Local, Mean, Weights, train, weights_of
+from ldpkernels.federated.training import NOISE, Client, Local, Mean, Weights, check, initial_weights, train
 from ldpkernels.laws.ordinal_cldp_thresholds import Mechanism
 
 Method = Literal["basic", "single-layer", "alpha-cldp-fed"]
@@ -157,8 +157,9 @@ def init(network: nn.Module, config: Config) -> State:
     >>> state.round, sorted(state.weights)
     (0, ['1.bias', '1.weight', '3.bias', '3.weight'])
     """
+    weights = initial_weights(network, config.local)
     plan(network, config)
-    return State(0, weights_of(network))
+    return State(0, weights)
 
 
 def round_(
@@ -178,10 +179,11 @@ def round_(
     if state.round >= len(turns):
         raise ValueError(f"the plan of {len(turns)} rounds is over and alpha is spent: there is no further round")
     turn = turns[state.round]
+    chosen = select(clients, config.select, config.seed, state.round, law=config.selection)
+    check(network, state.weights, chosen, config.local, state.round)
     if before_upload is not None:
         before_upload(turn)
     terms = terms_of({n: state.weights[n].shape for n in turn.names}, config.c, config.rho, config.mechanism)
-    chosen = select(clients, config.select, config.seed, state.round, law=config.selection)
     uploads, plain, size = UploadMean(terms), Mean(), 0
     only = turn.names if config.trains == "layer" else None
     for client, weights in train(network, state.weights, chosen, config.local, state.round, only=only):

@@ -20,7 +20,7 @@ from ldpkernels.accounting import Event, local_epsilon
 from ldpkernels.adaptive_ranges import By, Method
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
-from ldpkernels.federated.training import NOISE, Client, Local, Mean, Weights, train, weights_of
+from ldpkernels.federated.training import NOISE, Client, Local, Mean, Weights, check, initial_weights, train
 from ldpkernels.keys import Key
 from ldpkernels.laws.hybrid import mechanism_named
 from ldpkernels.perturb import Range
@@ -94,10 +94,15 @@ def init(network: nn.Module, config: Config) -> State:
     >>> state.round, state.R, sorted(state.weights)
     (0, 0.25, ['1.bias', '1.weight', '3.bias', '3.weight'])
     """
-    weights = weights_of(network)
+    weights = initial_weights(network, config.local)
     by, quantile = config.ranges.get("by", "module"), config.ranges.get("quantile", 0.99)
     C, R = ldpkernels.ranges(weights, method="minmax", by=by, quantile=quantile)
-    return State(0, weights, C if config.C is None else config.C, R if config.R is None else config.R)
+    state = State(0, weights, C if config.C is None else config.C, R if config.R is None else config.R)
+    if config.eps is not None:  # ranges that no upload can have are refused here, not after a round of training
+        data_perturbation(weights, state, config, ldpkernels.key(0))
+    if config.adaptive:
+        _next_ranges(weights, state, config, clients=10**9)  # so many that no warning of their noise applies
+    return state
 
 
 def round_(
@@ -113,6 +118,7 @@ def round_(
     `before_upload` is called once before the first report is made: a ledger that refuses the round raises there.
     """
     chosen = select(clients, max(1, round(config.fraction * len(clients))), config.seed, state.round)
+    check(network, state.weights, chosen, config.local, state.round)
     if before_upload is not None:
         before_upload()
     reports, plain, size = ldpkernels.Aggregate(), Mean(), 0
@@ -126,10 +132,7 @@ def round_(
         reports.add(upload)  # in any order and from anyone: what ParameterShuffling relies on
         size = size or len(upload.to_bytes())
     mean = plain.mean() if config.eps is None else reports.mean()
-    C, R = state.C, state.R
-    if config.adaptive:
-        noise = None if config.eps is None else len(chosen)
-        C, R = ldpkernels.ranges(mean, previous=(C, R), eps=config.eps, clients=noise, **config.ranges)
+    C, R = _next_ranges(mean, state, config, len(chosen)) if config.adaptive else (state.C, state.R)
     mean = {name: value.to(state.weights[name].device) for name, value in mean.items()}  # reports decode on the host
     if config.upload == "updates":
         mean = {name: state.weights[name] + update for name, update in mean.items()}
@@ -140,6 +143,13 @@ def data_perturbation(weights: Weights, state: State, config: Config, key: Key) 
     """Algorithm 2: the upload of one client, one bit a weight (or one byte)."""
     assert config.eps is not None
     return ldpkernels.report(weights, state.C, state.R, config.eps, mechanism=config.mechanism, generator=key)
+
+
+def _next_ranges(mean: Weights, state: State, config: Config, clients: int) -> tuple[Range, Range]:
+    """Line 13, from an average of so many clients; without noise, its number says nothing."""
+    noisy = None if config.eps is None else clients
+    C, R = ldpkernels.ranges(mean, previous=(state.C, state.R), eps=config.eps, clients=noisy, **config.ranges)
+    return C, R
 
 
 def event(config: Config) -> Event:
