@@ -10,7 +10,7 @@ import numpy as np
 
 from ldpkernels.dtypes import FLOAT64
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
-from ldpkernels.inputs.containers import Tensors, collect
+from ldpkernels.inputs.containers import Buffers, Tensors, collect
 from ldpkernels.keys import Generator, Key, numpy_key, torch_key
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.privunitg import PrivUnitG
@@ -26,7 +26,7 @@ def perturb_vector(
     norm: float,
     bound: float | None = None,
     generator: Generator = None,
-    buffers: str | None = None,
+    buffers: Buffers | None = None,
 ) -> Any:
     """A randomised copy of an update under **one eps for all of it**, unbiased but for the clipping.
 

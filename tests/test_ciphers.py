@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ldpkernels import _native
-from ldpkernels.reference import two_point as reference
+from ldpkernels.reference import ciphers as reference
 
 # Blocks before, at and after the places where a counter word carries, and where a step of 32 blocks ends.
 STARTS = [0, 1, 31, 2**32 - 37, 2**32 - 1, 2**32, 2**33 + 5, 2**63 - 3, 2**64 - 80]

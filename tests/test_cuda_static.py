@@ -61,7 +61,7 @@ def emulate(tmp_path_factory):
 
 
 def native(result, spans, laws, key):
-    getattr(_native, f"two_point_{result}")(spans, laws, key, "scalar", 1)
+    _native.launch("two_point", result, spans, laws, key, "scalar", 1)
 
 
 def weights(rng, dtype, n):
@@ -106,7 +106,7 @@ class Case:
         sizes = [16 + shift + n * DTYPES[dtype]().itemsize + 32 for dtype, n, shift in shapes]
         self.starts = np.cumsum([0, *sizes]) // 16 * 16
         self.data = np.full(self.starts[-1] + 4096, 0xA5, np.uint8)
-        self.laws = np.array([law(rng, dtype) for dtype, _, _ in shapes], _native.TWO_POINT_LAW)
+        self.laws = np.array([law(rng, dtype) for dtype, _, _ in shapes], _native.LAWS["two_point"])
         self.firsts = []
         for (dtype, n, shift), start in zip(shapes, self.starts, strict=False):
             bits = weights(rng, dtype, n).view(np.uint8)
@@ -181,7 +181,7 @@ class TestEmulated:
             for guard in (base, base + 3 * page):
                 assert libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(page), 0) == 0
             out = np.zeros(8 * 2 * page, np.uint8)
-            one = np.array([law(np.random.default_rng(0), 0)], _native.TWO_POINT_LAW)
+            one = np.array([law(np.random.default_rng(0), 0)], _native.LAWS["two_point"])
             for dtype, bits in enumerate(DTYPES):
                 item = bits().itemsize
                 for n in (1, 7, 8, 255, 256, 257, 2 * page // item):

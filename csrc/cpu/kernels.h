@@ -6,8 +6,8 @@
 #include "cells.h"
 #include "clipped_noise.h"
 #include "dispatch.h"
+#include "one_bit.h"
 #include "ordinal_cldp.h"
-#include "two_point.h"
 #include "votes.h"
 
 namespace ldpk {
@@ -46,19 +46,27 @@ Summary summarize(const Span& span, int64_t begin, int64_t end) {
   }
 }
 
+template <class Lanes, class Action>
+void run_erased(const Span& span, const void* law, const Key& key, int64_t begin, int64_t end) {
+  using Entry = typename Action::Entry;
+  using Law = typename Entry::Law;
+  OnCpu<typename Entry::Shape>::template run<Lanes, Law, Action::output>(span, *static_cast<const Law*>(law), key,
+                                                                         begin, end);
+}
+
+template <class Lanes>
+constexpr auto actions_for() {
+  std::array<Kernels::RunAction, Registry::actions> actions{};
+  size_t i = 0;
+  Registry::each_action([&](auto action) { actions[i++] = run_erased<Lanes, decltype(action)>; });
+  return actions;
+}
+
 template <class Lanes>
 constexpr Kernels kernels_for(const char* name) {
   return {
       .name = name,
-      .two_point_values = run<Lanes, TwoPointValues>,
-      .two_point_bits = run<Lanes, TwoPointBits>,
-      .two_point_thresholds = run<Lanes, TwoPointThresholds>,
-      .ordinal_cldp = ordinal_cldp<Lanes>,
-      .piecewise_values = run<Lanes, CellValues<PiecewiseCells>>,
-      .piecewise_cells = run<Lanes, CellBytes<PiecewiseCells>>,
-      .piecewise_turns = run<Lanes, PiecewiseTurns>,
-      .hybrid_values = run<Lanes, CellValues<HybridCells>>,
-      .hybrid_cells = run<Lanes, CellBytes<HybridCells>>,
+      .actions = actions_for<Lanes>(),
       .keystream = keystream<Lanes>,
       .summarize = summarize<Lanes>,
       .count_bits = count_bits<Lanes>,

@@ -204,13 +204,16 @@ void ordinal_cldp_range(const Span& span, const OrdinalCldpLaw& span_law, const 
   }
 }
 
-template <class Lanes>
-void ordinal_cldp(const Span& span, const OrdinalCldpLaw& law, const Key& key, int64_t begin, int64_t end) {
-  const bool chacha = key.size == ChaCha20::key_words;
-  if (law.wide && chacha) return ordinal_cldp_range<Lanes, ChaCha20, uint64_t>(span, law, key, begin, end);
-  if (law.wide) return ordinal_cldp_range<Lanes, Philox, uint64_t>(span, law, key, begin, end);
-  if (chacha) return ordinal_cldp_range<Lanes, ChaCha20, uint32_t>(span, law, key, begin, end);
-  ordinal_cldp_range<Lanes, Philox, uint32_t>(span, law, key, begin, end);
-}
+template <>
+struct OnCpu<Resampled> {
+  template <class Lanes, class Law, Output>
+  static void run(const Span& span, const Law& law, const Key& key, int64_t begin, int64_t end) {
+    const bool chacha = key.size == ChaCha20::key_words;
+    if (law.wide && chacha) return ordinal_cldp_range<Lanes, ChaCha20, uint64_t>(span, law, key, begin, end);
+    if (law.wide) return ordinal_cldp_range<Lanes, Philox, uint64_t>(span, law, key, begin, end);
+    if (chacha) return ordinal_cldp_range<Lanes, ChaCha20, uint32_t>(span, law, key, begin, end);
+    ordinal_cldp_range<Lanes, Philox, uint32_t>(span, law, key, begin, end);
+  }
+};
 
 }  // namespace ldpk

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU skeleton: elements [begin, end) of one tensor through an action, a tile of keystream at a time. An action is
-// a mechanism with one kind of output; csrc/cpu/two_point.h is one to read. Each file cpu/isa_*.cpp compiles the
+// a mechanism with one kind of output; csrc/cpu/one_bit.h has some to read. Each file cpu/isa_*.cpp compiles the
 // skeleton once for its instruction set, and names no other file's lanes: the linker merges equal instantiations, and
 // must not find one that was compiled for a better machine.
 #pragma once
 
 #include <type_traits>
 
+#include "../mechanisms/registry.h"
 #include "keystream.h"
 
 namespace ldpk {
@@ -77,6 +78,10 @@ struct Draws {
   LDPK_FN typename Lanes::i32 rare(uint32_t stream) const { return rare_draws<Lanes, Cipher>(key, stream, element); }
 };
 
+// A shape of mechanisms (mechanisms/shapes.h) on the CPU: run<Lanes, Law, output>(span, law, key, begin, end).
+template <class Shape>
+struct OnCpu;
+
 // An action has
 //   Law          its parameters for one tensor, a struct of 8-byte fields
 //   prefilled    how many keystreams it reads for every element
@@ -129,7 +134,7 @@ void run_any_dtype(const Span& span, const typename Action::Law& law, const Key&
 }
 
 template <class Lanes, class Action>
-void run(const Span& span, const typename Action::Law& law, const Key& key, int64_t begin, int64_t end) {
+void run_action(const Span& span, const typename Action::Law& law, const Key& key, int64_t begin, int64_t end) {
   if (key.size == ChaCha20::key_words) return run_any_dtype<Lanes, Action, ChaCha20>(span, law, key, begin, end);
   run_any_dtype<Lanes, Action, Philox>(span, law, key, begin, end);
 }

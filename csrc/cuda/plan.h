@@ -4,7 +4,7 @@
 
 #include <stdexcept>
 
-#include "../mechanisms/two_point.h"
+#include "../mechanisms/registry.h"
 
 namespace ldpk {
 

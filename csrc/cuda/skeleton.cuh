@@ -8,7 +8,7 @@
 namespace ldpk {
 
 // The warps of a block take the steps of a chunk in turn. Warp runs a step's halves on 32 lanes.
-template <class Cipher, Dtype dtype, Result result, class Warp>
+template <class Cipher, Dtype dtype, Output result, class Warp>
 LDPK_FN void two_point_chunk(const Span& span, const PlanLaw& plan_law, const Key& key, int64_t chunk_begin,
                              int32_t chunk_elements, int warp_index, const Warp& warp) {
   using S = Step<Cipher, dtype, result>;
@@ -16,7 +16,7 @@ LDPK_FN void two_point_chunk(const Span& span, const PlanLaw& plan_law, const Ke
   const Law<typename S::Float, typename S::Bits> law(plan_law);
   Chunk<typename S::Bits, typename S::Out> chunk;
   chunk.data = reinterpret_cast<typename S::Bits*>(span.data) + chunk_begin;
-  chunk.out = reinterpret_cast<typename S::Out*>(span.out) + chunk_begin / (result == Result::bits ? 8 : 1);
+  chunk.out = reinterpret_cast<typename S::Out*>(span.out) + chunk_begin / (result == Output::bits ? 8 : 1);
   chunk.first = span.first + chunk_begin;
   chunk.begin = chunk_begin < 0 ? static_cast<int32_t>(-chunk_begin) : 0;
   chunk.end =
@@ -30,7 +30,7 @@ LDPK_FN void two_point_chunk(const Span& span, const PlanLaw& plan_law, const Ke
 }
 
 // A thread block's chunk. A kernel serves the dtypes that it names.
-template <class Cipher, Result result, Dtype... dtypes, int capacity, class Warp>
+template <class Cipher, Output result, Dtype... dtypes, int capacity, class Warp>
 LDPK_FN void two_point_block(const Plan<capacity>& plan, int32_t c, int warp_index, const Warp& warp) {
   Key key;
   key.size = Cipher::key_words;
@@ -70,7 +70,7 @@ struct DeviceWarp {
 template <class Cipher>
 constexpr int kBlocks = Cipher::block_words > 4 ? 2 : 3;
 
-template <class Cipher, Result result, int capacity, Dtype... dtypes>
+template <class Cipher, Output result, int capacity, Dtype... dtypes>
 __global__ void __launch_bounds__(kWarps* kLanes, kBlocks<Cipher>)
     two_point_kernel(const __grid_constant__ Plan<capacity> plan) {
   constexpr int tile_words = Step<Cipher, Dtype::bf16, result>::elements / 2;

@@ -15,6 +15,8 @@ struct HybridLaw {
   int64_t coin_scale;  // how many more with each k, times 2^(32 - coin_shift)
   int64_t lower_cell;
   int64_t upper_cell;
+
+  LDPK_FIELDS(HybridLaw, piecewise, last_draw, coin_lowest, coin_shift, coin_scale, lower_cell, upper_cell)
 };
 
 template <class Lanes>
@@ -22,6 +24,12 @@ struct Hybrid {
   using i32 = typename Lanes::i32;
   using u32 = typename Lanes::u32;
   using Base = Piecewise<Lanes>;
+
+  template <class Float, class Law>
+  static LDPK_FN i32 turn(Float x, const Law& law) {
+    return Base::turn(x, law);
+  }
+  static LDPK_FN const PiecewiseLaw& circle(const HybridLaw& law) { return law.piecewise; }
 
   template <class Law>
   static LDPK_FN u32 cell(i32 k, u32 draw, const Law& law) {

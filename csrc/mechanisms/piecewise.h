@@ -27,12 +27,17 @@ struct PiecewiseLaw {
   int64_t cell_bits;  // a cell has 2^cell_bits places
   double lowest;      // cell 0 as a number of the tensor's dtype
   double step;        // from cell to cell: every sum is a number of the dtype
+
+  LDPK_FIELDS(PiecewiseLaw, center, slope, fallback, k_lo, k_hi, origin, band_draws, band_scale, rest_scale, rest_shift,
+              band_end, places, cell_bits, lowest, step)
 };
 
 template <class Lanes>
 struct Piecewise {
   using i32 = typename Lanes::i32;
   using u32 = typename Lanes::u32;
+
+  static LDPK_FN const PiecewiseLaw& circle(const PiecewiseLaw& law) { return law; }
 
   // How far the weight turns the circle from `origin`, in [k_lo, k_hi]: the two-point mechanism's arithmetic.
   template <class Float, class Law>

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ldpkernels.audit.measure import AuditFailure, AuditResult, measure
-from ldpkernels.inputs.containers import collect, per_tensor
+from ldpkernels.inputs.containers import Buffers, collect, per_tensor
 from ldpkernels.perturb import Range, perturb_
 
 _COINS = 64  # trials in which a fair coin shows both faces, but with probability 2^-63
@@ -52,7 +52,7 @@ def audit_model(
     *,
     perturb: Callable[[Any], Any] | None = None,
     n: int = 1 << 18,
-    buffers: str | None = None,
+    buffers: Buffers | None = None,
 ) -> ModelAudit:
     """Audit `perturb_` on a model of yours, or a function of yours that perturbs one in place.
 
@@ -87,7 +87,9 @@ def audit_model(
     return ModelAudit(results, constant)
 
 
-def _run_at(model: Any, run: Any, side: float, centers: list[float], radii: list[float], buffers: str | None) -> Any:
+def _run_at(
+    model: Any, run: Any, side: float, centers: list[float], radii: list[float], buffers: Buffers | None
+) -> Any:
     """All weights at the center plus `side` radii, perturbed, as arrays."""
     fresh = copy.deepcopy(model)
     copied = collect(fresh, buffers).values

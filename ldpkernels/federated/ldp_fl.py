@@ -21,6 +21,7 @@ from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import NOISE, Client, Local, Weights, train, weights_of
 from ldpkernels.keys import Key
+from ldpkernels.laws.registry import MechanismName, mechanism_named
 from ldpkernels.perturb import Range
 
 
@@ -50,7 +51,7 @@ class Config:
     adaptive: bool = False
     ranges: Mapping[str, Any] = field(default_factory=dict)
     fraction: float = 1.0
-    mechanism: str = "two-point"
+    mechanism: MechanismName = "two-point"
     local: Local = field(default_factory=Local)
     seed: int = 0
 
@@ -130,8 +131,6 @@ def data_perturbation(weights: Weights, state: State, config: Config, key: Key) 
 
 def event(config: Config) -> Any:
     """What accounting composes for each weight of each upload."""
-    from ldpkernels.laws.hybrid import mechanism_named
-
     assert config.eps is not None
     return mechanism_named(config.mechanism, config.eps).event
 

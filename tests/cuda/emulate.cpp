@@ -20,7 +20,7 @@ struct HostWarp {
   }
 };
 
-template <class Cipher, Result result>
+template <class Cipher, Output result>
 void run(const Span* spans, const TwoPointLaw* laws, int64_t count, const uint32_t* key, int64_t blocks) {
   constexpr int capacity = 4;  // small, so that a few spans are several launches
   for_plans<capacity>(spans, laws, count, key, chunk_for(spans, count, blocks),
@@ -38,9 +38,9 @@ void run(const Span* spans, const TwoPointLaw* laws, int64_t count, const uint32
 template <class Cipher>
 void run_result(int result, const Span* spans, const TwoPointLaw* laws, int64_t count, const uint32_t* key,
                 int64_t blocks) {
-  if (result == 0) run<Cipher, Result::values>(spans, laws, count, key, blocks);
-  if (result == 1) run<Cipher, Result::bits>(spans, laws, count, key, blocks);
-  if (result == 2) run<Cipher, Result::thresholds>(spans, laws, count, key, blocks);
+  if (result == 0) run<Cipher, Output::values>(spans, laws, count, key, blocks);
+  if (result == 1) run<Cipher, Output::bits>(spans, laws, count, key, blocks);
+  if (result == 2) run<Cipher, Output::thresholds>(spans, laws, count, key, blocks);
 }
 
 }  // namespace

@@ -11,14 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-
 from benchmarks.static_cost import analyse_cubin
 from ldpkernels.triton import static
-from ldpkernels.triton.launch import OPTIONS
-from ldpkernels.triton.ordinal_cldp import TILE, ordinal_cldp_kernel
 
 ARCH = 90
 
@@ -39,7 +33,7 @@ def cells():
     chosen = [(d, "values", m) for d in dtypes for m in ("piecewise", "hybrid")]
     for choice in (*chosen, ("float32", "cells", "hybrid")):
         kernel = static.compile_cells_for(ARCH, *choice)
-        yield choice, kernel, "cells_kernel", static.elements_per_thread("philox")
+        yield choice, kernel, "piecewise_kernel", static.elements_per_thread("philox")
 
 
 def clipped_noise():
@@ -49,12 +43,13 @@ def clipped_noise():
 
 
 def ordinal_cldp():
-    for code, cipher, width in ((0, "philox", "narrow"), (4, "philox", "wide"), (3, "chacha20", "wide")):
-        constants = {"DTYPE": code, "CHACHA": cipher == "chacha20", "WIDE": width == "wide", "SIZE": TILE}
-        signature = {"table": "*i64", "key": "*i64"} | dict.fromkeys(constants, "constexpr")
-        source = ASTSource(fn=ordinal_cldp_kernel, signature=signature, constexprs=constants)
-        kernel = triton.compile(source, target=GPUTarget("cuda", ARCH, 32), options=OPTIONS)
-        yield (code, cipher, width), kernel, "ordinal_cldp_kernel", 1
+    for dtype, cipher, width in (
+        ("float32", "philox", "narrow"),
+        (None, "philox", "wide"),
+        ("float16", "chacha20", "wide"),
+    ):
+        kernel = static.compile_cldp_for(ARCH, dtype, cipher, width == "wide")
+        yield (dtype or "integers", cipher, width), kernel, "ordinal_cldp_kernel", 1
 
 
 def main(mechanism, path):
