@@ -15,7 +15,7 @@ from ldpkernels.inputs.containers import Buffers, collect, per_tensor
 from ldpkernels.inputs.spans import integer_span, span_table
 from ldpkernels.inputs.views import in_place
 from ldpkernels.keys import Generator, numpy_key, torch_key
-from ldpkernels.laws.ordinal_cldp_thresholds import Noise, Rounding, integer_laws, weight_laws
+from ldpkernels.laws.ordinal_cldp_thresholds import Noise, Rounding, checked_m, checked_rho, integer_laws, weight_laws
 
 if TYPE_CHECKING:
     import torch
@@ -73,7 +73,7 @@ def cldp_(
         from ldpkernels.ops import define, ordinal_cldp_
 
         key = torch_key(generator, tensors.values[0].device)
-        arguments = (key, alphas, float(c), int(rho), mechanism, rounding)
+        arguments = (key, alphas, float(c), checked_rho(rho), mechanism, rounding)
         define.named(ordinal_cldp_, tensors.values, tensors.names, *arguments)
         return model
     dtypes = checked_arrays(tensors.names, tensors.values, written=True)
@@ -111,7 +111,9 @@ def cldp_sample(
 
         check_integers(v)
         with torch.no_grad():
-            sample: torch.Tensor = ordinal_cldp_sample(v, torch_key(generator, v.device), float(alpha), M, mechanism)
+            sample: torch.Tensor = ordinal_cldp_sample(
+                v, torch_key(generator, v.device), float(alpha), checked_m(M), mechanism
+            )
             return sample
     if v.dtype != np.int64 or not v.dtype.isnative:
         raise TypeError(f"v has dtype {v.dtype}: convert it to int64")

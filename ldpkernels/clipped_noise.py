@@ -139,6 +139,8 @@ def _reduce(
         from ldpkernels.ops.clipped_noise import checked_rows
         from ldpkernels.ops.clipped_noise import clipped_noised_sum as operation
 
+        if any(getattr(t, "is_meta", False) for t in tensors):  # one would turn the operation into its fake
+            checked_rows(tensors, names)
         key = torch_key(generator, tensors[0].device)
         try:
             out, norms = operation(tensors, key, limits, size, divisor, *how)

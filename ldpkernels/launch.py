@@ -97,7 +97,7 @@ def clipped_sums(
         from ldpkernels.reference import clipped_noise as twin
 
         return twin.clipped_sums(spans, rows, limits, noise, divisor, _words(key))
-    return _clipped_sums_native(spans, rows, limits, noise, divisor, _words(key), name)
+    return clipped_sums_on_cpu(spans, rows, limits, noise, divisor, _words(key), name)
 
 
 def _clipped_sums_cuda(
@@ -119,9 +119,10 @@ def _clipped_sums_cuda(
     return norms
 
 
-def _clipped_sums_native(
+def clipped_sums_on_cpu(
     spans: Spans, rows: int, limits: Sequence[float], noise: Noise, divisor: float, key: Words, isa: str
 ) -> Floats:
+    """The same on one instruction set, from a table."""
     columns = int(spans["numel"].sum())
     squares = _native.clipped_squares(spans, rows, isa, threads_for(columns * rows))
     norms = norms_of(squares, len(limits))
@@ -156,10 +157,11 @@ def majority_vote(votes: AnyArray, classes: int, device: str) -> tuple[AnyArray,
     if name == "reference":
         from ldpkernels.reference import votes as twin
 
-        return twin.majority_vote(ballots, classes)
+        known = bool(((ballots >= 0) & (ballots < classes)).all())
+        return twin.majority_vote(ballots, classes) if known else None
     labels, keep = np.empty(ballots.shape[1], ballots.dtype), np.empty(ballots.shape[1], np.bool_)
-    known = _native.majority_vote(ballots, classes, labels, keep, name, threads_for(ballots.size, 1 << 20))
-    return (labels, keep) if known else None
+    counted = _native.majority_vote(ballots, classes, labels, keep, name, threads_for(ballots.size, 1 << 20))
+    return (labels, keep) if counted else None
 
 
 def next_key(state: torch.Tensor, device: str) -> torch.Tensor:
@@ -178,9 +180,9 @@ def next_key(state: torch.Tensor, device: str) -> torch.Tensor:
     return on_triton(state)
 
 
-def threads_for(work: int, small: int = SMALL) -> int:
+def threads_for(work: int, small: int | None = None) -> int:
     """No more threads than there is work for."""
-    return max(1, min(capabilities.threads(), work // small))
+    return max(1, min(capabilities.threads(), work // (small or SMALL)))
 
 
 def _words(key: AnyKey) -> Words:

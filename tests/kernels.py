@@ -4,8 +4,9 @@
 import numpy as np
 
 from ldpkernels import _native
+from ldpkernels.dtypes import dtype_named
 from ldpkernels.inputs.spans import span_table
-from ldpkernels.laws.two_point import dtype_named, two_point_law
+from ldpkernels.laws.two_point import two_point_law
 from ldpkernels.reference import two_point as reference
 
 FULL = (0.0, 1.0, 0.0, -(2**31) + 1, 2**31 - 1)  # k = round(x), for every threshold that there is

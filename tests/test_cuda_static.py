@@ -2,35 +2,21 @@
 """The CUDA kernels without a GPU: the cost of their machine code, and what their steps compute on the host."""
 
 import ctypes
-import importlib.util
 import mmap
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks import static_cost
 from ldpkernels import _native
 from tests import emulation
 
-ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ("values", "bits", "thresholds")
 DTYPES = (np.uint32, np.uint64, np.uint16, np.uint16)  # the bits of f32, f64, bf16, f16
 KEYS = {
     "philox": np.array([0x12345678, 0x9ABCDEF0], np.uint32),
     "chacha20": np.arange(0x01234567, 0x01234567 + 8, dtype=np.uint32) * np.uint32(0x9E3779B1),
 }
-
-
-def _load_static_cost():
-    spec = importlib.util.spec_from_file_location("static_cost", ROOT / "benchmarks" / "static_cost.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-static_cost = _load_static_cost()
 
 
 @pytest.mark.parametrize(("arch", "cipher"), [("sm_80", "philox"), ("sm_90", "philox"), ("sm_90", "chacha20")])

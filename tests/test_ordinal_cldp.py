@@ -11,7 +11,8 @@ import pytest
 
 from ldpkernels import OrdinalCLDP, _native
 from ldpkernels.accounting import MetricEvent
-from ldpkernels.laws.ordinal_cldp_thresholds import DIGITS, N, coins_for, law_row
+from ldpkernels.laws.ordinal_cldp_thresholds import DIGITS, coins_for, law_row
+from ldpkernels.laws.ordinal_cldp_thresholds import RANGE as N
 
 MECHANISMS = ["exponential", "laplace"]
 ALPHAS = [1e-30, 1e-9, 1e-3, 0.1, math.log(2), 1.0, 5.0, 20.0, 300.0, 1e308]

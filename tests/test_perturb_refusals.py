@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import ldpkernels
+import ldpkernels.ops
 from ldpkernels import perturb_, report
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import ldpkernels
+import ldpkernels.ops
 from ldpkernels.reference import votes as reference_votes
 from tests.statistics import binomial_test, fits, rejected
 

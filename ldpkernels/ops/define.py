@@ -8,6 +8,7 @@ impl cost 7 microseconds a call, torch.library.custom_op 170.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -75,11 +76,14 @@ def _refuse_vmap(name: str) -> Operation:
 
 def named(operation: Operation, tensors: Sequence[torch.Tensor], names: Sequence[str], *arguments: object) -> Any:
     """Call an operation on tensors. Its errors number them, so that where it fails the same check is asked by name."""
+    if any(getattr(t, "is_meta", False) for t in tensors):  # one would turn the operation into its fake
+        checked_tensors(tensors, names)
     try:
         with torch.no_grad():
             return operation(tensors, *arguments)
     except Exception:
-        checked_tensors(tensors, names)
+        with contextlib.suppress(RuntimeError):  # of tensors that have no memory of their own, as under vmap
+            checked_tensors(tensors, names)
         raise
 
 

@@ -1,8 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Majority votes, a column a lane (csrc/cpu/votes.h)."""
+"""Majority votes in Triton, a column a lane (csrc/cpu/votes.h): one launch, no synchronization."""
 
+from __future__ import annotations
+
+import torch
 import triton
 import triton.language as tl
+
+from ldpkernels.triton.launch import launching
+
+BLOCK = 256
+
+
+def majority_vote(votes: torch.Tensor, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels and keeps of contiguous votes. A number that is no class is a vote for nobody."""
+    parties, columns = votes.shape
+    labels = votes.new_empty(columns)
+    keep = votes.new_empty(columns, dtype=torch.bool)
+    if columns:
+        with launching(votes.device):
+            majority_kernel[(-(-columns // BLOCK),)](votes, labels, keep, parties, columns, classes, BLOCK)
+    return labels, keep
 
 
 @triton.jit

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import ldpkernels
+import ldpkernels.ops
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

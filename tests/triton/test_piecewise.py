@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Triton kernels of piecewise and hybrid against the native ones, bit for bit; interpreted where there is no GPU.
+from functools import partial
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -25,28 +27,32 @@ def weights(dtype, n, c, r, seed):
 
 def run(kernel, mechanism, output, parts, device, key):
     """Tensors of one call, each with its law, one after another in the stream."""
-    spans, laws, buffers, first = [], [], [], 24
+    size = sum(8 * x.size + 16 for x, _ in parts)
+    buffers = [torch.full((size,), 0x5A, dtype=torch.uint8, device=device)]
+    spans, laws, first, start = [], [], 24, 0
     for x, cells in parts:
         data = torch.from_numpy(x.view(np.uint8).copy()).to(device)
-        out = torch.full((8 * x.size + 16,), 0x5A, dtype=torch.uint8, device=device)
-        buffers += [data, out]
+        buffers.append(data)
         code = list(DTYPES).index(x.dtype.name)
-        spans.append((data.data_ptr(), out.data_ptr(), x.size, first, code))
+        spans.append((data.data_ptr(), buffers[0].data_ptr() + start, x.size, first, code))
+        start += 8 * x.size + 16
         laws.append(record("piecewise" if output == "turns" else mechanism, cells))
         first += -(-x.size // 8) * 8
-    kernel(output, np.array(spans, _native.SPAN), np.concatenate(laws), key)
+    kernel(output, np.array(spans, _native.SPAN), np.concatenate(laws), key, buffers[0])
     return [b.cpu().numpy() for b in buffers]
 
 
 def check(mechanism, output, parts, cipher, device):
-    from ldpkernels.triton.launch_cells import run_cells
+    from ldpkernels.triton import registry
 
     name = "piecewise" if output == "turns" else mechanism
 
-    def native(output, spans, laws, key):
+    def native(output, spans, laws, key, _):
         _native.launch(name, output, spans, laws, key, "", 1)
 
-    ours = run(run_cells, mechanism, output, parts, device, torch.tensor(KEYS[cipher], device=device))
+    ours = run(
+        partial(registry.launch, mechanism), mechanism, output, parts, device, torch.tensor(KEYS[cipher], device=device)
+    )
     words = np.array(KEYS[cipher], np.int64).view(np.uint32)
     for a, b in zip(ours, run(native, mechanism, output, parts, "cpu", words), strict=True):
         np.testing.assert_array_equal(a, b)
