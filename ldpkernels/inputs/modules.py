@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from ldpkernels.optional import is_compiling, is_tensor
@@ -105,10 +105,17 @@ def _is_wrapper(module: torch.nn.Module, name: str) -> bool:
     return name != "module" or isinstance(module, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel))
 
 
-def plain_name(name: str) -> str:
-    """A parameter's name without the prefixes of wrappers around the whole model."""
-    head, dot, rest = name.partition(".")
-    return plain_name(rest) if dot and head in _WRAPPERS else name
+def common_prefix(names: Iterable[str]) -> str:
+    """What wrappers around a whole model put before the names of all of its tensors."""
+    left, prefix = list(names), ""
+    while left:
+        heads = {name.partition(".")[0] if "." in name else "" for name in left}
+        if len(heads) > 1 or not heads <= set(_WRAPPERS):
+            break
+        (head,) = heads
+        prefix += head + "."
+        left = [name.removeprefix(head + ".") for name in left]
+    return prefix
 
 
 def untied(named: Sequence[tuple[str, Value]]) -> list[tuple[str, Value]]:

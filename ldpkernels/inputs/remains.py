@@ -27,7 +27,8 @@ def refuse_remains(modules: Modules, perturbed: Named, keep: bool) -> None:
             _check_attributes(name, p.__dict__)
     found: Named = []
     for prefix, module in modules:
-        if _harmless.get(type(module)) != len(module.__dict__):
+        kind: type = type(module)
+        if _harmless.get(kind) != len(module.__dict__):
             found += _held(prefix, module, keep)
     if found and not keep:
         _refuse_others(found, perturbed)
@@ -70,7 +71,7 @@ _harmless: dict[type, int] = {}
 
 def _held(prefix: str, module: torch.nn.Module, keep: bool) -> Named:
     """The tensors in a module's attributes; what is no tensor and cannot be perturbed is refused."""
-    kind = type(module)
+    kind: type = type(module)
     if not keep and _has_extra_state(kind):
         raise ValueError(
             f"module {prefix[:-1]!r} ({kind.__name__}) has an extra state, which state_dict() holds and nothing "
