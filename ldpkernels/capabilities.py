@@ -130,4 +130,4 @@ def _found(interpreter: bool) -> tuple[str, ...]:
 def _cuda_kernels() -> frozenset[str]:
     from ldpkernels import _cuda
 
-    return _cuda.MECHANISMS | {"clipped_noise"}
+    return _cuda.MECHANISMS | {"clipped_noise", "next_key"}

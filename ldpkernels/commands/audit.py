@@ -30,6 +30,7 @@ from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
 from ldpkernels.laws.piecewise import Piecewise
 from ldpkernels.laws.privunitg import PrivUnitG
+from ldpkernels.laws.registry import MechanismName
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.optional import is_tensor, require
 from ldpkernels.plot import new_figure, save
@@ -48,17 +49,18 @@ NEIGHBOURS = (
 
 def library_cases(dtype: str, backend: str, eps: float, n: int, seed: int) -> Iterator[AuditResult]:
     """Every mechanism that claims an eps on pairs of neighbours, one of them a weight that has gone wrong."""
-    outputs = ["perturb_", "report"]
+    outputs: dict[str, MechanismName] = {"perturb_": "two-point", "report": "two-point"}
     if backend != "cuda":  # on a GPU, they have Triton kernels only
-        outputs += ["piecewise", "hybrid"]
-    for output in outputs:
+        outputs |= {"piecewise": "piecewise", "hybrid": "hybrid"}
+    for output, kind in outputs.items():
         for a, b, words in NEIGHBOURS:
             keys = (ldpkernels.key(seed).fold_in(i) for i in range(2))
 
-            def draw(x: float, n: int, output: str = output, keys: Iterator[Key] = keys) -> Array | torch.Tensor:
+            def draw(
+                x: float, n: int, output: str = output, kind: MechanismName = kind, keys: Iterator[Key] = keys
+            ) -> Array | torch.Tensor:
                 weights = filled(n, x, dtype)
                 if output != "report":
-                    kind = "two-point" if output == "perturb_" else output
                     return ldpkernels.perturb_(weights, 0.0, 1.0, eps, mechanism=kind, generator=next(keys))
                 bits = ldpkernels.report(weights, 0.0, 1.0, eps, generator=next(keys)).bits
                 return np.unpackbits(bits, bitorder="little")[:n]

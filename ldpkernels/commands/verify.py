@@ -23,6 +23,7 @@ from ldpkernels.keys import Key
 from ldpkernels.laws.hybrid import Hybrid
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
 from ldpkernels.laws.piecewise import Piecewise
+from ldpkernels.laws.registry import MechanismName
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.plot import new_figure, save
 
@@ -81,7 +82,9 @@ def cases(dtype: str) -> Iterator[Case]:
 def cell_cases(dtype: str) -> Iterator[Case]:
     """Piecewise and hybrid values."""
     for eps, c, r in ((1.0, 0.0, 1.0), (4.0, 1.0, 0.01)):
-        for mechanism in (Piecewise(eps), Hybrid(eps)):
+        mechanisms: tuple[tuple[MechanismName, Piecewise | Hybrid], ...]
+        mechanisms = ("piecewise", Piecewise(eps)), ("hybrid", Hybrid(eps))
+        for name, mechanism in mechanisms:
             for t in (-1.0, 0.0, 0.4, 3.0):
                 weight = float(_rounded(c + t * r, dtype))
 
@@ -89,7 +92,7 @@ def cell_cases(dtype: str) -> Iterator[Case]:
                     n: int, key: Key, weight: float = weight, law: tuple[float, float, float] = (c, r, eps)
                 ) -> Floats:
                     x = filled(n, weight, dtype)
-                    return _as_float64(ldpkernels.perturb_(x, *law, mechanism=mechanism.name, generator=key))  # noqa: B023
+                    return _as_float64(ldpkernels.perturb_(x, *law, mechanism=name, generator=key))  # noqa: B023
 
                 mean = weight + float(mechanism.bias(weight, c, r))
                 variance = float(mechanism.variance(weight, c, r, dtype))
