@@ -79,6 +79,4 @@ def test_ordinal_cldp_compiles_without_inexact_arithmetic(costs):
     for choice, cost in found.items():
         assert not inexact(cost)
         assert ".local" not in cost["ptx"]
-        assert (
-            choice.startswith("integers-") or "div.rn.f64" in cost["ptx"]
-        )  # integers are not divided by floating point
+        assert choice.startswith("integers-") or "div.rn.f64" in cost["ptx"]
