@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What has to hold for those who work on one file, or run one."""
 
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import ldpkernels
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -24,3 +27,7 @@ def test_tests_and_benchmarks_import_nothing_by_path():
     files = [p for folder in ("tests", "benchmarks") for p in (ROOT / folder).rglob("*") if p.suffix in (".py", "")]
     found = [f"{p.relative_to(ROOT)}: {way}" for p in files if p.is_file() for way in ways if way in p.read_text()]
     assert found == []
+
+
+def test_the_version_stands_in_one_place():
+    assert importlib.metadata.version("ldpkernels") == ldpkernels.__version__
