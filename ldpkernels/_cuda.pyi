@@ -25,3 +25,13 @@ def clipped_sums(
     device: int,
     stream: int,
 ) -> None: ...
+def keystream(
+    key_address: int,
+    key_words: int,
+    stream_number: int,
+    first_block: int,
+    blocks: int,
+    out_address: int,
+    device: int,
+    stream: int,
+) -> None: ...
