@@ -221,7 +221,7 @@ def decode_bits_kernel(table, planes, byte, out, size, offset, step, BLOCK: tl.c
 
 @triton.jit(do_not_specialize=["count", "begin", "size"], do_not_specialize_on_alignment=["table", "sums"])
 def add_bytes_kernel(table, count, sums, begin, size, WORD: tl.constexpr, BLOCK: tl.constexpr):
-    """Add up to 15 reports, whose addresses the table holds: bytes from `begin` on, those of a word in 16-bit fields."""
+    """Add up to 15 reports, whose addresses the table holds: bytes from `begin` on, a word as four fields."""
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = e < size
     if tl.uint8 == WORD:
