@@ -19,9 +19,6 @@
 
 namespace ldpk {
 
-// The numbers are part of the Python interface (ldpkernels/dtypes.py).
-enum class Dtype : int64_t { f32 = 0, f64 = 1, bf16 = 2, f16 = 3 };
-
 // One tensor of a launch. Its elements own the numbers first, first + 1, ... of the random stream (docs/rng.md);
 // `first` is a multiple of 8. Fields are 8 bytes wide so that every backend can read the table as 64-bit integers.
 struct Span {

@@ -52,18 +52,18 @@ Key key_of(const Table<uint32_t>& words) {
   return key;
 }
 
-constexpr int64_t kChunk =
-    1 << 16;  // elements a task: a multiple of every group, and small enough for the second-level cache
+// Elements a task: a multiple of every group, and small enough for the second-level cache.
+constexpr int64_t kTask = int64_t{1} << 16;
 
 // task(span, begin, end) over all chunks of all spans.
 template <class Task>
-void for_chunks(const Span* spans, int64_t count, int64_t threads, Task task) {
+void for_chunks(const Span* spans, int64_t count, int64_t chunk, int64_t threads, Task task) {
   std::vector<int64_t> first_task(count + 1, 0);
-  for (int64_t s = 0; s < count; ++s) first_task[s + 1] = first_task[s] + (spans[s].numel + kChunk - 1) / kChunk;
+  for (int64_t s = 0; s < count; ++s) first_task[s + 1] = first_task[s] + divided_up(spans[s].numel, chunk);
   parallel_for(first_task[count], threads, [&](int64_t t) {
     const int64_t s = std::upper_bound(first_task.begin(), first_task.end(), t) - first_task.begin() - 1;
-    const int64_t begin = (t - first_task[s]) * kChunk;
-    task(s, begin, std::min(begin + kChunk, spans[s].numel));
+    const int64_t begin = (t - first_task[s]) * chunk;
+    task(s, begin, std::min(begin + chunk, spans[s].numel));
   });
 }
 
@@ -86,7 +86,7 @@ void launch(const std::string& mechanism, const std::string& output, const py::a
     const Law* law = records<Law>(laws, "laws");
     const int64_t count = spans.size();
     py::gil_scoped_release unlocked;
-    for_chunks(s, count, threads,
+    for_chunks(s, count, kTask, threads,
                [&](int64_t i, int64_t begin, int64_t end) { run_chunk(s[i], law + i, key, begin, end); });
   });
 }
@@ -120,10 +120,10 @@ std::vector<Summary> summarize_spans(const py::array& spans, const std::string& 
   const Span* s = records<Span>(spans, "spans");
   const int64_t count = spans.size();
   std::vector<std::vector<Summary>> parts(count);
-  for (int64_t i = 0; i < count; ++i) parts[i].resize((s[i].numel + kChunk - 1) / kChunk);
+  for (int64_t i = 0; i < count; ++i) parts[i].resize(divided_up(s[i].numel, kSummaryPart));
   py::gil_scoped_release unlocked;
-  for_chunks(s, count, threads, [&](int64_t i, int64_t begin, int64_t end) {
-    parts[i][begin / kChunk] = kernels.summarize(s[i], begin, end);
+  for_chunks(s, count, kSummaryPart, threads, [&](int64_t i, int64_t begin, int64_t end) {
+    parts[i][begin / kSummaryPart] = kernels.summarize(s[i], begin, end);
   });
   std::vector<Summary> sums(count);
   for (int64_t i = 0; i < count; ++i) {

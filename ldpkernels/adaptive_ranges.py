@@ -88,7 +88,7 @@ def ranges(
     ({'a': 1.0, 'b': 2.25}, {'a': 2.0, 'b': 0.25})
     """
     _check(method, by, quantile, growth, previous, eps, clients)
-    tensors = collect(model, buffers)
+    tensors, _ = collect(model, buffers)
     layers = _layers(tensors, by)
     C: dict[str, float] = {}
     R: dict[str, float] = {}

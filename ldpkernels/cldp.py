@@ -11,9 +11,9 @@ import numpy as np
 from ldpkernels import launch
 from ldpkernels.arrays import Array
 from ldpkernels.inputs.checks import checked_arrays, refuse_outside
-from ldpkernels.inputs.containers import Buffers, collect, per_tensor
+from ldpkernels.inputs.containers import Buffers, collect
 from ldpkernels.inputs.spans import integer_span, span_table
-from ldpkernels.inputs.views import in_place
+from ldpkernels.inputs.views import contiguous, through
 from ldpkernels.keys import Generator, numpy_key, torch_key
 from ldpkernels.laws.ordinal_cldp_thresholds import Noise, Rounding, checked_m, checked_rho, integer_laws, weight_laws
 
@@ -67,8 +67,7 @@ def cldp_(
     >>> out is w, round(float(out.mean()), 2), round(float(out.std()), 2)
     (True, 0.3, 0.14)
     """
-    tensors = collect(model, buffers)
-    alphas = per_tensor("alpha", alpha, tensors)
+    tensors, (alphas,) = collect(model, buffers, alpha=alpha)
     if tensors.is_torch:
         from ldpkernels.ops import define, ordinal_cldp_
 
@@ -83,7 +82,11 @@ def cldp_(
         spans = span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
         launch.run("ordinal_cldp", "values", spans, laws, words, "cpu")
 
-    in_place(tensors.values, run)
+    flat = contiguous(tensors.values)
+    if flat is tensors.values:
+        run(flat)
+    else:
+        through(tensors.values, flat, run)
     return model
 
 

@@ -108,9 +108,12 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
     if isinstance(generator, Key):
         return generator.tensor(device)
     if generator is None or (isinstance(generator, str) and generator == "secure"):
-        from ldpkernels.ops.keys import fresh_key
+        if device.type == "cpu" and not torch.compiler.is_compiling():
+            return torch.frombuffer(bytearray(secrets.token_bytes(8 * CHACHA20)), dtype=torch.int64)
+        import ldpkernels.ops  # noqa: F401  (registers the operation)
 
-        return fresh_key(device)
+        key: torch.Tensor = torch.ops.ldpkernels.fresh_key(device)
+        return key
     if isinstance(generator, torch.Generator):
         if generator.initial_seed() == _UNSEEDED:
             raise ValueError(

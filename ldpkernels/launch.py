@@ -182,7 +182,8 @@ def next_key(state: torch.Tensor, device: str) -> torch.Tensor:
 
 def threads_for(work: int, small: int | None = None) -> int:
     """No more threads than there is work for."""
-    return max(1, min(capabilities.threads(), work // (small or SMALL)))
+    wanted = work // (small or SMALL)
+    return min(capabilities.threads(), wanted) if wanted > 1 else 1
 
 
 def _words(key: AnyKey) -> Words:

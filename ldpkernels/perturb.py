@@ -12,9 +12,9 @@ from ldpkernels import launch
 from ldpkernels.arrays import Array, Bytes
 from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.checks import checked_arrays, checked_tensors, tensor_dtypes
-from ldpkernels.inputs.containers import Buffers, Tensors, collect, per_tensor
+from ldpkernels.inputs.containers import Buffers, Tensors, collect
 from ldpkernels.inputs.spans import span_table
-from ldpkernels.inputs.views import contiguous, in_place
+from ldpkernels.inputs.views import contiguous, through
 from ldpkernels.keys import Generator, Key, numpy_key, torch_key
 from ldpkernels.laws.registry import MechanismName, kind_named, law_table, mechanism_named
 from ldpkernels.laws.two_point import TwoPoint
@@ -67,10 +67,11 @@ def perturb_(
     >>> out is w, sorted(set(out.tolist())), round(float(out.mean()), 1)
     (True, [-2.1639535427093506, 2.1639535427093506], 0.3)
     """
-    kind_named(mechanism)
-    if not is_compiling():  # there, the operation itself checks when it runs
+    if is_compiling():  # there, the operation itself checks when it runs
+        kind_named(mechanism)
+    else:
         mechanism_named(mechanism, eps)
-    tensors, c, r = _prepare(model, C, R, buffers)
+    tensors, (c, r) = collect(model, buffers, C=C, R=R)
     if tensors.is_torch:
         from ldpkernels.ops import OPERATIONS, define
 
@@ -103,7 +104,7 @@ def report(
     2
     """
     executed = mechanism_named(mechanism, eps)
-    tensors, c, r = _prepare(model, C, R, buffers)
+    tensors, (c, r) = collect(model, buffers, C=C, R=R)
     if tensors.is_torch:
         from ldpkernels.ops import OPERATIONS, define
 
@@ -132,7 +133,7 @@ def two_point_threshold(x: Any, c: float, r: float, eps: float, *, output: Outpu
         eps = checked_eps(eps)
     if output not in ("report", "values"):
         raise ValueError(f"output={output!r} must be 'report' or 'values'")
-    tensors, c_values, r_values = _prepare(x, c, r, None)
+    tensors, (c_values, r_values) = collect(x, None, C=c, R=r)
     if tensors.container != "tensor":
         raise TypeError(f"x is a {tensors.container}: pass one tensor")
     if tensors.is_torch:
@@ -141,7 +142,7 @@ def two_point_threshold(x: Any, c: float, r: float, eps: float, *, output: Outpu
         try:
             return operation(x, c_values[0], r_values[0], float(eps), output)
         except Exception:
-            checked_tensors([x], [""])  # the same error, without the tensor's number
+            checked_tensors([x], names=[""])  # the same error, without the tensor's number
             raise
     dtypes = checked_arrays([""], [x], written=False)
     laws = law_table(TwoPoint(eps), c_values, r_values, dtypes, output)
@@ -149,11 +150,6 @@ def two_point_threshold(x: Any, c: float, r: float, eps: float, *, output: Outpu
     spans = span_table([flat.ctypes.data], [thresholds.ctypes.data], [flat.size], dtypes)
     launch.run("two_point", "thresholds", spans, laws, Key((0,)), "cpu")
     return thresholds
-
-
-def _prepare(model: Model, C: Range, R: Range, buffers: Buffers | None) -> tuple[Tensors, list[float], list[float]]:
-    tensors = collect(model, buffers)
-    return tensors, per_tensor("C", C, tensors), per_tensor("R", R, tensors)
 
 
 def _perturb_arrays(
@@ -166,7 +162,11 @@ def _perturb_arrays(
         spans = span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
         launch.run(mechanism.kernel, "values", spans, laws, key, "cpu")
 
-    in_place(tensors.values, run)
+    flat = contiguous(tensors.values)
+    if flat is tensors.values:
+        run(flat)
+    else:
+        through(tensors.values, flat, run)
 
 
 def _report_arrays(

@@ -54,7 +54,7 @@ def perturb_vector(
     >>> sent["w"].shape, sent["b"].shape
     ((20, 30), (30,))
     """
-    tensors = collect(model, buffers)
+    tensors, _ = collect(model, buffers)
     check = torch_dtype if tensors.is_torch else lambda n, a: numpy_dtype(n, a, written=False)
     dtypes = [check(n, t) for n, t in zip(tensors.names, tensors.values, strict=True)]
     norm = _checked_norm(norm)

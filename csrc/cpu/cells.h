@@ -8,21 +8,21 @@ namespace ldpk {
 
 // Keystream 0 has the high halves of the draws, keystream 1 the low ones.
 template <class Lanes, class Mechanism, Dtype dtype, class Draws, class Law>
-LDPK_FN typename Lanes::u32 cell_of(const typename Element<dtype>::Bits* in, const Draws& draws, const Law& law) {
+LDPK_FN typename Lanes::u32 cell_of(const BitsOf<dtype>* in, const Draws& draws, const Law& law) {
   const auto k = Mechanism::turn(Element<dtype>::template load<Lanes>(in), Mechanism::circle(law));
   return Mechanism::cell(k, Lanes::load_draws(draws.streams[0], draws.streams[1]), law);
 }
 
-template <template <class> class Mechanism, class LawOf, Output output>
+template <template <class> class Mechanism, Output output>
 struct CellAction;
 
-template <template <class> class Mechanism, class LawOf>
-struct CellAction<Mechanism, LawOf, Output::values> {
-  using Law = LawOf;
+template <template <class> class Mechanism>
+struct CellAction<Mechanism, Output::values> {
+  using Law = typename Mechanism<ScalarLanes>::Law;
   static constexpr int prefilled = 2, per_out = 1;
   static constexpr bool in_place = true;
   template <Dtype dtype>
-  using Out = typename Element<dtype>::Bits;
+  using Out = BitsOf<dtype>;
 
   template <class Lanes, Dtype dtype, class Draws>
   static LDPK_FN void group(const Out<dtype>* in, Out<dtype>* out, const Draws& draws, const Law& law) {
@@ -38,16 +38,16 @@ struct CellAction<Mechanism, LawOf, Output::values> {
   }
 };
 
-template <template <class> class Mechanism, class LawOf>
-struct CellAction<Mechanism, LawOf, Output::cells> {
-  using Law = LawOf;
+template <template <class> class Mechanism>
+struct CellAction<Mechanism, Output::cells> {
+  using Law = typename Mechanism<ScalarLanes>::Law;
   static constexpr int prefilled = 2, per_out = 1;
   static constexpr bool in_place = false;
   template <Dtype>
   using Out = uint8_t;
 
   template <class Lanes, Dtype dtype, class Draws>
-  static LDPK_FN void group(const typename Element<dtype>::Bits* in, uint8_t* out, const Draws& draws, const Law& law) {
+  static LDPK_FN void group(const BitsOf<dtype>* in, uint8_t* out, const Draws& draws, const Law& law) {
 #pragma GCC unroll 8
     for (int i = 0; i < kGroup<Lanes>; i += Lanes::count) {
       Lanes::store_bytes(out + i, cell_of<Lanes, Mechanism<Lanes>, dtype>(in + i, draws.at(i), law));
@@ -55,16 +55,16 @@ struct CellAction<Mechanism, LawOf, Output::cells> {
   }
 };
 
-template <template <class> class Mechanism, class LawOf>
-struct CellAction<Mechanism, LawOf, Output::turns> {
-  using Law = LawOf;
+template <template <class> class Mechanism>
+struct CellAction<Mechanism, Output::turns> {
+  using Law = typename Mechanism<ScalarLanes>::Law;
   static constexpr int prefilled = 0, per_out = 1;
   static constexpr bool in_place = false;
   template <Dtype>
   using Out = int64_t;
 
   template <class Lanes, Dtype dtype, class Draws>
-  static LDPK_FN void group(const typename Element<dtype>::Bits* in, int64_t* out, const Draws&, const Law& law) {
+  static LDPK_FN void group(const BitsOf<dtype>* in, int64_t* out, const Draws&, const Law& law) {
     const auto& circle = Mechanism<Lanes>::circle(law);
     for (int i = 0; i < kGroup<Lanes>; i += Lanes::count) {
       const auto k = Mechanism<Lanes>::turn(Element<dtype>::template load<Lanes>(in + i), circle);
@@ -76,9 +76,11 @@ struct CellAction<Mechanism, LawOf, Output::turns> {
 
 template <template <class> class Mechanism>
 struct OnCpu<Cells<Mechanism>> {
-  template <class Lanes, class Law, Output output>
+  using Law = typename Cells<Mechanism>::Law;
+
+  template <class Lanes, Output output>
   static void run(const Span& span, const Law& law, const Key& key, int64_t begin, int64_t end) {
-    run_action<Lanes, CellAction<Mechanism, Law, output>>(span, law, key, begin, end);
+    run_action<Lanes, CellAction<Mechanism, output>>(span, law, key, begin, end);
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include "../mechanisms/clipped_noise.h"
 #include "../mechanisms/registry.h"
+#include "../order.h"
 #include "summary.h"
 
 namespace ldpk {
@@ -17,6 +18,10 @@ struct Ballots {
   uint8_t* keep;
   int64_t parties, columns, classes, bytes;
 };
+
+// The most columns that row_sums and noised take at once: what they keep on the stack. No part of the bits.
+constexpr int64_t kColumns = 4096;
+static_assert(kColumns % 2 == 0, "columns draw their noise in pairs");
 
 struct Kernels {
   // Elements [begin, end) of a span, begin a multiple of 8. The law is one of the mechanism's.

@@ -8,21 +8,21 @@ namespace ldpk {
 
 // Keystream 0 has the high halves of the draws, keystream 1 the low ones.
 template <class Lanes, class Mechanism, Dtype dtype, class Draws, class Law>
-LDPK_FN typename Lanes::Mask upper_of(const typename Element<dtype>::Bits* in, const Draws& draws, const Law& law) {
+LDPK_FN typename Lanes::Mask upper_of(const BitsOf<dtype>* in, const Draws& draws, const Law& law) {
   const auto k = Mechanism::threshold(Element<dtype>::template load<Lanes>(in), law);
   return is_upper<Lanes>(k, draws[0], [&] { return draws.rare(1) & 0xffff; });
 }
 
-template <template <class> class Mechanism, class LawOf, Output output>
+template <template <class> class Mechanism, Output output>
 struct OneBitAction;
 
-template <template <class> class Mechanism, class LawOf>
-struct OneBitAction<Mechanism, LawOf, Output::values> {
-  using Law = LawOf;
+template <template <class> class Mechanism>
+struct OneBitAction<Mechanism, Output::values> {
+  using Law = typename Mechanism<ScalarLanes>::Law;
   static constexpr int prefilled = 1, per_out = 1;
   static constexpr bool in_place = true;
   template <Dtype dtype>
-  using Out = typename Element<dtype>::Bits;
+  using Out = BitsOf<dtype>;
 
   template <class Lanes, Dtype dtype, class Draws>
   static LDPK_FN void group(const Out<dtype>* in, Out<dtype>* out, const Draws& draws, const Law& law) {
@@ -34,16 +34,16 @@ struct OneBitAction<Mechanism, LawOf, Output::values> {
   }
 };
 
-template <template <class> class Mechanism, class LawOf>
-struct OneBitAction<Mechanism, LawOf, Output::bits> {
-  using Law = LawOf;
+template <template <class> class Mechanism>
+struct OneBitAction<Mechanism, Output::bits> {
+  using Law = typename Mechanism<ScalarLanes>::Law;
   static constexpr int prefilled = 1, per_out = 8;
   static constexpr bool in_place = false;
   template <Dtype>
   using Out = uint8_t;
 
   template <class Lanes, Dtype dtype, class Draws>
-  static LDPK_FN void group(const typename Element<dtype>::Bits* in, uint8_t* out, const Draws& draws, const Law& law) {
+  static LDPK_FN void group(const BitsOf<dtype>* in, uint8_t* out, const Draws& draws, const Law& law) {
     uint32_t bits = 0;
 #pragma GCC unroll 8
     for (int i = 0; i < kGroup<Lanes>; i += Lanes::count) {
@@ -53,16 +53,16 @@ struct OneBitAction<Mechanism, LawOf, Output::bits> {
   }
 };
 
-template <template <class> class Mechanism, class LawOf>
-struct OneBitAction<Mechanism, LawOf, Output::thresholds> {
-  using Law = LawOf;
+template <template <class> class Mechanism>
+struct OneBitAction<Mechanism, Output::thresholds> {
+  using Law = typename Mechanism<ScalarLanes>::Law;
   static constexpr int prefilled = 0, per_out = 1;
   static constexpr bool in_place = false;
   template <Dtype>
   using Out = int64_t;
 
   template <class Lanes, Dtype dtype, class Draws>
-  static LDPK_FN void group(const typename Element<dtype>::Bits* in, int64_t* out, const Draws&, const Law& law) {
+  static LDPK_FN void group(const BitsOf<dtype>* in, int64_t* out, const Draws&, const Law& law) {
     for (int i = 0; i < kGroup<Lanes>; i += Lanes::count) {
       Lanes::store_threshold(out + i, Mechanism<Lanes>::threshold(Element<dtype>::template load<Lanes>(in + i), law));
     }
@@ -71,9 +71,11 @@ struct OneBitAction<Mechanism, LawOf, Output::thresholds> {
 
 template <template <class> class Mechanism>
 struct OnCpu<OneBit<Mechanism>> {
-  template <class Lanes, class Law, Output output>
+  using Law = typename OneBit<Mechanism>::Law;
+
+  template <class Lanes, Output output>
   static void run(const Span& span, const Law& law, const Key& key, int64_t begin, int64_t end) {
-    run_action<Lanes, OneBitAction<Mechanism, Law, output>>(span, law, key, begin, end);
+    run_action<Lanes, OneBitAction<Mechanism, output>>(span, law, key, begin, end);
   }
 };
 

@@ -8,6 +8,7 @@
 
 #include "../tables.h"
 #include "clipped_noise.cuh"
+#include "keystream.cuh"
 #include "ordinal_cldp.cuh"
 #include "skeleton.cuh"
 
@@ -24,14 +25,18 @@ class OnDevice {
  public:
   explicit OnDevice(int device) {
     check(cudaGetDevice(&previous_), "no current device");
-    if (device != previous_) check(cudaSetDevice(device), "cannot use the device");
+    moved_ = device != previous_;
+    if (moved_) check(cudaSetDevice(device), "cannot use the device");
   }
-  ~OnDevice() { cudaSetDevice(previous_); }
+  ~OnDevice() {
+    if (moved_) cudaSetDevice(previous_);
+  }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
 
  private:
   int previous_ = 0;
+  bool moved_ = false;
 };
 
 void check_key(int key_words) {
@@ -59,25 +64,28 @@ struct OnCuda {
   static constexpr bool available = false;
 };
 
-template <>
-struct OnCuda<OneBit<TwoPoint>> {
+template <template <class> class Mechanism>
+struct OnCuda<OneBit<Mechanism>> {
+  using Law = typename OneBit<Mechanism>::Law;
   static constexpr bool available = true;
 
   template <class Cipher, Output output>
-  static void run(const Span* spans, const TwoPointLaw* laws, int64_t count, const Place& place) {
-    (count <= kFewSpans ? launch<Cipher, output, kFewSpans> : launch<Cipher, output, kManySpans>)(spans, laws, count,
-                                                                                                  place);
+  static void run(const Span* spans, const Law* laws, int64_t count, const Place& place) {
+    const auto run = count <= kFewSpans ? launch<Cipher, output, kFewSpans> : launch<Cipher, output, kManySpans>;
+    run(spans, laws, count, place);
   }
 
  private:
   template <class Cipher, Output output, int capacity>
-  static void launch(const Span* spans, const TwoPointLaw* laws, int64_t count, const Place& place) {
-    constexpr auto kernel = two_point_kernel<Cipher, output, capacity, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>;
+  static void launch(const Span* spans, const Law* laws, int64_t count, const Place& place) {
+    constexpr auto kernel =
+        one_bit_kernel<Mechanism, Cipher, output, capacity, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>;
     const int32_t chunk = chunk_for(spans, count, 2 * kBlocks<Cipher> * multiprocessors(place.device));
-    for_plans<capacity>(spans, laws, count, place.key, chunk, [&](const Plan<capacity>& plan, int32_t chunks) {
+    const auto start = [&](const OneBitPlan<Mechanism, capacity>& plan, int32_t chunks) {
       kernel<<<chunks, kWarps * kLanes, 0, place.stream>>>(plan);
       check(cudaGetLastError(), "cannot launch a kernel of one bit");
-    });
+    };
+    for_one_bit_plans<Mechanism, capacity>(spans, laws, count, place.key, chunk, start);
   }
 };
 
@@ -182,8 +190,8 @@ void keystream(uint64_t key_address, int key_words, uint32_t stream_number, uint
   const OnDevice on_device(device);
   if (blocks <= 0) return;
   const auto kernel = key_words == Philox::key_words ? keystream_kernel<Philox> : keystream_kernel<ChaCha20>;
-  kernel<<<static_cast<unsigned>(std::min<int64_t>((blocks + 255) / 256, 1 << 16)), 256, 0, stream>>>(
-      key, stream_number, first_block, blocks, out);
+  const auto grid = static_cast<unsigned>(std::min<int64_t>(divided_up(blocks, kKeystreamThreads), 1 << 16));
+  kernel<<<grid, kKeystreamThreads, 0, stream>>>(key, stream_number, first_block, blocks, out);
   check(cudaGetLastError(), "cannot launch the keystream kernel");
 }
 

@@ -6,40 +6,11 @@
 // bytes.
 #pragma once
 
-#include <type_traits>
-
 #include "../chacha.h"
 #include "../philox.h"
-#include "plan.h"
+#include "one_bit_plan.h"
 
 namespace ldpk {
-
-template <Dtype>
-struct Weight;
-template <>
-struct Weight<Dtype::f32> {
-  using Float = float;
-  using Bits = uint32_t;
-  static LDPK_FN float load(Bits x) { return bit_cast<float>(x); }
-};
-template <>
-struct Weight<Dtype::f64> {
-  using Float = double;
-  using Bits = uint64_t;
-  static LDPK_FN double load(Bits x) { return bit_cast<double>(x); }
-};
-template <>
-struct Weight<Dtype::bf16> {
-  using Float = float;
-  using Bits = uint16_t;
-  static LDPK_FN float load(Bits x) { return ScalarLanes::load_bf16(&x); }
-};
-template <>
-struct Weight<Dtype::f16> {
-  using Float = float;
-  using Bits = uint16_t;
-  static LDPK_FN float load(Bits x) { return ScalarLanes::load_f16(&x); }
-};
 
 struct alignas(16) Vector {
   uint32_t words[4];
@@ -109,22 +80,24 @@ struct NumberLanes : ScalarLanes {
 };
 
 // A warp's step, as one of its lanes sees it: `groups` groups of 8 elements.
-template <class Cipher, Dtype dtype, Output result>
+template <template <class> class Mechanism, class Cipher, Dtype dtype, Output result>
 struct Step {
-  using Float = typename Weight<dtype>::Float;
-  using Bits = typename Weight<dtype>::Bits;
+  using Float = FloatOf<dtype>;
+  using Bits = BitsOf<dtype>;
+  using Law = typename DeviceLaw<typename OneBit<Mechanism>::Law>::template Kept<Float, Bits>;
   using Out = std::conditional_t<result == Output::thresholds, int64_t, uint8_t>;
   using Lanes = ScalarLanes;
   static constexpr int groups = Cipher::block_words > 4 ? Cipher::block_words / 4 : 8 / sizeof(Bits);
   static constexpr int elements = groups * kLanes * 8;
   static constexpr int blocks = elements / kLanes / (2 * Cipher::block_words);  // of a lane
+  static constexpr int per_out = result == Output::bits ? 8 : 1;
   static constexpr int per_vector = 16 / sizeof(Bits);
   static constexpr int vectors = 8 / per_vector;             // of a group
   static constexpr bool early = groups * vectors <= 4;       // weights are loaded before the cipher runs
   static constexpr bool striped = result == Output::values;  // else a lane has the elements of one byte of a report
 
   const Chunk<Bits, Out>& chunk;
-  const Law<Float, Bits>& law;
+  const Law& law;
   const Key& key;
   const int at;  // the step's first element
   const int lane;
@@ -132,7 +105,7 @@ struct Step {
   Bits* const data;  // the lane's first element
   Vector weights[early ? groups * vectors : 1];
 
-  LDPK_FN Step(const Chunk<Bits, Out>& chunk, const Law<Float, Bits>& law, const Key& key, int at, int lane)
+  LDPK_FN Step(const Chunk<Bits, Out>& chunk, const Law& law, const Key& key, int at, int lane)
       : chunk(chunk),
         law(law),
         key(key),
@@ -188,7 +161,9 @@ struct Step {
   static constexpr LDPK_FN int vector_offset(int g, int v) {
     return striped ? (g * vectors + v) * kLanes * per_vector : g * kLanes * 8 + v * per_vector;
   }
-  LDPK_FN void choose(Bits* p, bool upper) const { Lanes::store_choice(p, upper, law.lower, law.upper); }
+  LDPK_FN void choose(Bits* p, bool upper) const {
+    Lanes::store_choice(p, upper, static_cast<Bits>(law.lower), static_cast<Bits>(law.upper));
+  }
 
   // The group by its high draws; false, with nothing written, if one of them ties (8 in 2^16) or a weight is NaN.
   LDPK_FN bool decide(int g, const uint32_t* tile) const {
@@ -213,9 +188,9 @@ struct Step {
     Bits y[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const Float weight = Weight<dtype>::load(x[i]);
+      const Float weight = Element<dtype>::number(x[i]);
       rare |= weight != weight;
-      const int32_t k = TwoPoint<NumberLanes>::threshold(weight, law);
+      const int32_t k = Mechanism<NumberLanes>::threshold(weight, law);
       const int32_t high = i % 2 ? static_cast<int32_t>(draws[i / 2]) >> 16 : static_cast<int16_t>(draws[i / 2]);
       const auto never = [&] { return rare = true, 0xffff; };  // as a low draw, it is below no threshold
       const bool upper = is_upper<Lanes>(k, high, never);
@@ -247,7 +222,7 @@ struct Step {
       const int in_step = place<by_vectors>(g, i), e = at + in_step;
       if (e < chunk.begin || e >= chunk.end) continue;
       any = true;
-      const int32_t k = TwoPoint<Lanes>::threshold(Weight<dtype>::load(chunk.data[e]), law);
+      const int32_t k = Mechanism<Lanes>::threshold(Element<dtype>::number(chunk.data[e]), law);
       if constexpr (result == Output::thresholds) {
         Lanes::store_threshold(chunk.out + e, k);
       } else {

@@ -21,17 +21,17 @@ struct HybridLaw {
 
 template <class Lanes>
 struct Hybrid {
+  using Law = HybridLaw;
   using i32 = typename Lanes::i32;
   using u32 = typename Lanes::u32;
   using Base = Piecewise<Lanes>;
 
-  template <class Float, class Law>
-  static LDPK_FN i32 turn(Float x, const Law& law) {
+  template <class Float>
+  static LDPK_FN i32 turn(Float x, const PiecewiseLaw& law) {
     return Base::turn(x, law);
   }
   static LDPK_FN const PiecewiseLaw& circle(const HybridLaw& law) { return law.piecewise; }
 
-  template <class Law>
   static LDPK_FN u32 cell(i32 k, u32 draw, const Law& law) {
     const u32 last = Base::scalar(law.last_draw);
     const u32 raised = (Lanes::as_unsigned(k) - Base::scalar(law.piecewise.k_lo)) << Base::scalar(law.coin_shift);

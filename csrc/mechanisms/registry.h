@@ -32,11 +32,11 @@ struct Action {
   static constexpr std::string_view output_name = kOutputNames[static_cast<size_t>(output)];
 };
 
-// A mechanism's name, its law, its shape (shapes.h), and which of its shape's outputs it has.
-template <Name mechanism, class LawOf, class ShapeOf, Output... outputs>
+// A mechanism's name, its shape (shapes.h), and which of its shape's outputs it has.
+template <Name mechanism, class ShapeOf, Output... outputs>
 struct Entry {
-  using Law = LawOf;
   using Shape = ShapeOf;
+  using Law = typename Shape::Law;
   static constexpr std::string_view name = mechanism.text;
   static constexpr size_t size = sizeof...(outputs);
   static_assert(complete_fields<Law>());
@@ -62,10 +62,9 @@ struct Mechanisms {
   }
 };
 
-using Registry =
-    Mechanisms<Entry<"two_point", TwoPointLaw, OneBit<TwoPoint>, Output::values, Output::bits, Output::thresholds>,
-               Entry<"piecewise", PiecewiseLaw, Cells<Piecewise>, Output::values, Output::cells, Output::turns>,
-               Entry<"hybrid", HybridLaw, Cells<Hybrid>, Output::values, Output::cells>,
-               Entry<"ordinal_cldp", OrdinalCldpLaw, Resampled, Output::values>>;
+using Registry = Mechanisms<Entry<"two_point", OneBit<TwoPoint>, Output::values, Output::bits, Output::thresholds>,
+                            Entry<"piecewise", Cells<Piecewise>, Output::values, Output::cells, Output::turns>,
+                            Entry<"hybrid", Cells<Hybrid>, Output::values, Output::cells>,
+                            Entry<"ordinal_cldp", Resampled, Output::values>>;
 
 }  // namespace ldpk

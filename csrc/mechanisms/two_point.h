@@ -24,12 +24,13 @@ struct TwoPointLaw {
 
 template <class Lanes>
 struct TwoPoint {
+  using Law = TwoPointLaw;
   using i32 = typename Lanes::i32;
 
   // (x - center) * slope is a subtraction, then a multiplication: there is nothing to contract into a fused operation,
   // so every backend rounds it alike. x * slope - center * slope would lose the weight where |center| >> r.
-  template <class Float, class Law>
-  static LDPK_FN i32 threshold(Float x, const Law& law) {
+  template <class Float, class SomeLaw>
+  static LDPK_FN i32 threshold(Float x, const SomeLaw& law) {
     x = Lanes::replace_nan(x, law.fallback);
     const Float z = (x - Lanes::broadcast(x, law.center)) * Lanes::broadcast(x, law.slope);
     return Lanes::round_within(z, static_cast<int32_t>(law.k_lo), static_cast<int32_t>(law.k_hi));

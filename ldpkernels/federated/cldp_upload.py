@@ -12,19 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 
 import ldpkernels
+from ldpkernels.arrays import Integers
 from ldpkernels.keys import Generator
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
 from ldpkernels.laws.ordinal_cldp_thresholds import Noise
 from ldpkernels.wire.envelope import decode, encode
 
 KIND = "cldp-upload"
-Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -154,6 +153,6 @@ def _width(bound: int) -> int:
     return max(1, ((2 * bound).bit_length() + 7) // 8)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """As JSON has it."""
     return [_plain(v) for v in value] if isinstance(value, tuple) else value

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -11,7 +12,8 @@ import numpy as np
 
 from ldpkernels.arrays import Array
 from ldpkernels.dtypes import DTYPES, Dtype
-from ldpkernels.inputs.memory import Memory, apart, may_overlap, refuse_shared_memory
+from ldpkernels.inputs.memory import Memory, may_overlap, refuse_shared_memory
+from ldpkernels.keys import CHACHA20, PHILOX
 
 if TYPE_CHECKING:
     import torch
@@ -25,9 +27,9 @@ def checked_arrays(names: Sequence[str], arrays: Sequence[Array], written: bool)
 
 
 def checked_tensors(
-    tensors: Sequence[torch.Tensor], names: Sequence[str] | None = None
-) -> tuple[list[Dtype], torch.device]:
-    """The same for tensors, and their device. Without names, errors give the tensors' numbers."""
+    tensors: Sequence[torch.Tensor], key: torch.Tensor | None = None, names: Sequence[str] | None = None
+) -> tuple[list[Dtype], str]:
+    """The same for tensors and the key of a call, and the type of their device. Without names, errors number them."""
     import torch
 
     if not tensors:
@@ -46,9 +48,20 @@ def checked_tensors(
     extents = [_extent(t) for t in tensors]
     if any(start == 0 and stop for start, stop in extents):
         raise ValueError("a tensor has no memory: its storage was freed, as sharded models do; gather it first")
-    if not apart(extents):
+    ordered = sorted(extents)
+    if any(a[1] > b[0] for a, b in itertools.pairwise(ordered)):
         refuse_shared_memory(names or _numbers(tensors), [_memory(t) for t in tensors])
-    return [formats[t.dtype] for t in tensors], device
+    if key is not None:
+        check_key(key, device)
+    return [formats[t.dtype] for t in tensors], device.type
+
+
+def check_key(key: torch.Tensor, device: torch.device) -> None:
+    """Refuse a key that a kernel for tensors on `device` cannot read."""
+    if key.device != device:
+        raise ValueError(f"the key is on {key.device} and the tensors are on {device}: move the key there")
+    if str(key.dtype) != "torch.int64" or key.shape not in ((PHILOX,), (CHACHA20,)) or not key.is_contiguous():
+        raise TypeError(f"a key is a contiguous int64 tensor of 1 or 4 words, not {key.dtype} of {tuple(key.shape)}")
 
 
 def tensor_dtypes(tensors: Sequence[torch.Tensor]) -> list[Dtype]:

@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ldpkernels.inputs.modules import each_once, module_tensors, untied
+from ldpkernels.inputs.modules import module_tensors, untied
 from ldpkernels.optional import is_compiling, is_module, is_tensor
 
 Container = Literal["module", "mapping", "sequence", "tensor"]
 Buffers = Literal["perturb", "keep"]
+Numbers = float | Sequence[float] | Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -27,19 +28,24 @@ class Tensors:
     is_torch: bool
 
 
-def collect(model: Any, buffers: Buffers | None = None) -> Tensors:
-    """The tensors of a module, a mapping, a sequence or a tensor; floating-point buffers as the caller decides."""
+def collect(model: Any, buffers: Buffers | None = None, **numbers: Numbers) -> tuple[Tensors, list[list[float]]]:
+    """The tensors of a module, a mapping, a sequence or a tensor, and each of `numbers` as one number for each tensor.
+
+    Floating-point buffers are as the caller decides.
+    """
     if buffers not in (None, "perturb", "keep"):
         raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
     container: Container
     named: list[tuple[str, Any]]
-    if is_module(model):
+    if isinstance(model, np.ndarray):
+        container, named = "tensor", [("", model)]
+    elif is_module(model):
         container, named = "module", module_tensors(model, buffers)
     elif isinstance(model, Mapping):
         container, named = "mapping", [(_name(k), v) for k, v in model.items()]
         if not is_compiling():
             named = untied(named)
-    elif isinstance(model, np.ndarray) or is_tensor(model):
+    elif is_tensor(model):
         container, named = "tensor", [("", model)]
     elif isinstance(model, Sequence) and not isinstance(model, (str, bytes)):
         container, named = "sequence", [(str(i), v) for i, v in enumerate(model)]
@@ -49,13 +55,16 @@ def collect(model: Any, buffers: Buffers | None = None) -> Tensors:
         )
     if not named:
         raise ValueError(f"the {container} has no tensors: there is nothing to perturb")
-    names, values = each_once(named)
-    return Tensors(names, values, container, is_tensor(values[0]))
+    once = {id(pair[1]): pair for pair in reversed(named)}  # tied tensors under their first name
+    unique = [pair for pair in named if once[id(pair[1])] is pair] if len(once) < len(named) else named
+    names, values = [name for name, _ in unique], [value for _, value in unique]
+    is_torch = container == "module" or (not isinstance(values[0], np.ndarray) and is_tensor(values[0]))
+    tensors = Tensors(names, values, container, is_torch)
+    return tensors, [_per_tensor(argument, value, names) for argument, value in numbers.items()]
 
 
-def per_tensor(argument: str, value: Any, tensors: Tensors) -> list[float]:
+def _per_tensor(argument: str, value: Any, names: Sequence[str]) -> list[float]:
     """One number for each tensor, from a number, a sequence, or a mapping by tensor or module name."""
-    names = tensors.names
     if isinstance(value, (int, float)):  # first: in a graph for torch.compile it may be a symbol
         return [float(value)] * len(names)
     if hasattr(value, "tolist"):

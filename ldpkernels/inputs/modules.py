@@ -48,17 +48,6 @@ def _walk(module: Any, prefix: str, seen: set[int], parameters: list[Any], float
             _walk(child, f"{prefix}{name}.", seen, parameters, floating)
 
 
-def each_once(named: list[tuple[str, Any]]) -> tuple[list[str], list[Any]]:
-    """Tied tensors appear once, under their first name."""
-    names, values, seen = [], [], set()
-    for name, value in named:
-        if id(value) not in seen:
-            seen.add(id(value))
-            names.append(name)
-            values.append(value)
-    return names, values
-
-
 def untied(named: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     """A state_dict's tied weights are tensors of their own over the same memory: the first of them stands for all."""
     first: dict[Any, Any] = {}

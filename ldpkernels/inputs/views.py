@@ -20,21 +20,19 @@ if TYPE_CHECKING:
 Value = TypeVar("Value", Array, "torch.Tensor")
 
 
-def contiguous(values: Sequence[Value]) -> list[Value]:
-    """Each in contiguous memory: itself, or a copy."""
+def contiguous(values: Sequence[Value]) -> Sequence[Value]:
+    """Each in contiguous memory: itself, or a copy. All of them where none had to be copied."""
+    if all(map(_is_plain, values)):
+        return values
     return [value if _is_plain(value) else _copy(value) for value in values]
 
 
-def in_place(values: Sequence[Value], run: Callable[[Sequence[Value]], None]) -> None:
-    """Let `run` overwrite contiguous memory, and write back what is a copy.
+def through(values: Sequence[Value], flat: Sequence[Value], run: Callable[[Sequence[Value]], None]) -> None:
+    """Let `run` overwrite the contiguous memory of `values`, and write back what is a copy.
 
-    Nothing is left half perturbed: where there are copies, an exception from a signal waits until they are written.
+    Nothing is left half perturbed: an exception from a signal waits until the copies are written.
     """
-    flat = contiguous(values)
     views = [(value, copy) for value, copy in zip(values, flat, strict=True) if copy is not value]
-    if not views:
-        run(flat)
-        return
 
     def perturb() -> None:
         run(flat)

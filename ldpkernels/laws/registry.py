@@ -25,7 +25,11 @@ MECHANISMS = {kind.name: kind for kind in KINDS}
 
 def mechanism_named(name: str, eps: float) -> Weightwise:
     """The mechanism that `perturb_` and `report` run."""
-    return _executed(kind_named(name), checked_eps(eps))
+    try:
+        return _executed(name, eps)
+    except TypeError:
+        checked_eps(eps)  # what has no hash is no number either
+        raise
 
 
 def kind_named(name: str) -> type[Weightwise]:
@@ -37,8 +41,16 @@ def kind_named(name: str) -> type[Weightwise]:
 
 
 @lru_cache(maxsize=256)
-def _executed(kind: type[Weightwise], eps: float) -> Weightwise:
-    return kind(eps).executed
+def _executed(name: str, eps: float) -> Weightwise:
+    return kind_named(name)(checked_eps(eps)).executed
+
+
+def executed(
+    name: str, eps: float, c: Sequence[float], r: Sequence[float], dtypes: Sequence[Dtype], output: Output
+) -> tuple[Weightwise, Laws]:
+    """The mechanism that runs, and what its kernel executes for each tensor."""
+    mechanism = mechanism_named(name, eps)
+    return mechanism, _law_table(mechanism, tuple(c), tuple(r), tuple(dtypes), output)
 
 
 def law_table(

@@ -10,11 +10,11 @@ import torch
 
 from ldpkernels import launch
 from ldpkernels.dtypes import Dtype
-from ldpkernels.inputs.checks import torch_dtype
+from ldpkernels.inputs.checks import check_key, torch_dtype
 from ldpkernels.inputs.containers import rows_of
 from ldpkernels.inputs.views import contiguous
 from ldpkernels.laws import clipped_noise as law
-from ldpkernels.ops.define import checked_key, define, library, refuse_apart
+from ldpkernels.ops.define import define, library, refuse_apart
 
 Sums = tuple[list[torch.Tensor], torch.Tensor]
 
@@ -27,7 +27,8 @@ def _clipped_noised_sum(
     device = x[0].device
     dtypes = checked_rows(x, [str(i) if len(x) > 1 else "" for i in range(len(x))])
     law.check(C, sigma, noise, clipping, len(x))
-    divisor, key = law.divisor_of(divisor, len(x[0])), checked_key(key, device)
+    divisor = law.divisor_of(divisor, len(x[0]))
+    check_key(key, device)
     sums = [torch.empty(t.shape[1:], dtype=_wide(t.dtype), device=device) for t in x]
     limits, added = law.bounds(C, clipping, len(x)), law.noise_of(C, sigma, noise, len(x[0]))
     norms = launch.clipped_sums(contiguous(x), sums, dtypes, limits, added, divisor, key, device.type)

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 import torch
 
 from ldpkernels.inputs.checks import checked_tensors
-from ldpkernels.keys import CHACHA20, PHILOX
 
 Operation: TypeAlias = Callable[..., Any]
 
@@ -44,7 +43,7 @@ def define(schema: str, implementation: Operation, fake: Operation, *, keyed: bo
     return operation
 
 
-def define_source(schema: str, implementation: Operation, shape: tuple[int, ...]) -> None:
+def define_source(schema: str, implementation: Operation, shape: tuple[int, ...]) -> Operation:
     """Register an operation that takes a device alone and whose calls all differ; its tensors are int64."""
     name = schema.partition("(")[0]
     if name not in _defined:
@@ -58,6 +57,8 @@ def define_source(schema: str, implementation: Operation, shape: tuple[int, ...]
         return torch.empty(shape, dtype=torch.int64, device=device)
 
     torch.library.register_fake(f"ldpkernels::{name}", fake, lib=library, allow_override=True)
+    operation: Operation = getattr(torch.ops.ldpkernels, name)
+    return operation
 
 
 _defined: set[str] = set()
@@ -77,33 +78,20 @@ def _refuse_vmap(name: str) -> Operation:
 def named(operation: Operation, tensors: Sequence[torch.Tensor], names: Sequence[str], *arguments: object) -> Any:
     """Call an operation on tensors. Its errors number them, so that where it fails the same check is asked by name."""
     if any(getattr(t, "is_meta", False) for t in tensors):  # one would turn the operation into its fake
-        checked_tensors(tensors, names)
+        checked_tensors(tensors, names=names)
     try:
         with torch.no_grad():
             return operation(tensors, *arguments)
     except Exception:
         with contextlib.suppress(RuntimeError):  # of tensors that have no memory of their own, as under vmap
-            checked_tensors(tensors, names)
+            checked_tensors(tensors, names=names)
         raise
-
-
-def checked_key(key: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A key that a kernel can read."""
-    refuse_apart(key, device)
-    if key.dtype != torch.int64 or key.shape not in ((PHILOX,), (CHACHA20,)):
-        raise TypeError(f"a key is an int64 tensor of 1 or 4 words, not {key.dtype} of {tuple(key.shape)}")
-    return key.detach().contiguous()
 
 
 def refuse_apart(key: torch.Tensor, device: torch.device) -> None:
     """The fakes ask too: torch takes a key on "meta" for a wish to run them, whatever the tensors hold."""
     if key.device != device:
         raise ValueError(f"the key is on {key.device} and the tensors are on {device}: move the key there")
-
-
-def written(tensors: Sequence[torch.Tensor]) -> None:
-    """Tell autograd that tensors changed in place."""
-    torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])
 
 
 def no_output(tensors: Sequence[torch.Tensor], key: torch.Tensor, *_: object) -> None:

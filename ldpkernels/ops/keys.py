@@ -17,21 +17,13 @@ import torch
 from ldpkernels import launch
 from ldpkernels.keys import CHACHA20
 from ldpkernels.ops.define import define_source
-from ldpkernels.optional import is_compiling
 
 _states: dict[torch.device, torch.Tensor] = {}
 _lock = threading.Lock()
 
 
-def fresh_key(device: torch.device) -> torch.Tensor:
-    """A key from the operating system, or from the device's state."""
-    if is_compiling():
-        key: torch.Tensor = torch.ops.ldpkernels.fresh_key(device)
-        return key
-    return _fresh_key(device)
-
-
 def _fresh_key(device: torch.device) -> torch.Tensor:
+    """A key from the operating system, or from the device's state."""
     if device.type == "cuda":
         return launch.next_key(_state(device), "cuda")
     return torch.frombuffer(bytearray(secrets.token_bytes(8 * CHACHA20)), dtype=torch.int64).to(device)
@@ -58,4 +50,4 @@ def _state(device: torch.device) -> torch.Tensor:
         return _states[device]
 
 
-define_source("fresh_key(Device device) -> Tensor", _fresh_key, (CHACHA20,))
+fresh_key = define_source("fresh_key(Device device) -> Tensor", _fresh_key, (CHACHA20,))

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import torch
 
 from ldpkernels import launch
-from ldpkernels.inputs.checks import checked_tensors, refuse_outside
+from ldpkernels.inputs.checks import check_key, checked_tensors, refuse_outside
 from ldpkernels.inputs.spans import integer_span, span_table
-from ldpkernels.inputs.views import contiguous, in_place
+from ldpkernels.inputs.views import contiguous, through
 from ldpkernels.laws.ordinal_cldp_thresholds import Noise, Rounding, integer_laws, weight_laws
-from ldpkernels.ops.define import checked_key, define, no_output, refuse_apart, written
+from ldpkernels.ops.define import define, no_output, refuse_apart
 
 
 def _ordinal_cldp_(
@@ -24,20 +24,25 @@ def _ordinal_cldp_(
     mechanism: Noise,
     rounding: Rounding,
 ) -> None:
-    dtypes, device = checked_tensors(tensors)
-    key, laws = checked_key(key, device), weight_laws(alpha, c, rho, dtypes, mechanism, rounding)
+    dtypes, device = checked_tensors(tensors, key)
+    laws = weight_laws(alpha, c, rho, dtypes, mechanism, rounding)
 
     def run(flat: Sequence[torch.Tensor]) -> None:
         spans = span_table([t.data_ptr() for t in flat], [0] * len(flat), [t.numel() for t in flat], dtypes)
-        launch.run("ordinal_cldp", "values", spans, laws, key, device.type)
+        launch.run("ordinal_cldp", "values", spans, laws, key, device)
 
-    in_place(tensors, run)
-    written(tensors)
+    flat = contiguous(tensors)
+    if flat is tensors:
+        run(tensors)
+    else:
+        through(tensors, flat, run)
+    torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])
 
 
 def _ordinal_cldp_sample(v: torch.Tensor, key: torch.Tensor, alpha: float, M: int, mechanism: Noise) -> torch.Tensor:
     check_integers(v)
-    key, laws = checked_key(key, v.device), integer_laws(alpha, M, mechanism)
+    check_key(key, v.device)
+    laws = integer_laws(alpha, M, mechanism)
     (flat,) = contiguous([v])
     if v.numel() and not v.is_cuda:  # a GPU would have to be waited for: there, the kernel clips
         lowest, highest = (int(x) for x in flat.aminmax())

@@ -19,10 +19,10 @@ def _two_point_threshold(x: torch.Tensor, c: float, r: float, eps: float, output
     dtypes, device = checked_tensors([x])
     laws = law_table(TwoPoint(eps), [c], [r], dtypes, output)
     (flat,) = contiguous([x])
-    thresholds = torch.empty(x.shape, dtype=torch.int64, device=device)
-    key = torch.zeros(1, dtype=torch.int64, device=device)  # thresholds draw nothing
+    thresholds = torch.empty(x.shape, dtype=torch.int64, device=x.device)
+    key = torch.zeros(1, dtype=torch.int64, device=x.device)  # thresholds draw nothing
     spans = span_table([flat.data_ptr()], [thresholds.data_ptr()], [flat.numel()], dtypes)
-    launch.run("two_point", "thresholds", spans, laws, key, device.type, thresholds)
+    launch.run("two_point", "thresholds", spans, laws, key, device, thresholds)
     return thresholds
 
 

@@ -11,9 +11,9 @@ import torch
 from ldpkernels import launch
 from ldpkernels.inputs.checks import checked_tensors
 from ldpkernels.inputs.spans import span_table
-from ldpkernels.inputs.views import contiguous, in_place
-from ldpkernels.laws.registry import MECHANISMS, law_table, mechanism_named
-from ldpkernels.ops.define import Operation, checked_key, define, no_output, written
+from ldpkernels.inputs.views import contiguous, through
+from ldpkernels.laws.registry import MECHANISMS, executed, mechanism_named
+from ldpkernels.ops.define import Operation, define, no_output
 from ldpkernels.wire.codec import codec_of
 
 _ARGUMENTS = "Tensor key, float[] c, float[] r, float eps"
@@ -29,29 +29,31 @@ class Operations:
 
 def _operations(name: str, kernel: str) -> Operations:
     def perturb_(tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float) -> None:
-        dtypes, device = checked_tensors(tensors)
-        mechanism, key = mechanism_named(name, eps), checked_key(key, device)
-        laws = law_table(mechanism, c, r, dtypes, "values")
+        dtypes, device = checked_tensors(tensors, key)
+        mechanism, laws = executed(name, eps, c, r, dtypes, "values")
 
         def run(flat: Sequence[torch.Tensor]) -> None:
             spans = span_table([t.data_ptr() for t in flat], [0] * len(flat), [t.numel() for t in flat], dtypes)
-            launch.run(mechanism.kernel, "values", spans, laws, key, device.type)
+            launch.run(mechanism.kernel, "values", spans, laws, key, device)
 
-        in_place(tensors, run)
-        written(tensors)
+        flat = contiguous(tensors)
+        if flat is tensors:
+            run(tensors)
+        else:
+            through(tensors, flat, run)
+        torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])
 
     def report(
         tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float
     ) -> torch.Tensor:
-        dtypes, device = checked_tensors(tensors)
-        mechanism, key = mechanism_named(name, eps), checked_key(key, device)
-        laws = law_table(mechanism, c, r, dtypes, "report")
+        dtypes, device = checked_tensors(tensors, key)
+        mechanism, laws = executed(name, eps, c, r, dtypes, "report")
         flat = contiguous(tensors)
         sizes, codec = [t.numel() for t in flat], codec_of(mechanism.reported)
-        payload = torch.empty(codec.payload_bytes(sizes), dtype=torch.uint8, device=device)
+        payload = torch.empty(codec.payload_bytes(sizes), dtype=torch.uint8, device=key.device)
         outs = [payload.data_ptr() + offset for offset in codec.offsets(sizes)]
         spans = span_table([t.data_ptr() for t in flat], outs, sizes, dtypes)
-        launch.run(mechanism.kernel, mechanism.reported, spans, laws, key, device.type, payload)
+        launch.run(mechanism.kernel, mechanism.reported, spans, laws, key, device, payload)
         return payload
 
     def fake_report(
