@@ -15,11 +15,12 @@ from ldpkernels.arrays import Laws
 from ldpkernels.dtypes import Dtype
 from ldpkernels.laws.hybrid import Hybrid
 from ldpkernels.laws.piecewise import Piecewise
+from ldpkernels.laws.sign import Sign
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.laws.weightwise import Output, Weightwise, checked_eps
 
-MechanismName = Literal["two-point", "piecewise", "hybrid"]
-KINDS: tuple[type[Weightwise], ...] = (TwoPoint, Piecewise, Hybrid)
+MechanismName = Literal["two-point", "piecewise", "hybrid", "sign"]
+KINDS: tuple[type[Weightwise], ...] = (TwoPoint, Piecewise, Hybrid, Sign)
 MECHANISMS = {kind.name: kind for kind in KINDS}
 
 
