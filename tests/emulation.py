@@ -18,6 +18,11 @@ FLAGS = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPI
 
 def compiled(source: str, factory: pytest.TempPathFactory) -> Any:
     """The function `emulate` of a file of tests/cuda."""
+    return library(source, factory).emulate
+
+
+def library(source: str, factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """A file of tests/cuda, or of a folder beside it, as a library."""
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None:
         pytest.skip("no C++ compiler")
@@ -25,8 +30,7 @@ def compiled(source: str, factory: pytest.TempPathFactory) -> Any:
     def build(path: Path) -> None:
         subprocess.run([compiler, *FLAGS, "-o", str(path), str(FOLDER / source)], check=True, capture_output=True)
 
-    library = made_once(factory, f"{Path(source).stem}.so", build)
-    return ctypes.CDLL(str(library)).emulate
+    return ctypes.CDLL(str(made_once(factory, f"{Path(source).stem}.so", build)))
 
 
 def one_bit(mechanism: str, factory: pytest.TempPathFactory) -> Any:

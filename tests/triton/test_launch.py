@@ -105,7 +105,7 @@ def current(monkeypatch):
     state = {"stream": Stream(1), "capturing": False}
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: state["stream"])
     monkeypatch.setattr(launch, "capturing", lambda _: state["capturing"])
-    monkeypatch.setattr(launch, "_copied", lambda part, device: Table())
+    monkeypatch.setattr(launch, "to_device", lambda array, device: Table())
     return state
 
 
