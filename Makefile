@@ -6,14 +6,21 @@ EXTRAS := test,accounting,demo
 # torch first and pinned: left to a dependency, pip may fetch a build with several GB of CUDA libraries.
 TORCH ?= torch==2.13.0
 STAMP := $(VENV)/.ready
+# Processes that run tests; make test WORKERS=0 runs them in the first, for a debugger.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n : 4)))
+PYTEST := $(PY) -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not exhaustive and not gpu"
+# What takes long to show what changes rarely: Triton's interpreter, compilers of CUDA, training by the command line.
+UNHURRIED := tests/triton tests/test_cuda_static.py tests/test_clipped_noise_cuda.py tests/test_ordinal_cldp_cuda.py \
+  tests/test_import.py tests/test_cli.py tests/federated/test_fl_cli.py tests/federated/test_ldp_fed_cli.py
 # Libraries beside which make bench measures; where one cannot be installed, its rows are left out.
 PEERS := "opendp>=0.12" "diffprivlib>=0.6"
 
-.PHONY: demo test lint bench exhaustive gpu wheels neon clean help
+.PHONY: demo test quick lint bench exhaustive gpu wheels neon clean help
 
 help:
 	@echo "make demo        train a small federated model under local differential privacy, and draw the result"
 	@echo "make test        lint, types, every test but the longest; what CI runs"
+	@echo "make quick       lint, types and the tests of a minute, for between two edits; CONTRIBUTING says what is left out"
 	@echo "make bench       throughput beside others and the memory floor: a table and a picture for each suite"
 	@echo "make exhaustive  every one of the 2^32 floats, for several settings (about 10 minutes)"
 	@echo "make gpu         GPU tests and benchmarks with the machine's own python3, torch and nvcc; needs no network"
@@ -36,11 +43,14 @@ lint: $(STAMP)
 	$(VENV)/bin/clang-format --dry-run --Werror $(shell find csrc -type f)
 
 test: lint
-	$(PY) -m pytest -m "not exhaustive and not gpu"
+	$(PYTEST)
+
+quick: lint
+	$(PYTEST) $(addprefix --ignore=,$(UNHURRIED))
 
 bench: $(STAMP)
 	-$(PY) -m pip install --quiet --disable-pip-version-check $(PEERS)
-	$(PY) benchmarks/report.py --out out/bench
+	$(PY) -m benchmarks.report --out out/bench
 
 exhaustive: $(STAMP)
 	$(PY) -m pytest -m exhaustive --capture=no

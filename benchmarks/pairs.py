@@ -11,14 +11,13 @@ import statistics
 import time
 from collections.abc import Callable
 
-import machine
 import numpy as np
-import peers
 import torch
-from peers import EPS, C, R
-from results import Target
 
 import ldpkernels
+from benchmarks import machine, peers
+from benchmarks.peers import EPS, C, R
+from benchmarks.results import Target
 
 Work = Callable[[], object]
 SLICE = 0.1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports of one bit or one byte a weight, and their sum: what travels from clients to a server.
 
-Bytes are a header (_layouts.py), the bits or bytes of the weights (_codecs.py), and a BLAKE2b digest (_wire.py).
+Bytes are a header (wire/layout.py), the bits or bytes of the weights (wire/codec.py), and a digest (wire/envelope.py).
 It finds accidents, not forgers: authenticate the channel. Nothing in a header depends on a weight.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ldpkernels.capabilities import threads
-from ldpkernels.laws.hybrid import mechanism_named
+from ldpkernels.laws.registry import mechanism_named
 from ldpkernels.wire.envelope import decode, encode
 from ldpkernels.wire.layout import Layout, layout_of
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.once import made_once
+
 FOLDER = Path(__file__).resolve().parent / "cuda"
 FLAGS = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"]
 
@@ -18,6 +20,9 @@ def compiled(source: str, factory: pytest.TempPathFactory) -> Any:
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None:
         pytest.skip("no C++ compiler")
-    library = factory.mktemp("cuda") / "emulate.so"
-    subprocess.run([compiler, *FLAGS, "-o", str(library), str(FOLDER / source)], check=True, capture_output=True)
+
+    def build(path: Path) -> None:
+        subprocess.run([compiler, *FLAGS, "-o", str(path), str(FOLDER / source)], check=True, capture_output=True)
+
+    library = made_once(factory, f"{Path(source).stem}.so", build)
     return ctypes.CDLL(str(library)).emulate

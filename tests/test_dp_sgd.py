@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-import importlib.util
-from pathlib import Path
+import importlib
 
 import pytest
 
 import ldpkernels
 
 torch = pytest.importorskip("torch")
-
-EXAMPLE = Path(__file__).parent.parent / "examples" / "opacus_dp_sgd.py"
 
 
 def model_of(seed=0):
@@ -91,10 +88,7 @@ def test_errors_leave_the_model_alone():
 def example():
     pytest.importorskip("opacus")
     pytest.importorskip("sklearn")
-    spec = importlib.util.spec_from_file_location("opacus_dp_sgd", EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("examples.opacus_dp_sgd")
 
 
 @pytest.mark.filterwarnings("ignore")  # Opacus's and torch's of its hooks

@@ -7,19 +7,16 @@ import argparse
 import json
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import machine
+from benchmarks.results import facts_table
+from benchmarks.results import table as markdown_table
+
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-
-import machine  # noqa: E402
-from results import facts_table  # noqa: E402
-from results import table as markdown_table  # noqa: E402
-
 __all__ = ["Cells", "facts_table", "markdown_table", "parser_of", "percent", "write_markdown"]
 
 Cell = dict[str, Any]

@@ -8,9 +8,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from common import Cell
-
 import ldpkernels
+from benchmarks.papers.common import Cell
 from ldpkernels.federated import comparisons, data, ldp_fed, networks, private_sgd, runs, training
 
 CLIENTS, SELECT, ROUNDS, RHO, C = 50, 9, 80, 10, 1.0

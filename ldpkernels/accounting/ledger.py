@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ldpkernels.accounting import arguments
-from ldpkernels.accounting._ledger_file import Appender, LedgerError, encode, read
+from ldpkernels.accounting.composition import METHODS, composed_epsilon
 from ldpkernels.accounting.events import Event, Mechanism, event_from_dict, event_of
-from ldpkernels.accounting.local import METHODS, adversary_of, composed_epsilon
+from ldpkernels.accounting.ledger_file import Appender, LedgerError, encode, read
 from ldpkernels.accounting.records import PrivacyResult, rounded_up
+from ldpkernels.accounting.views import adversary_of
 
 __all__ = ["BudgetExceeded", "Ledger", "LedgerError"]
 
@@ -69,7 +70,7 @@ class Ledger:
         self, path: str | os.PathLike[str] | None, *, epsilon: float, delta: float = 1e-5, method: str = "exact"
     ) -> None:
         self.budget = arguments.positive("epsilon", epsilon)
-        self.delta = arguments.probability("delta", delta, zero=True, one=False)
+        self.delta = arguments.excluded(delta, zero=True)
         self.method = arguments.choice("method", method, METHODS)
         self._defined: list[tuple[Event, int]] = []
         self._spent: dict[int, int] = {}

@@ -21,11 +21,11 @@ from torch import nn
 import ldpkernels
 from ldpkernels.federated import private_sgd, secure_sum, training
 from ldpkernels.federated.cldp_upload import integers_of
-from ldpkernels.federated.ldp_fed import State, add, difference, mean_of
+from ldpkernels.federated.ldp_fed import State, add, difference
 from ldpkernels.federated.private_sgd import PrivateSteps
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
-from ldpkernels.federated.training import Client, Local, Weights, weights_of
+from ldpkernels.federated.training import Client, Local, Mean, Weights, check, initial_weights
 
 Method = Literal["non-private", "local", "smc", "dpsgd", "hybrid-one"]
 METHODS = ("non-private", "local", "smc", "dpsgd", "hybrid-one")
@@ -64,7 +64,7 @@ class Config:
 
 def init(network: nn.Module, config: Config, clients: Sequence[Client]) -> State:
     """The initial weights; for "local", stacked, as every participant goes its own way."""
-    weights = weights_of(network)
+    weights = initial_weights(network, config.local)
     if config.method == "local":
         weights = {name: w.expand(len(clients), *w.shape).clone() for name, w in weights.items()}
     return State(0, weights)
@@ -72,6 +72,8 @@ def init(network: nn.Module, config: Config, clients: Sequence[Client]) -> State
 
 def round_(state: State, clients: Sequence[Client], network: nn.Module, config: Config) -> tuple[State, Row]:
     """One round: train the selected participants and add the mean of their updates."""
+    one = {name: w[0] for name, w in state.weights.items()} if config.method == "local" else state.weights
+    check(network, one, clients, config.local, state.round)
     if config.method == "local":
         own = [
             next(training.train(network, alone, [c], config.local, state.round))[1]
@@ -80,9 +82,14 @@ def round_(state: State, clients: Sequence[Client], network: nn.Module, config: 
         return State(state.round + 1, {n: torch.stack([w[n] for w in own]) for n in state.weights}), {"clients": 0}
     chosen = select(clients, config.select, config.seed, state.round, law=config.selection)
     names = list(state.weights)
-    updates = [difference(after, state.weights, names) for after in _trained(state, chosen, network, config)]
-    secure = config.method in ("smc", "hybrid-one") and updates
-    mean = _secure_mean(updates, chosen, state.round, config) if secure else mean_of(updates)
+    updates = (difference(after, state.weights, names) for after in _trained(state, chosen, network, config))
+    if config.method in ("smc", "hybrid-one"):
+        mean = _secure_mean(list(updates), chosen, state.round, config)
+    else:
+        plain = Mean()
+        for update in updates:
+            plain.add(update)
+        mean = plain.mean()
     return State(state.round + 1, add(state.weights, mean)), {"clients": len(chosen)}
 
 
@@ -135,6 +142,8 @@ def _trained(state: State, chosen: Sequence[Client], network: nn.Module, config:
 
 def _secure_mean(updates: Sequence[Weights], chosen: Sequence[Client], round_: int, config: Config) -> Weights:
     """The mean of integers of rho digits, of which the server sees no more than the sum."""
+    if not updates:
+        return {}
     shapes = {name: w.shape for name, w in updates[0].items()}
     most = (2**63 - 1) // len(chosen)  # so that no sum passes 63 bits
     key = ldpkernels.key(config.seed).fold_in(_MASKS).fold_in(round_)

@@ -16,16 +16,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
 import ldpkernels
+from ldpkernels.arrays import Array
 from ldpkernels.federated import data, generators, parties
 from ldpkernels.federated.data import Dataset
-from ldpkernels.federated.dp_gan import Recipe, Training
+from ldpkernels.federated.dp_gan import Progress, Recipe, Training
 from ldpkernels.federated.generators import generator_of
 from ldpkernels.federated.runs import Row
+from ldpkernels.federated.training import Weights
 from ldpkernels.keys import Key
 
 # What a party's key, and the global party's, is folded into: one use each.
@@ -83,10 +84,10 @@ class State:
     """All that is known after so many rounds."""
 
     round: int = 0
-    makers: tuple[dict[str, Any], ...] | list[dict[str, Any]] = ()
-    training: dict[str, Any] | None = None
-    votes: tuple[torch.Tensor, ...] | list[torch.Tensor] = ()
-    standalone: tuple[float, ...] | list[float] = ()
+    makers: Sequence[Weights] = ()
+    training: Progress | None = None
+    votes: Sequence[torch.Tensor] = ()
+    standalone: Sequence[float] = ()
     labels: torch.Tensor | None = None
     keep: torch.Tensor | None = None
     accuracy: float | None = None
@@ -116,7 +117,7 @@ class World:
             generators.build(kind, self.shape, self.span, self.key, loss=config.recipe.discriminator_loss)
         for kind in () if models is not None else self.model_kinds:
             parties.build(kind, self.shape, dataset.classes, self.key)
-        self._made: torch.Tensor | None = None
+        self._made: tuple[object, torch.Tensor] | None = None  # the makers, and what they made
 
     @property
     def examples(self) -> int:
@@ -146,11 +147,11 @@ class World:
 
     def samples(self, state: State) -> torch.Tensor:
         """The samples that are labelled."""
-        if self._made is None:
+        if self._made is None or self._made[0] is not state.makers:
             each = self.config.samples or self.examples
             made = torch.cat([self.samples_of(state, i, each) for i in range(self.config.parties)])
-            self._made = made if self.config.queries is None else made[self.queried(len(made))]
-        return self._made
+            self._made = state.makers, made if self.config.queries is None else made[self.queried(len(made))]
+        return self._made[1]
 
     def queried(self, n: int) -> torch.Tensor:
         """Which of n samples are labelled, where `queries` says how many."""
@@ -214,7 +215,7 @@ def _train_model(state: State, world: World) -> tuple[State, Row]:
     model.fit(_array(dataset.train_x[shard]), dataset.train_y[shard].numpy())
     accuracy = _accuracy(model, dataset)
     votes = torch.as_tensor(model.predict(_array(world.samples(state)))).to(torch.int32)
-    row = {"part": f"party {i}: {world.model_kind(i)}", "accuracy": accuracy}
+    row: Row = {"part": f"party {i}: {world.model_kind(i)}", "accuracy": accuracy}
     return replace(state, votes=[*state.votes, votes], standalone=[*state.standalone, accuracy]), row
 
 
@@ -226,7 +227,7 @@ def _vote(state: State, world: World) -> tuple[State, Row]:
     else:
         key = world.key.fold_in(_VOTE)
         vote = ldpkernels.noisy_vote(votes, classes, world.config.vote_sigma, generator=key)
-    row = {"part": f"vote: {int(vote.keep.sum())} of {len(vote.keep)} kept"}
+    row: Row = {"part": f"vote: {int(vote.keep.sum())} of {len(vote.keep)} kept"}
     return replace(state, labels=vote.labels, keep=vote.keep), row
 
 
@@ -241,6 +242,6 @@ def _accuracy(model: parties.Model, dataset: Dataset) -> float:
     return float((model.predict(_array(dataset.test_x)) == dataset.test_y.numpy()).mean())
 
 
-def _array(x: torch.Tensor) -> parties.Array:
-    flat: parties.Array = x.flatten(1).numpy()
+def _array(x: torch.Tensor) -> Array:
+    flat: Array = x.flatten(1).numpy()
     return flat

@@ -8,16 +8,16 @@ classifiers, and `Network` for one of torch.
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import nn
 
+from ldpkernels.arrays import Array
 from ldpkernels.federated.generators import generator_of
 from ldpkernels.keys import Key
-
-Array = np.ndarray[Any, Any]
+from ldpkernels.optional import require
 
 TABULAR = ("logistic", "forest", "svm", "tree", "network")
 IMAGES = ("cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5")
@@ -35,7 +35,7 @@ _CNN = {
 class Model(Protocol):
     """What a party's model has to offer."""
 
-    def fit(self, x: Array, y: Array) -> Any:
+    def fit(self, x: Array, y: Array) -> object:
         """Learn from examples [N, features] and labels [N]."""
 
     def predict(self, x: Array) -> Array:
@@ -84,10 +84,9 @@ def build(kind: str, shape: tuple[int, ...], classes: int, key: Key, *, epochs: 
     if kind in _CNN or kind == "network":
         module = _cnn(kind, shape, classes, key) if kind in _CNN else dense(shape, classes, key)
         return Network(module, shape, key, epochs=epochs)
-    try:
-        from sklearn import ensemble, linear_model, svm, tree
-    except ImportError:
-        raise ImportError(f"model {kind!r} is scikit-learn's: pip install 'ldpkernels[demo]'") from None
+    require("sklearn", "federated", f"model {kind!r}")
+    from sklearn import ensemble, linear_model, svm, tree
+
     seed = key.words[0] % 2**32
     if kind == "logistic":
         return linear_model.LogisticRegression(max_iter=200)  # type: ignore[no-any-return]

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from ldpkernels.optional import is_tensor
+
+if TYPE_CHECKING:
+    import torch
 
 
-def module_tensors(module: Any, buffers: str | None) -> list[tuple[str, Any]]:
+def module_tensors(module: torch.nn.Module, buffers: str | None) -> list[tuple[str, torch.Tensor]]:
     """Parameters, then floating-point buffers as the caller decides; an error asks where nothing is decided."""
     import torch
 
@@ -44,24 +48,12 @@ def _walk(module: Any, prefix: str, seen: set[int], parameters: list[Any], float
             _walk(child, f"{prefix}{name}.", seen, parameters, floating)
 
 
-def each_once(named: list[tuple[str, Any]]) -> tuple[list[str], list[Any]]:
-    """Tied tensors appear once, under their first name."""
-    names, values, seen = [], [], set()
-    for name, value in named:
-        if id(value) not in seen:
-            seen.add(id(value))
-            names.append(name)
-            values.append(value)
-    return names, values
-
-
 def untied(named: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     """A state_dict's tied weights are tensors of their own over the same memory: the first of them stands for all."""
-    torch = sys.modules.get("torch")
     first: dict[Any, Any] = {}
     kept = []
     for name, value in named:
-        if torch is not None and isinstance(value, torch.Tensor) and value.layout is torch.strided and value.numel():
+        if is_tensor(value) and str(value.layout) == "torch.strided" and value.numel():
             place = value.data_ptr(), value.shape, value.stride(), value.dtype, value.device
             if place[0] and first.setdefault(place, value) is not value:
                 continue

@@ -16,7 +16,7 @@ import numpy as np
 
 from ldpkernels import _native
 from ldpkernels.keys import Key
-from ldpkernels.laws.two_point import _checked_eps
+from ldpkernels.laws.weightwise import checked_eps
 
 if TYPE_CHECKING:
     from ldpkernels.accounting.events import RandomizedResponseEvent
@@ -43,7 +43,7 @@ class PrivUnitG:
     norm: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "eps", _checked_eps(self.eps))
+        object.__setattr__(self, "eps", checked_eps(self.eps))
         if self.dimension < 1:
             raise ValueError(f"dimension={self.dimension} must be at least 1")
         if not (math.isfinite(self.norm) and self.norm > 0):
@@ -79,8 +79,6 @@ class PrivUnitG:
     @property
     def event(self) -> RandomizedResponseEvent:
         """What one report of the vector costs, for `ldpkernels.accounting`."""
-        from ldpkernels.accounting.events import RandomizedResponseEvent
-
         return RandomizedResponseEvent(self.effective_eps)
 
     @property

@@ -4,13 +4,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from ldpkernels.arrays import Array, Floats, Spans, Words
 from ldpkernels.dtypes import DTYPES
-from ldpkernels.reference.two_point import Array, _memory, _weights, chacha20, keystream, philox4x32
+from ldpkernels.launch import norms_of
+from ldpkernels.laws.clipped_noise import Noise, scales
+from ldpkernels.reference.ciphers import chacha20, keystream, philox4x32
+from ldpkernels.reference.memory import memory, weights
+
+
+def clipped_sums(spans: Spans, rows: int, limits: Sequence[float], noise: Noise, divisor: float, key: Words) -> Floats:
+    """Both passes: the norms of the rows, and the noised sum of every matrix to its `out`."""
+    norms = norms_of(squares(spans, rows), len(limits))
+    with np.errstate(invalid="ignore", over="ignore"):
+        factors = np.stack(scales(norms, limits, np.where), 1)
+    sums(spans, factors, noise, divisor, key)
+    return norms
 
 
 def squares(spans: Any, rows: int) -> Array:
@@ -42,7 +55,7 @@ def sums(spans: Any, factors: Any, noise: Any, divisor: float, key: Array) -> No
                 total += noise.stddev * normals(key, first, n)
             total = (total * noise.unit if noise.unit else total) / divisor
             dtype = np.dtype(np.float64 if span["dtype"] == DTYPES["float64"].code else np.float32)
-            _memory(int(span["out"]), n, dtype)[:] = total
+            memory(int(span["out"]), n, dtype)[:] = total
 
 
 def normals(key: Array, first: int, n: int) -> Array:
@@ -162,7 +175,7 @@ def _at_most(scale: float, dtype: Any) -> Any:
 
 def _matrix(span: Any, rows: int) -> Array:
     n = int(span["numel"])
-    _, numbers = _weights(int(span["data"]), rows * n, int(span["dtype"]))
+    _, numbers = weights(int(span["data"]), rows * n, int(span["dtype"]))
     return numbers.reshape(rows, n)
 
 

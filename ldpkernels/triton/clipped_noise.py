@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from ldpkernels.inputs.spans import first_elements
-from ldpkernels.laws.clipped_noise import Noise, bounds, noise_of, scales
+from ldpkernels.laws.clipped_noise import Noise, scales
 from ldpkernels.triton.ciphers import keystream_words, load_key
 from ldpkernels.triton.discrete_gaussian import discrete_gaussian
 from ldpkernels.triton.launch import fp64_bits, is_chacha, launching
@@ -32,11 +32,9 @@ OPTIONS = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": False}
 def clipped_sums(
     x: Sequence[torch.Tensor],
     outs: Sequence[torch.Tensor],
-    rows: int,
-    C: Sequence[float],
-    sigma: float,
+    limits: Sequence[float],
+    noise: Noise,
     divisor: float,
-    how: tuple[str, str],
     key: torch.Tensor,
 ) -> torch.Tensor:
     """Write the noised sums of contiguous tensors to `outs`; the norms, [rows, 1] or [rows, tensors].
@@ -44,16 +42,13 @@ def clipped_sums(
     Nothing waits for the device or is copied to it: the numbers are the kernels' arguments, so that a CUDA graph holds
     them.
     """
-    noise, clipping = how
-    law = noise_of(C, sigma, noise, rows)
-    limits = bounds(C, clipping, len(x))
     with launching(key.device):
-        norms = torch.stack(_norms(x, outs, rows, len(limits)), 1)
+        norms = torch.stack(_norms(x, outs, len(x[0]), len(limits)), 1)
         factors = torch.stack(scales(norms, limits, torch.where), 1)
         firsts = first_elements([out.numel() for out in outs])
         for i, (t, out, first) in enumerate(zip(x, outs, firsts, strict=True)):
             if out.numel():
-                _sum(t, factors[:, i if len(limits) > 1 else 0 :], out, key, law, divisor, first)
+                _sum(t, factors[:, i if len(limits) > 1 else 0 :], out, key, noise, divisor, first)
     return norms
 
 

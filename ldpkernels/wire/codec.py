@@ -11,6 +11,7 @@ import numpy as np
 from ldpkernels import _native
 from ldpkernels.capabilities import host_isa
 from ldpkernels.inputs.spans import first_elements, report_bytes
+from ldpkernels.laws.weightwise import Reported
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 MOST_CLIENTS = 2**62 // 255  # of an aggregate whose sums fit 64 bits
@@ -206,6 +207,6 @@ def _refuse_counts_above(clients: int, planes: Bytes) -> None:
         raise ValueError(f"not an aggregate: a weight has more ones than the {clients} clients that it counts")
 
 
-def codec_of(mechanism: str) -> Codec:
-    """The codec of a mechanism's reports."""
-    return BitCodec() if mechanism == "two-point" else ByteCodec()
+def codec_of(reported: Reported) -> Codec:
+    """The codec of reports of bits or of cells."""
+    return BitCodec() if reported == "bits" else ByteCodec()

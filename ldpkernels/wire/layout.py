@@ -10,7 +10,8 @@ from typing import Any
 
 from ldpkernels.dtypes import DTYPES, FLOAT64, Dtype
 from ldpkernels.inputs.containers import Tensors
-from ldpkernels.laws.hybrid import Mechanism, mechanism_named
+from ldpkernels.laws.registry import MECHANISMS, mechanism_named
+from ldpkernels.laws.weightwise import Weightwise
 from ldpkernels.wire.codec import Codec, codec_of
 
 STREAM = 1  # docs/rng.md
@@ -36,7 +37,7 @@ class Layout:
     stream: int = STREAM
 
     @classmethod
-    def of(cls, tensors: Tensors, c: list[float], r: list[float], mechanism: Mechanism, dtypes: list[Dtype]) -> Layout:
+    def of(cls, tensors: Tensors, c: list[float], r: list[float], mechanism: Weightwise, dtypes: list[Dtype]) -> Layout:
         """The layout of a report that was just made."""
         executed = [mechanism.executed_range(ci, ri, d) for ci, ri, d in zip(c, r, dtypes, strict=True)]
         return cls(
@@ -55,7 +56,7 @@ class Layout:
     @cached_property
     def codec(self) -> Codec:
         """How the weights lie in a report, and how they are counted."""
-        return codec_of(self.mechanism)
+        return codec_of(MECHANISMS[self.mechanism].reported)
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -83,7 +84,7 @@ class Layout:
             raise ValueError("its tensors are not named once each")
         if not all(_is_shape(shape) for shape in self.shapes):
             raise ValueError("a tensor's shape is none that a tensor can have")
-        if self.mechanism not in ("two-point", "piecewise", "hybrid") or self.stream != STREAM:
+        if self.mechanism not in MECHANISMS or self.stream != STREAM:
             raise ValueError(
                 f"it is of {_short(self.mechanism)}, stream {_short(self.stream)}: this version cannot read it"
             )

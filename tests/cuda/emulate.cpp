@@ -20,27 +20,27 @@ struct HostWarp {
   }
 };
 
-template <class Cipher, Result result>
+template <class Cipher, Output result>
 void run(const Span* spans, const TwoPointLaw* laws, int64_t count, const uint32_t* key, int64_t blocks) {
   constexpr int capacity = 4;  // small, so that a few spans are several launches
-  for_plans<capacity>(spans, laws, count, key, chunk_for(spans, count, blocks),
-                      [](const Plan<capacity>& plan, int32_t chunks) {
-                        alignas(16) uint32_t tile[kLanes * 16];
-                        for (int32_t c = 0; c < chunks; ++c) {
-                          for (int warp = 0; warp < kWarps; ++warp) {
-                            two_point_block<Cipher, result, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>(
-                                plan, c, warp, HostWarp{tile});
-                          }
-                        }
-                      });
+  const auto launch = [](const auto& plan, int32_t chunks) {
+    alignas(16) uint32_t tile[kLanes * 16];
+    for (int32_t c = 0; c < chunks; ++c) {
+      for (int warp = 0; warp < kWarps; ++warp) {
+        one_bit_block<TwoPoint, Cipher, result, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>(plan, c, warp,
+                                                                                                 HostWarp{tile});
+      }
+    }
+  };
+  for_one_bit_plans<TwoPoint, capacity>(spans, laws, count, key, chunk_for(spans, count, blocks), launch);
 }
 
 template <class Cipher>
 void run_result(int result, const Span* spans, const TwoPointLaw* laws, int64_t count, const uint32_t* key,
                 int64_t blocks) {
-  if (result == 0) run<Cipher, Result::values>(spans, laws, count, key, blocks);
-  if (result == 1) run<Cipher, Result::bits>(spans, laws, count, key, blocks);
-  if (result == 2) run<Cipher, Result::thresholds>(spans, laws, count, key, blocks);
+  if (result == 0) run<Cipher, Output::values>(spans, laws, count, key, blocks);
+  if (result == 1) run<Cipher, Output::bits>(spans, laws, count, key, blocks);
+  if (result == 2) run<Cipher, Output::thresholds>(spans, laws, count, key, blocks);
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ def check(mechanism, output, parts, cipher, device):
     name = "piecewise" if output == "turns" else mechanism
 
     def native(output, spans, laws, key, _):
-        getattr(_native, f"{name}_{output}")(spans, laws, key, "", 1)
+        _native.launch(name, output, spans, laws, key, "", 1)
 
     ours = run(
         partial(registry.launch, mechanism), mechanism, output, parts, device, torch.tensor(KEYS[cipher], device=device)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from ldpkernels import _native
-from ldpkernels.laws.two_point import dtype_named, two_point_law
+from ldpkernels.dtypes import dtype_named
+from ldpkernels.laws.two_point import two_point_law
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
@@ -76,7 +77,7 @@ class Case:
             laws.append((*law, low, high))
             first += -(-n // 8) * 8
         self.spans = np.array(spans, dtype=_native.SPAN)
-        self.laws = np.array(laws, dtype=_native.TWO_POINT_LAW)
+        self.laws = np.array(laws, dtype=_native.LAWS["two_point"])
 
     def run(self, output, key, out=None):
         registry.launch("two_point", output, self.spans, self.laws, key, self.out if out is None else out)
@@ -92,7 +93,7 @@ def out_bytes(output, n):
 def check(output, parts, cipher, device, first=0):
     ours, native = Case(output, parts, first, device), Case(output, parts, first, "cpu")
     ours.run(output, key_of(cipher, device))
-    getattr(_native, f"two_point_{output}")(native.spans, native.laws, words_of(cipher), "", 1)
+    _native.launch("two_point", output, native.spans, native.laws, words_of(cipher), "", 1)
     for a, b in zip(ours.result(), native.result(), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -173,8 +174,8 @@ def test_a_guess_is_right_or_unsure(device, dtype, end):
     x[::100], x[1::100], x[2::100] = np.nan, np.inf, -np.inf
     k = np.full(n, -(2**31), np.int64)
     spans = np.array([(x.ctypes.data, k.ctypes.data, n, 0, dtype_named(dtype).code)], dtype=_native.SPAN)
-    laws = np.array([(0.0, 1.0, 0.0, -end, end, 0, 0)], dtype=_native.TWO_POINT_LAW)
-    _native.two_point_thresholds(spans, laws, words_of("philox"), "", 1)
+    laws = np.array([(0.0, 1.0, 0.0, -end, end, 0, 0)], dtype=_native.LAWS["two_point"])
+    _native.launch("two_point", "thresholds", spans, laws, words_of("philox"), "", 1)
     columns = table.weight_columns(spans, laws, 8)[0]
     bounds = [float(columns[name].view(np.float32)[0]) for name in ("floor", "ceiling")]
     guess = torch.empty(n, dtype=torch.float32, device=device)

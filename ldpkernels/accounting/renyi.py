@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Renyi divergences of the events, and the conversion to (epsilon, delta)."""
 
+from __future__ import annotations
+
 import math
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from ldpkernels.accounting import arguments
 from ldpkernels.accounting.events import Event, GaussianEvent, SampledGaussianEvent
+from ldpkernels.accounting.gaussian import sampled_gaussian_rdp
 
 # Orders close to 1 decide for thousands of composed responses, large ones for a few.
 ORDERS = tuple(1 + 10 ** (step / 40) for step in range(-240, 121))
@@ -37,16 +38,9 @@ def pure_rdp(order: float, eps: float) -> float:
 def rdp_of(event: Event, orders: tuple[float, ...]) -> list[float]:
     """The Renyi divergence of one release at each order."""
     if isinstance(event, GaussianEvent):
-        return [order / (2 * event.noise_multiplier**2) for order in orders]
+        return [order / 2 / event.noise_multiplier / event.noise_multiplier for order in orders]
     if isinstance(event, SampledGaussianEvent):
-        accountant = arguments.require("dp_accounting.rdp").RdpAccountant(list(orders))
-        dp = arguments.require("dp_accounting")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            accountant.compose(dp.PoissonSampledDpEvent(event.q, dp.GaussianDpEvent(event.noise_multiplier)))
-        return [float(value) for value in accountant._rdp]
-    if math.isinf(event.pure_epsilon):
-        raise ValueError(f"event {event!r} has no Renyi divergence here: use method='exact'")
+        return sampled_gaussian_rdp(event.noise_multiplier, event.q, orders)
     return [pure_rdp(order, event.pure_epsilon) for order in orders]
 
 
@@ -62,20 +56,22 @@ def to_epsilon(orders: Sequence[float], rdp: Sequence[float], delta: float) -> f
     return max(0.0, min(bounds))
 
 
-def composed_epsilon(terms: Sequence[tuple[Event, int]], delta: float) -> float:
+def composed_epsilon(groups: Mapping[Event, int], delta: float) -> float:
     """The epsilon of all the releases at delta."""
-    sampled = any(isinstance(event, SampledGaussianEvent) for event, _ in terms)
+    sampled = any(isinstance(event, SampledGaussianEvent) for event in groups)
     orders = SAMPLED_ORDERS if sampled else ORDERS
-    total = [0.0] * len(orders)
-    for event, times in terms:
-        total = [sum_ + times * value for sum_, value in zip(total, rdp_of(event, orders), strict=True)]
+    total = _composed(groups, orders)
     best = to_epsilon(orders, total, delta)
     if sampled:
         return best
     # the grid is 6 % apart in order - 1: refine around the best order, every order gives a valid bound
     centre = min(range(len(orders)), key=lambda i: to_epsilon(orders[i : i + 1], total[i : i + 1], delta))
     fine = tuple(1 + (orders[centre] - 1) * 10 ** (step / 2000) for step in range(-50, 51))
-    refined = [0.0] * len(fine)
-    for event, times in terms:
-        refined = [sum_ + times * value for sum_, value in zip(refined, rdp_of(event, fine), strict=True)]
-    return min(best, to_epsilon(fine, refined, delta))
+    return min(best, to_epsilon(fine, _composed(groups, fine), delta))
+
+
+def _composed(groups: Mapping[Event, int], orders: tuple[float, ...]) -> list[float]:
+    total = [0.0] * len(orders)
+    for event, times in groups.items():
+        total = [sum_ + times * value for sum_, value in zip(total, rdp_of(event, orders), strict=True)]
+    return total

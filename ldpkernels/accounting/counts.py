@@ -12,14 +12,17 @@ pair (n-s, m'). Blocks of one m are exact; wider ones cost s of n clients. Nothi
 seen to lie.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ldpkernels.accounting import arguments
-from ldpkernels.accounting._binomial import UNIT, log_pmf, window
+from ldpkernels.accounting.binomial import log_pmf, support
+from ldpkernels.accounting.rounding import UNIT
+from ldpkernels.arrays import Floats
+from ldpkernels.optional import require
 
 OUTSIDE = 1e-20
 DIRECT = 1 << 22
@@ -30,12 +33,12 @@ class CountPair:
     """The law of the others' count R in a window, and a bound on what delta may miss."""
 
     eps0: float
-    masses: Any
-    tails: Any
+    masses: Floats
+    tails: Floats
     slack: float
     error: float
 
-    def deltas(self, epsilons: Any) -> Any:
+    def deltas(self, epsilons: Floats) -> Floats:
         """The divergence of (Bern(p) + R) from (Bern(q) + R) at each epsilon >= 0, rounded up.
 
         R is log-concave, so the best test is "the count is at least j", which gives a P(R >= j-1) - b P(R >= j) with
@@ -59,7 +62,7 @@ class CountPair:
         """The divergence at one epsilon."""
         return float(self.deltas(np.array([epsilon]))[0])
 
-    def log_moments(self, excesses: Any) -> Any:
+    def log_moments(self, excesses: Floats) -> Floats:
         """ln E[e^(x L)] for each excess x = order - 1, rounded up: x times the Renyi divergence."""
         q = 1 / (1 + math.exp(self.eps0))
         mode = int(np.argmax(self.masses))
@@ -80,9 +83,8 @@ class CountPair:
         return np.array(out)
 
 
-def _binomial(trials: int, log_p: float, log_q: float) -> tuple[Any, float]:
-    lo, hi = window(trials, math.exp(log_p), OUTSIDE)
-    logs, error = log_pmf(trials, log_p, log_q, np.arange(lo, hi + 1, dtype=np.float64))
+def _binomial(trials: int, log_p: float, log_q: float) -> tuple[Floats, float]:
+    logs, error = log_pmf(trials, log_p, log_q, support(trials, math.exp(log_p), OUTSIDE))
     return np.exp(logs), error
 
 
@@ -96,55 +98,10 @@ def count_pair(n: int, eps0: float, m: int) -> CountPair:
     if len(first) * len(second) <= DIRECT:
         masses = np.convolve(first, second)
     else:
-        masses = np.maximum(arguments.require("scipy.signal").fftconvolve(first, second), 0.0)
+        masses = np.maximum(require("scipy.signal", "accounting", "this computation").fftconvolve(first, second), 0.0)
         norm = float(np.linalg.norm(first) * np.linalg.norm(second))
         slack += 8 * UNIT * math.log2(len(masses)) * norm * math.sqrt(len(masses))
     return CountPair(eps0, masses, np.append(np.cumsum(masses[::-1])[::-1], 0.0), slack, error)
-
-
-@dataclass(frozen=True)
-class ClonePair:
-    """The reduction to clones: of n-1 others each is, with probability `share`, a fair coin that hides the client.
-
-    Only the number C of clones differs from the count pair: A + Bern(p) against A + Bern(q) with A ~ Bin(C, 1/2), C
-    seen. Fewer clones are easier to tell apart (adding one is post-processing), so C is rounded down to a few hundred
-    values.
-    """
-
-    eps0: float
-    clones: Any
-    weights: Any
-
-    def deltas(self, epsilons: Any) -> Any:
-        """The divergence at each epsilon >= 0, rounded up."""
-        binom = arguments.require("scipy.stats").binom
-        q = 1 / (1 + math.exp(self.eps0))
-        out = []
-        for epsilon in np.asarray(epsilons, dtype=np.float64):
-            a = -q * math.expm1(epsilon - self.eps0) * math.exp(self.eps0)
-            if a <= 0:
-                out.append(0.0)
-                continue
-            gap = math.expm1(epsilon)
-            # a f(j-1) > b f(j) first holds at the first j above (C + 1) b / (a + b)
-            j = np.minimum(np.floor((self.clones + 1) * ((a + gap) / (2 * a + gap))) + 1, self.clones + 1)
-            terms = a * binom.pmf(j - 1, self.clones, 0.5) - gap * binom.sf(j - 1, self.clones, 0.5)
-            out.append(min(1.0, float(np.dot(self.weights, np.maximum(terms, 0.0))) * (1 + 1e-9) + 4 * OUTSIDE))
-        return np.array(out)
-
-    def delta(self, epsilon: float) -> float:
-        """The divergence at one epsilon."""
-        return float(self.deltas(np.array([epsilon]))[0])
-
-
-def clone_pair(n: int, eps0: float, share: float, buckets: int = 512) -> ClonePair:
-    """Return the pair for clones that occur with probability `share`."""
-    lo, hi = window(n - 1, share, OUTSIDE)
-    x = np.arange(lo, hi + 1, dtype=np.float64)
-    logs, error = log_pmf(n - 1, math.log(share), math.log1p(-share), x)
-    masses = np.exp(logs) * (1 + error)
-    starts = np.unique(np.linspace(0, len(x) - 1, min(buckets, len(x))).astype(np.int64))
-    return ClonePair(eps0, x[starts], np.add.reduceat(masses, starts))
 
 
 def blocks(n: int, pieces: int) -> list[tuple[int, int]]:
