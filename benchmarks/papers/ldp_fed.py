@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+import ldpkernels
 from benchmarks.papers.common import Cell, Cells, markdown_table, not_run, parser_of, percent, spread, write_markdown
 from benchmarks.papers.ldp_fed_runs import (
     ALPHAS,

@@ -44,9 +44,10 @@ def main() -> int:
     if shutil.which("dieharder") is None:
         raise SystemExit("dieharder is not installed: it is in Debian's package of this name")
     version = subprocess.run(["dieharder", "-l"], capture_output=True, text=True, check=False).stdout
+    release = version.split("version")[1].split()[0]
     asked = "python -m tests.streams.battery" + (" --quick" if args.quick else "")
     lines = [
-        f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, dieharder {version.split('version')[1].split()[0]}, `{asked}`",
+        f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, dieharder {release}, `{asked}`",
         "",
         "| stream | tests | least p | weak | failed |",
         "|---|---:|---:|---:|---:|",
