@@ -15,6 +15,7 @@
 #include "cpu/parallel.h"
 #include "cpu/reduce.h"
 #include "cpu/tally.h"
+#include "crc32c.h"
 #include "philox.h"
 #include "tables.h"
 
@@ -160,9 +161,9 @@ Bytes tally_planes(const Tally& tally) {
     py::gil_scoped_release unlocked;
     return tally.planes();
   }();
-  const int64_t bytes = tally.bytes();
-  Bytes out(std::vector<py::ssize_t>{bytes ? static_cast<int64_t>(planes.size()) / bytes : 0, bytes});
-  std::copy(planes.begin(), planes.end(), out.mutable_data());
+  Bytes out(std::vector<py::ssize_t>{static_cast<int64_t>(planes.size()), tally.bytes()});
+  uint8_t* to = out.mutable_data();
+  for (const auto& plane : planes) to = std::copy(plane.begin(), plane.end(), to);
   return out;
 }
 
@@ -183,6 +184,15 @@ void tally_merge(Tally& into, const Tally& from) {
 int64_t tally_count(const Tally& tally) {
   py::gil_scoped_release unlocked;
   return tally.count();
+}
+
+uint32_t crc32c(const py::buffer& data, bool by_table) {
+  const py::buffer_info bytes = data.request();
+  if (bytes.itemsize != 1 || bytes.ndim != 1 || (bytes.size > 1 && bytes.strides[0] != 1))
+    throw std::invalid_argument("a digest is of contiguous bytes");
+  const auto* p = static_cast<const uint8_t*>(bytes.ptr);
+  py::gil_scoped_release unlocked;
+  return by_table ? Crc32c::by_table(p, bytes.size) : Crc32c::of(p, bytes.size);
 }
 
 // Adds one-byte reports to counters. A chunk is summed in 16 bits, which 257 reports cannot overflow.
@@ -297,6 +307,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("clipped_sums", clipped_sums);
   m.def("cipher_block", cipher_block);
 
+  m.def("crc32c", crc32c, py::arg("data"), py::arg("by_table") = false);
   m.def("add_bytes", add_bytes<uint32_t>, py::arg().noconvert(), py::arg(), py::arg());
   m.def("add_bytes", add_bytes<uint64_t>, py::arg().noconvert(), py::arg(), py::arg());
 

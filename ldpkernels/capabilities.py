@@ -67,6 +67,11 @@ def able(kernel: str, device: str, index: int | None = None) -> tuple[str, ...]:
     raise ValueError(f"tensors on {device!r} are not supported: move them to 'cpu' or 'cuda'")
 
 
+def offers(name: str, kernel: str) -> bool:
+    """Whether a backend runs a kernel on some device of this machine."""
+    return any(name in able(kernel, device) for device in ("cpu", "cuda"))
+
+
 def chosen(kernel: str, device: str, index: int | None = None) -> str:
     """The backend for a kernel on a type of device: the forced one if it is able, else the fastest."""
     name = forced()

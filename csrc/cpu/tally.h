@@ -90,12 +90,11 @@ class Tally {
     const std::scoped_lock lock(mutex_);
     return count_;
   }
-  // One after the other, the lowest bits first.
-  std::vector<uint8_t> planes() const {
+  // The lowest bits first.
+  std::vector<std::vector<uint8_t>> planes() const {
     const std::scoped_lock lock(mutex_);
-    const int64_t n = planes_for(count_);
-    std::vector<uint8_t> out(n * bytes_);
-    for (int64_t p = 0; p < n && bytes_ > 0; ++p) memcpy(&out[p * bytes_], planes_[p].data(), bytes_);
+    std::vector<std::vector<uint8_t>> out;
+    for (int64_t p = 0; p < planes_for(count_); ++p) out.emplace_back(planes_[p].begin(), planes_[p].begin() + bytes_);
     return out;
   }
   // What planes() gave at that count: n planes, whose counts are at most `count`.
