@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "chacha.h"
+#include "cpu/detect.h"
 #include "cpu/dispatch.h"
 #include "cpu/parallel.h"
 #include "cpu/reduce.h"
@@ -22,20 +23,21 @@ namespace {
 
 using Bytes = py::array_t<uint8_t, py::array::c_style>;
 
-std::vector<const Kernels*> available_kernels() {
-  std::vector<const Kernels*> found;
+// The best first. Asked once: CPUID is slow under a hypervisor.
+const std::vector<const Kernels*>& available_kernels() {
+  static const std::vector<const Kernels*> available = [] {
+    std::vector<const Kernels*> found;
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
-  if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    found.push_back(&kAvx512Kernels);
-  }
-  if (avx2) found.push_back(&kAvx2Kernels);
+    const X86 machine = this_x86();
+    if (machine.avx512()) found.push_back(&kAvx512Kernels);
+    if (machine.avx2()) found.push_back(&kAvx2Kernels);
 #elif defined(__aarch64__)
-  found.push_back(&kNeonKernels);
+    found.push_back(&kNeonKernels);
 #endif
-  found.push_back(&kScalarKernels);
-  return found;
+    found.push_back(&kScalarKernels);
+    return found;
+  }();
+  return available;
 }
 
 const Kernels& kernels_named(const std::string& name) {

@@ -53,9 +53,9 @@ def cldp_(
         mechanism: "exponential" is the paper's: inside the box, and biased towards its middle. "laplace" adds discrete
             Laplace noise of the same alpha: unbiased, at a quarter of the variance, and not kept to the box.
         rounding: "nearest" is the paper's; "stochastic" makes the integer the scaled weight on average.
-        generator: A `torch.Generator` (for arrays a `numpy.random.Generator`), an `ldpkernels.key`, a key tensor, or
-            "secure" for ChaCha20 keyed by the operating system. None is the device's default generator for tensors, and
-            "secure" for arrays.
+        generator: None (or "secure") for ChaCha20 with a key from the operating system, whatever was seeded. To
+            reproduce, an `ldpkernels.key`, a key tensor, or a seeded `torch.Generator` (`torch.default_generator` is
+            one; for arrays a `numpy.random.Generator`).
         buffers: "perturb" or "keep", for a module with floating-point buffers.
 
     Everything is checked before the first write. A NaN weight is reported as 0, an infinite one as the end of the box.

@@ -38,7 +38,7 @@ def run(
 
     `out` is the tensor into which the spans' `out` point; None where they point into arrays, or weights are written.
     """
-    name = capabilities.chosen(kernel, device)
+    name = capabilities.chosen(kernel, device, _index(key))
     if name in _LAUNCHES:
         _LAUNCHES[name](kernel, output, spans, laws, key, out)
     else:
@@ -85,7 +85,7 @@ def clipped_sums(
 
     All matrices are contiguous and have as many rows; there is one limit for all of a row, or one for each matrix.
     """
-    name, rows = capabilities.chosen("clipped_noise", device), len(x[0])
+    name, rows = capabilities.chosen("clipped_noise", device, _index(key)), len(x[0])
     if name == "triton":
         from ldpkernels.triton import clipped_noise
 
@@ -166,7 +166,7 @@ def majority_vote(votes: AnyArray, classes: int, device: str) -> tuple[AnyArray,
 
 def next_key(state: torch.Tensor, device: str) -> torch.Tensor:
     """The key that a state of `ldpkernels.ops.keys` gives next, on its device; the state moves on by one."""
-    if capabilities.chosen("next_key", device) == "cuda":
+    if capabilities.chosen("next_key", device, state.device.index) == "cuda":
         import torch
 
         from ldpkernels import _cuda
@@ -184,6 +184,10 @@ def threads_for(work: int, small: int | None = None) -> int:
     """No more threads than there is work for."""
     wanted = work // (small or SMALL)
     return min(capabilities.threads(), wanted) if wanted > 1 else 1
+
+
+def _index(key: AnyKey) -> int | None:
+    return None if isinstance(key, Key) else key.device.index
 
 
 def _words(key: AnyKey) -> Words:

@@ -53,9 +53,9 @@ def perturb_(
         R: Radius of the range, likewise. Weights outside are clipped.
         eps: Privacy parameter of each weight.
         mechanism: "two-point", "piecewise" or "hybrid".
-        generator: A `torch.Generator` (for arrays a `numpy.random.Generator`), an `ldpkernels.key`, a key tensor, or
-            "secure" for ChaCha20 keyed by the operating system. None is the device's default generator for tensors, and
-            "secure" for arrays.
+        generator: None (or "secure") for ChaCha20 with a key from the operating system, whatever was seeded. To
+            reproduce, an `ldpkernels.key`, a key tensor, or a seeded `torch.Generator` (`torch.default_generator` is
+            one; for arrays a `numpy.random.Generator`).
         buffers: "perturb" or "keep", for a module with floating-point buffers.
 
     Everything is checked before the first write. A NaN weight is reported as C, an infinite one as the end of the

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mechanisms that randomise each weight on its own: one line each. `perturb_` and `report` take these names."""
+"""The mechanisms that randomise each weight on its own. `perturb_` and `report` take these names.
+
+A mechanism is an import, its name in `MechanismName`, which type checkers read only where it is written out, and its
+class in `KINDS`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -15,12 +19,14 @@ from ldpkernels.arrays import Laws
 from ldpkernels.dtypes import Dtype
 from ldpkernels.laws.hybrid import Hybrid
 from ldpkernels.laws.piecewise import Piecewise
+from ldpkernels.laws.sign import Sign
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.laws.weightwise import Output, Weightwise, checked_eps
 
-MechanismName = Literal["two-point", "piecewise", "hybrid"]
-KINDS: tuple[type[Weightwise], ...] = (TwoPoint, Piecewise, Hybrid)
+MechanismName = Literal["two-point", "piecewise", "hybrid", "sign"]
+KINDS: tuple[type[Weightwise], ...] = (TwoPoint, Piecewise, Hybrid, Sign)
 MECHANISMS = {kind.name: kind for kind in KINDS}
+NAMES: tuple[MechanismName, ...] = get_args(MechanismName)  # those of KINDS, for a type checker
 
 
 def mechanism_named(name: str, eps: float) -> Weightwise:

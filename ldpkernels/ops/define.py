@@ -15,9 +15,11 @@ from typing import Any, TypeAlias
 import torch
 
 from ldpkernels.inputs.checks import checked_tensors
+from ldpkernels.optional import refuse_old_torch
 
 Operation: TypeAlias = Callable[..., Any]
 
+refuse_old_torch(torch.__version__)
 library = torch.library.Library("ldpkernels", "FRAGMENT")
 
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -11,8 +12,10 @@ from ldpkernels.arrays import Array, Flags, Integers, Laws, Spans, Words
 from ldpkernels.reference.ciphers import draws16
 from ldpkernels.reference.memory import memory, weights
 
+Thresholds: TypeAlias = Callable[[Array, np.void], Integers]
 
-def thresholds(x: Array, law: Any) -> Integers:
+
+def thresholds(x: Array, law: np.void) -> Integers:
     """The integers k in [k_lo, k_hi] for fp32 or fp64 weights."""
     compute = x.dtype.type
     k_lo, k_hi = int(law["k_lo"]), int(law["k_hi"])
@@ -35,10 +38,17 @@ def is_upper(k: Integers, key: Words, first: int) -> Flags:
 
 def two_point(output: str, spans: Spans, laws: Laws, key: Words) -> None:
     """The kernels' interface: "values", "bits" or "thresholds" for every span, in memory."""
+    one_bit(thresholds, output, spans, laws, key)
+
+
+def one_bit(
+    thresholds_of: Callable[[Array, np.void], Integers], output: str, spans: Spans, laws: Laws, key: Words
+) -> None:
+    """The same for every mechanism that reports one bit by a threshold."""
     for span, law in zip(spans, laws, strict=True):
         n, first = int(span["numel"]), int(span["first"])
         bits, x = weights(int(span["data"]), n, int(span["dtype"]))
-        k = thresholds(x, law)
+        k = thresholds_of(x, law)
         if output == "thresholds":
             memory(int(span["out"]), n, np.dtype(np.int64))[:] = k + 2**31
             continue

@@ -7,7 +7,6 @@ is that of csrc/mechanisms/clipped_noise.h: the bits are the CPU's.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +18,8 @@ from ldpkernels.inputs.spans import first_elements
 from ldpkernels.laws.clipped_noise import Noise, scales
 from ldpkernels.triton.ciphers import keystream_words, load_key
 from ldpkernels.triton.discrete_gaussian import discrete_gaussian
-from ldpkernels.triton.launch import is_chacha, launching
+from ldpkernels.triton.launch import fp64_bits, is_chacha, launching
+from ldpkernels.triton.weights import fp64
 
 PIECE = tl.constexpr(1024)
 PIECES = tl.constexpr(64)  # of a stretch
@@ -73,17 +73,11 @@ def _sum(
     per_block = 8 if chacha else 2
     blocks = SAMPLERS // per_block if grid else BLOCKS
     tile = blocks * per_block
-    numbers = [bits_of(number) for number in (size, divisor, law.unit, 1 / law.unit if grid else 0.0)]
+    numbers = [fp64_bits(number) for number in (size, divisor, law.unit, 1 / law.unit if grid else 0.0)]
     sums_kernel[(-(-out.numel() // tile),)](
         t, factors, factors.stride(0), out, key, *numbers, t.shape[0], out.numel(), first,
         _wide(out), grid, size > 0, chacha, blocks, **OPTIONS,
     )  # fmt: skip
-
-
-def bits_of(number: float) -> int:
-    """A kernel's argument that is a Python float would be rounded to fp32."""
-    bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
-    return bits
 
 
 def _wide(out: torch.Tensor) -> Any:
@@ -189,11 +183,6 @@ def normals(block, key, CHACHA: tl.constexpr, BLOCKS: tl.constexpr):
     return tl.join(first, second).reshape(PAIRS * 2)
 
 
-@triton.jit
-def _number(bits):
-    return bits.to(tl.int64).to(tl.float64, bitcast=True)
-
-
 @triton.jit(do_not_specialize=["size", "divisor", "unit", "inverse_unit"])
 def sums_kernel(
     x, scales, stride, out, key, size, divisor, unit, inverse_unit, rows, columns, first,
@@ -222,7 +211,7 @@ def sums_kernel(
                 if scale != 0:  # a row left out is not read
                     v = tl.load(x + row.to(tl.int64) * columns + column, inside, 0.0).to(WIDE)
                     if GRID:
-                        units = v.to(tl.float64) * (scale * _number(inverse_unit))  # exact: a power of two
+                        units = v.to(tl.float64) * (scale * fp64(inverse_unit))  # exact: a power of two
                         sums += tl.where(units < 0, tl.ceil(units), tl.floor(units))
                     else:
                         narrow = scale.to(WIDE)
@@ -238,10 +227,10 @@ def sums_kernel(
         group += 4096
     if GRID:
         if NOISY:
-            s = _number(size).to(tl.int64)
+            s = fp64(size).to(tl.int64)
             total += discrete_gaussian(first + column, inside, s, load_key(key, CHACHA), CHACHA).to(tl.float64)
-        total *= _number(unit)
+        total *= fp64(unit)
     elif NOISY:
         start = first // PER_BLOCK + tl.program_id(0).to(tl.int64) * BLOCKS
-        total += _number(size) * normals(start, load_key(key, CHACHA), CHACHA, BLOCKS)
-    tl.store(out + column, (total / _number(divisor)).to(WIDE), inside)
+        total += fp64(size) * normals(start, load_key(key, CHACHA), CHACHA, BLOCKS)
+    tl.store(out + column, (total / fp64(divisor)).to(WIDE), inside)

@@ -6,6 +6,7 @@ of tensors.
 from __future__ import annotations
 
 import contextlib
+import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 import triton
 
-from ldpkernels.arrays import Laws, Spans
+from ldpkernels.arrays import Array, Laws, Spans
 from ldpkernels.triton import cache
 from ldpkernels.triton.ciphers import keystream_kernel
 from ldpkernels.triton.table import BLOCKS, Part, Plan
@@ -96,6 +97,18 @@ def check_reach(device: torch.device) -> None:
         )
 
 
+def to_device(array: Array, device: torch.device) -> torch.Tensor:
+    """A copy for which the host does not wait; on the CPU, the array itself."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
+def fp64_bits(number: float) -> int:
+    """A number as an argument of kernels, which would round a Python float to fp32; weights.fp64 is its inverse."""
+    bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
+    return bits
+
+
 def capturing(device: torch.device) -> bool:
     """Whether the current stream records a CUDA graph."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
@@ -114,7 +127,7 @@ class _Entry:
     """The launches of one call; their tables were copied on the stream that was current."""
 
     def __init__(self, parts: list[Part], device: torch.device) -> None:
-        self.launches = [Launch(part.programs, _copied(part, device), part.numbers) for part in parts]
+        self.launches = [Launch(part.programs, to_device(part.table, device), part.numbers) for part in parts]
         if device.type == "cuda":
             stream = torch.cuda.current_stream(device)
             self.stream, self.copied = stream.cuda_stream, stream.record_event()
@@ -126,11 +139,6 @@ class _Entry:
         current.wait_event(self.copied)
         for launch in self.launches:
             launch.table.record_stream(current)
-
-
-def _copied(part: Part, device: torch.device) -> torch.Tensor:
-    table = torch.from_numpy(part.table)
-    return table.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else table
 
 
 class Tables:

@@ -16,7 +16,7 @@ from ldpkernels.arrays import Laws, Spans
 from ldpkernels.triton.ciphers import chacha, load_key, philox
 from ldpkernels.triton.launch import is_chacha, over
 from ldpkernels.triton.table import SPAN, Columns, Part
-from ldpkernels.triton.weights import BF16, F32, F64, from_bits
+from ldpkernels.triton.weights import BF16, F32, F64, bits_of, from_bits
 
 INTEGERS = tl.constexpr(4)  # the dtype of a span of int64
 ROUNDING = tl.constexpr(2**32 - 1)
@@ -152,7 +152,7 @@ def ordinal_cldp_kernel(
         y = _samples(v, inside, element, table, words, CHACHA, WIDE)
         tl.store(out.to(tl.pointer_type(tl.int64)) + tl.load(table + COLUMNS.out) // 8 + e, y, inside)
     else:
-        BITS_OF: tl.constexpr = tl.int64 if DTYPE == F64 else (tl.int32 if DTYPE == F32 else tl.int16)
+        BITS_OF: tl.constexpr = bits_of(DTYPE)
         data = tl.load(table + COLUMNS.data).to(tl.pointer_type(BITS_OF)) + e
         v = _integers(from_bits(tl.load(data, inside, 0), DTYPE), table, element, words, CHACHA, WIDE)
         y = _samples(v, inside, element, table, words, CHACHA, WIDE)

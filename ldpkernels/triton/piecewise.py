@@ -16,7 +16,7 @@ from ldpkernels.triton import table as tables
 from ldpkernels.triton.ciphers import load_key
 from ldpkernels.triton.launch import is_chacha, over
 from ldpkernels.triton.table import WEIGHTS, Part, place_of, row_of
-from ldpkernels.triton.weights import F16, F32, F64, draws, from_bits, load_line, number, threshold
+from ldpkernels.triton.weights import F16, F32, F64, bits_of, draws, from_bits, load_line, number, threshold
 
 VALUES, CELLS, TURNS = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 OUTPUTS = {"values": int(VALUES), "cells": int(CELLS), "turns": int(TURNS)}
@@ -119,7 +119,7 @@ def piecewise_kernel(
     """Tiles of BLOCKS cipher blocks."""
     PER_BLOCK: tl.constexpr = 32 if CHACHA else 8
     TILE: tl.constexpr = BLOCKS * PER_BLOCK
-    BITS_OF: tl.constexpr = tl.int64 if DTYPE == F64 else (tl.int32 if DTYPE == F32 else tl.int16)
+    BITS_OF: tl.constexpr = bits_of(DTYPE)
     program = tl.program_id(0)
     row = row_of(table, rows, program, COLUMNS.width)
     start, block, count, numel = place_of(row, program, tiles, TILE, PER_BLOCK)

@@ -21,7 +21,7 @@ from ldpkernels.triton import table as tables
 from ldpkernels.triton.ciphers import load_key
 from ldpkernels.triton.launch import is_chacha, over
 from ldpkernels.triton.table import WEIGHTS, Part, place_of, row_of
-from ldpkernels.triton.weights import F32, F64, draws, from_bits, load_line, threshold
+from ldpkernels.triton.weights import bits_of, draws, from_bits, load_line, threshold
 
 VALUES, BITS, THRESHOLDS = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 OUTPUTS = {"values": int(VALUES), "bits": int(BITS), "thresholds": int(THRESHOLDS)}
@@ -107,7 +107,7 @@ def two_point_kernel(
     """Tiles of BLOCKS cipher blocks. ALIGNED: all weights of the table start at a multiple of 16 bytes."""
     PER_BLOCK: tl.constexpr = 32 if CHACHA else 8
     TILE: tl.constexpr = BLOCKS * PER_BLOCK
-    BITS_OF: tl.constexpr = tl.int64 if DTYPE == F64 else (tl.int32 if DTYPE == F32 else tl.int16)
+    BITS_OF: tl.constexpr = bits_of(DTYPE)
     program = tl.program_id(0)
     row = row_of(table, rows, program, COLUMNS.width)
     start, block, count, numel = place_of(row, program, tiles, TILE, PER_BLOCK)

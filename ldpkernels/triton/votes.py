@@ -31,16 +31,18 @@ def majority_kernel(votes, labels, keep, parties, columns, classes, BLOCK: tl.co
     first = tl.zeros([BLOCK], tl.int32)
     second = tl.zeros([BLOCK], tl.int32)
     label = tl.zeros([BLOCK], tl.int32)
-    for c in range(classes):
+    c = 0
+    while c < classes:  # NumPy's newer releases and Triton 3.6's interpreter disagree about range() of a tensor
         count = tl.zeros([BLOCK], tl.int32)
-        row = votes
-        for _ in range(parties):
-            vote = tl.load(row + column, mask=inside, other=0)
+        party = 0
+        while party < parties:
+            vote = tl.load(votes + party.to(tl.int64) * columns + column, mask=inside, other=0)
             count += (vote == c).to(tl.int32)
-            row += columns
+            party += 1
         above = count > first
         second = tl.maximum(second, tl.where(above, first, count))
         first = tl.where(above, count, first)
         label = tl.where(above, c, label)
+        c += 1
     tl.store(labels + column, label.to(labels.dtype.element_ty), mask=inside)
     tl.store(keep + column, first - second > 1, mask=inside)

@@ -14,6 +14,12 @@ F32, F64 = tl.constexpr(FLOAT32.code), tl.constexpr(FLOAT64.code)
 BF16, F16 = tl.constexpr(BFLOAT16.code), tl.constexpr(FLOAT16.code)
 
 
+@triton.constexpr_function
+def bits_of(DTYPE):
+    """The integers that hold a format's numbers."""
+    return tl.int64 if F64.value == DTYPE else tl.int32 if F32.value == DTYPE else tl.int16
+
+
 @triton.jit
 def from_bits(bits, DTYPE: tl.constexpr):
     """Weights from their bits: exact in every format; numbers are widened, never rounded."""
@@ -34,6 +40,12 @@ def number(word, DTYPE: tl.constexpr):
         return word.to(tl.float64, bitcast=True)
     else:
         return word.to(tl.int32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def fp64(bits):
+    """The number of launch.fp64_bits."""
+    return bits.to(tl.int64).to(tl.float64, bitcast=True)
 
 
 @triton.jit

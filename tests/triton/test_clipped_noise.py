@@ -75,6 +75,7 @@ def test_groups_of_rows_are_added_in_order(device, dtype, grid):
     The rows between are left out. They hold NaN, which shows that they are not read.
     """
     from ldpkernels.triton import clipped_noise as kernels
+    from ldpkernels.triton.launch import fp64_bits
 
     n, columns, unit = 4096 + 64 + 3, 3, 2.0**-20
     x = rows(n, columns, dtype=dtype)
@@ -82,7 +83,7 @@ def test_groups_of_rows_are_added_in_order(device, dtype, grid):
     x[67:4090], scales[67:4090] = torch.nan, 0.0
     wide = kernels.tl.float64 if dtype == torch.float64 else kernels.tl.float32
     found = torch.empty(columns, dtype=dtype, device=device)
-    numbers = [kernels.bits_of(number) for number in (0.0, 3.0, unit, 1 / unit)]
+    numbers = [fp64_bits(number) for number in (0.0, 3.0, unit, 1 / unit)]
     key = KEYS["philox"].tensor(device)
     kernels.sums_kernel[(1,)](
         x.to(device),

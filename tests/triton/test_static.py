@@ -80,3 +80,12 @@ def test_ordinal_cldp_compiles_without_inexact_arithmetic(costs):
         assert not inexact(cost)
         assert ".local" not in cost["ptx"]
         assert choice.startswith("integers-") or "div.rn.f64" in cost["ptx"]
+
+
+def test_what_ranges_tallies_and_votes_need_compiles_and_fuses_nothing(costs):
+    found = costs("others")
+    assert len(found) == 17
+    for cost in found.values():
+        assert not inexact(cost)
+        assert cost["spills"] == 0
+        assert cost["registers"] <= 128
