@@ -36,6 +36,11 @@ def same(one, other):
     return list(one) == list(other) and all(np.array_equal(value, other[name]) for name, value in one.items())
 
 
+def near(one, other):
+    """But for the last rounding, which depends on the number of clients."""
+    return all(np.allclose(value, other[name], rtol=0, atol=1e-6) for name, value in one.items())
+
+
 def at_once(*calls):
     """All calls in threads of their own, started together; the first exception, if there is one."""
     barrier, errors = threading.Barrier(len(calls)), []
@@ -82,8 +87,8 @@ def test_everything_else_while_threads_add():
     def read():
         for _ in range(40):
             for other in (Aggregate.from_bytes(total.to_bytes()), copy.deepcopy(total)):
-                found.append(same(other.mean(), wanted))
-            found.append(same(total.mean(), wanted))
+                found.append(near(other.mean(), wanted))
+            found.append(near(total.mean(), wanted))
             assert "15 weights" in repr(total) or "17 weights" in repr(total)
 
     at_once(*[lambda: [total.add(one, one.to_bytes()) for _ in range(100)]] * 3, read)
