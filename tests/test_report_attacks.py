@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 import ldpkernels
 from ldpkernels import Aggregate, Report, aggregate, expected, report
+from ldpkernels.laws.registry import MECHANISMS
 from ldpkernels.wire import reader
 from ldpkernels.wire.codec import MOST_BIT_CLIENTS, MOST_CLIENTS
 from ldpkernels.wire.envelope import decode, encode
 from ldpkernels.wire.layout import Layout
 
-MECHANISMS = ["two-point", "piecewise", "hybrid"]
 MODEL = {"w": np.linspace(-1, 1, 15).reshape(3, 5), "b": np.zeros(2, np.float32)}
 
 
@@ -404,7 +404,8 @@ def test_a_client_that_has_torch_does_not_break_a_server_without():
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_counts_that_would_overflow_are_refused_and_nothing_changes(mechanism):
-    most = MOST_BIT_CLIENTS - 1 if mechanism == "two-point" else MOST_CLIENTS
+    bits = MECHANISMS[mechanism].reported == "bits"
+    most = MOST_BIT_CLIENTS - 1 if bits else MOST_CLIENTS
     one = upload(eps=2.0, mechanism=mechanism)
     total = Aggregate()
     total.add(one)
@@ -418,7 +419,7 @@ def test_counts_that_would_overflow_are_refused_and_nothing_changes(mechanism):
         huge.add(one, one)
     assert huge.to_bytes() == before
     assert math.isfinite(huge.mean()["w"].sum())
-    if mechanism != "two-point":
+    if not bits:
         with pytest.raises(ValueError, match="more than an aggregate can count"):
             Aggregate.from_bytes(forged("aggregate", zeros, total.to_bytes(), clients=most + 1))
 
