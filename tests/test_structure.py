@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shape of the package, from its syntax trees: which module may know which, and what an import brings."""
+
+import ast
+import graphlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import ldpkernels
+from ldpkernels.laws.registry import KINDS
+
+PACKAGE = Path(ldpkernels.__file__).parent
+
+# From the top: a module imports modules of lower lines, and of its own.
+LAYERS = """
+__main__
+commands
+federated audit
+ldpkernels
+adaptive_ranges cldp clipped_noise dp_sgd perturb reports vector votes
+ops
+reference triton wire
+laws
+launch
+inputs
+capabilities keys
+accounting
+_cuda _native
+arrays dtypes gpu optional plot
+"""
+LEVELS = {name: -level for level, line in enumerate(LAYERS.split("\n")) for name in line.split()}
+# What is imported where it is used: what needs torch, Triton or SciPy, what is slow on purpose, a command's work.
+LATE = ("ldpkernels.ops", "ldpkernels.triton", "ldpkernels.reference", "ldpkernels.accounting", "ldpkernels._cuda")
+MOST_MODULES = 20
+MOST_LATE_IMPORTS = 32
+MOST_ANYS = 191
+
+
+class Import(NamedTuple):
+    module: str
+    imported: str
+    name: str | None
+    late: bool  # in a function
+    typing: bool  # only for type checkers
+
+
+def modules():
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py*")):
+        if path.suffix in (".py", ".pyi"):
+            parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+TREES = {module: ast.parse(path.read_text()) for module, path in MODULES.items()}
+
+
+def imports_of(module):
+    """Every import of the package's own modules."""
+
+    def walk(node, late, typing):
+        for child in ast.iter_child_nodes(node):
+            inside = late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            checked = typing or (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING")
+            if isinstance(child, ast.ImportFrom):
+                assert child.level == 0, f"{module} has a relative import"
+                for alias in child.names:
+                    full = f"{child.module}.{alias.name}"
+                    found.append(Import(module, full if full in MODULES else child.module, alias.name, late, checked))
+            elif isinstance(child, ast.Import):
+                found.extend(Import(module, alias.name, None, late, checked) for alias in child.names)
+            walk(child, inside, checked)
+
+    found = []
+    walk(TREES[module], False, False)
+    return [one for one in found if one.imported.partition(".")[0] == "ldpkernels"]
+
+
+IMPORTS = [one for module in MODULES for one in imports_of(module)]
+EARLY = [one for one in IMPORTS if not one.late and not one.typing]
+
+
+def level(module):
+    return LEVELS[module.split(".")[1] if "." in module else module]
+
+
+def test_no_module_waits_for_itself():
+    graph = {module: set() for module in MODULES}
+    for one in EARLY:
+        graph[one.module].add(one.imported)
+    list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
+
+
+def test_arrows_point_down():
+    upward = [one for one in EARLY if level(one.imported) > level(one.module)]
+    assert not upward
+    assert LEVELS.keys() == {module.split(".")[1] if "." in module else module for module in MODULES}
+
+
+def test_late_imports_are_for_what_is_heavy():
+    late = [one for one in IMPORTS if one.late]
+    others = [one for one in late if not one.imported.startswith(LATE)]
+    assert not [one for one in others if not (one.module.startswith("ldpkernels.commands.") and "_run" in one.imported)]
+    assert len(late) <= MOST_LATE_IMPORTS, len(late)
+
+
+def test_modules_keep_their_private_names():
+    """But `_native` and `_cuda`, which are modules, and `__version__`."""
+    private = [one for one in IMPORTS if one.name and re.match(r"_(?!_)", one.name) and one.imported != module_of(one)]
+    assert not private
+    for module, tree in TREES.items():
+        siblings = {one.name for one in IMPORTS if one.module == module and one.imported == module_of(one)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and re.match(r"_(?!_)", node.attr):
+                assert ast.unparse(node.value) not in siblings, f"{module} reaches for {ast.unparse(node)}"
+
+
+def module_of(one):
+    """The module that `from package import name` names, if it names one."""
+    return one.imported if one.imported.endswith(f".{one.name}") else None
+
+
+def test_the_root_is_small():
+    here = [module for module in MODULES if module.count(".") == 1 and MODULES[module].name != "__init__.py"]
+    stubs = {module for module in here if MODULES[module].suffix == ".pyi"}
+    assert stubs == {"ldpkernels._cuda", "ldpkernels._native"}
+    assert len(here) - len(stubs) <= MOST_MODULES, here
+
+
+def test_no_module_hides_a_public_function():
+    names = {module.split(".")[1] for module in MODULES if "." in module}
+    assert not names & set(ldpkernels.__all__)
+
+
+def test_types_are_said():
+    """`Any` says nothing. When this fails with fewer than the bound, lower the bound."""
+    found = {module: len(re.findall(r"\bAny\b", path.read_text())) for module, path in MODULES.items()}
+    total = sum(found.values())
+    assert total <= MOST_ANYS, sorted(((n, module) for module, n in found.items() if n), reverse=True)
+    assert total > MOST_ANYS - 10, f"{total} now: set MOST_ANYS to that"
+
+
+OPERATIONS = {f"{kind.kernel}{ending}" for kind in KINDS for ending in ("_", "_report")} | {
+    "clipped_noised_sum",
+    "fresh_key",
+    "majority_vote",
+    "ordinal_cldp_",
+    "ordinal_cldp_sample",
+    "two_point_threshold",
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import ldpkernels; print('torch' in sys.modules, 'triton' in sys.modules)", "False False"),
+        (
+            "import ldpkernels.ops, torch; names = torch._C._dispatch_get_all_op_names()"
+            "; print(*sorted({n[12:].partition('.')[0] for n in names if n.startswith('ldpkernels::')}))",
+            " ".join(sorted(OPERATIONS)),
+        ),
+    ],
+    ids=["no torch", "every operation"],
+)
+def test_what_an_import_brings(code, expected):
+    done = subprocess.run([sys.executable, "-c", f"import sys; {code}"], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == expected, done.stderr
