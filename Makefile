@@ -15,7 +15,7 @@ UNHURRIED := tests/triton tests/test_cuda_static.py tests/test_clipped_noise_cud
 # Libraries beside which make bench measures; where one cannot be installed, its rows are left out.
 PEERS := "opendp>=0.12" "diffprivlib>=0.6"
 
-.PHONY: demo test quick numpy lint bench exhaustive gpu wheels neon clean help
+.PHONY: battery demo test quick numpy lint bench exhaustive gpu wheels neon clean help
 
 help:
 	@echo "make demo        train a small federated model under local differential privacy, and draw the result"
@@ -23,6 +23,7 @@ help:
 	@echo "make quick       lint, types and the tests of a minute, for between two edits; CONTRIBUTING says what is left out"
 	@echo "make numpy       the tests that need no torch, where there is none; PYTHON names the interpreter"
 	@echo "make bench       throughput beside others and the memory floor: a table and a picture for each suite"
+	@echo "make battery     dieharder on the random streams as mechanisms use them (about an hour; needs dieharder)"
 	@echo "make exhaustive  every one of the 2^32 floats, for several settings (about 10 minutes)"
 	@echo "make gpu         GPU tests and benchmarks with the machine's own python3, torch and nvcc; needs no network"
 	@echo "make wheels      fetch the wheels that make gpu takes along to a machine without pytest"
@@ -63,6 +64,9 @@ numpy:
 bench: $(STAMP)
 	-$(PY) -m pip install --quiet --disable-pip-version-check $(PEERS)
 	$(PY) -m benchmarks.report --out out/bench
+
+battery: $(STAMP)
+	$(PY) -m tests.streams.battery
 
 exhaustive: $(STAMP)
 	$(PY) -m pytest -m exhaustive --capture=no

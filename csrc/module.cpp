@@ -14,6 +14,7 @@
 #include "cpu/parallel.h"
 #include "cpu/reduce.h"
 #include "cpu/tally.h"
+#include "crc32c.h"
 #include "philox.h"
 #include "tables.h"
 
@@ -156,8 +157,18 @@ void tally_decode(const Tally& tally, int64_t first, double offset, double step,
 
 Bytes tally_planes(const Tally& tally) {
   Bytes out(std::vector<py::ssize_t>{tally.planes(), tally.bytes()});
-  for (int64_t p = 0; p < tally.planes(); ++p) memcpy(out.mutable_data(p, 0), tally.plane(p), tally.bytes());
+  for (int64_t p = 0; p < tally.planes(); ++p)
+    memcpy(out.mutable_data() + p * tally.bytes(), tally.plane(p), tally.bytes());
   return out;
+}
+
+uint32_t crc32c(const py::buffer& data, bool by_table) {
+  const py::buffer_info bytes = data.request();
+  if (bytes.itemsize != 1 || bytes.ndim != 1 || (bytes.size > 1 && bytes.strides[0] != 1))
+    throw std::invalid_argument("a digest is of contiguous bytes");
+  const auto* p = static_cast<const uint8_t*>(bytes.ptr);
+  py::gil_scoped_release unlocked;
+  return by_table ? Crc32c::by_table(p, bytes.size) : Crc32c::of(p, bytes.size);
 }
 
 // Adds one-byte reports to counters. A chunk is summed in 16 bits, which 257 reports cannot overflow.
@@ -269,6 +280,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("clipped_sums", clipped_sums);
   m.def("cipher_block", cipher_block);
 
+  m.def("crc32c", crc32c, py::arg("data"), py::arg("by_table") = false);
   m.def("add_bytes", add_bytes<uint32_t>, py::arg().noconvert(), py::arg(), py::arg());
   m.def("add_bytes", add_bytes<uint64_t>, py::arg().noconvert(), py::arg(), py::arg());
 

@@ -10,6 +10,7 @@ from ldpkernels.capabilities import backend, backends
 from ldpkernels.cldp import cldp_, cldp_sample
 from ldpkernels.clipped_noise import ClippedInfo, clipped_noised_mean, clipped_noised_sum
 from ldpkernels.dp_sgd import dp_sgd_step
+from ldpkernels.expectation import Expected, expected
 from ldpkernels.keys import Key, key, secure_key
 from ldpkernels.laws.hybrid import Hybrid
 from ldpkernels.laws.k_of_d import KOfD
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Aggregate",
     "ClippedInfo",
+    "Expected",
     "Hybrid",
     "KOfD",
     "Key",
@@ -46,6 +48,7 @@ __all__ = [
     "clipped_noised_mean",
     "clipped_noised_sum",
     "dp_sgd_step",
+    "expected",
     "key",
     "majority_vote",
     "noisy_vote",

@@ -86,7 +86,6 @@ def test_a_device_that_cuda_does_not_run_on_is_served_by_triton(monkeypatch):
     assert capabilities.chosen("piecewise", "cuda", 1) == "triton"
     monkeypatch.setenv("LDPKERNELS_BACKEND", "cuda")
     for kernel, index in (("two_point", 0), ("piecewise", 1)):
-        with pytest.raises(
-            ValueError, match=f"backend 'cuda' runs no '{kernel}' kernel on 'cuda' here: use one of triton"
-        ):
+        message = f"backend 'cuda' runs no '{kernel}' kernel on 'cuda' here: use one of triton"
+        with pytest.raises(ValueError, match=message):
             capabilities.chosen(kernel, "cuda", index)

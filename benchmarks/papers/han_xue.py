@@ -12,6 +12,7 @@ cell of the sound variant is labelled twice: by exact votes, and by GNMax with t
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,11 +162,10 @@ def main() -> None:
     stem = args.out / f"{args.name}-{args.dataset}"
     args.out.mkdir(parents=True, exist_ok=True)
     cells = Cells(stem.with_suffix(".json"), args.only, args.dry)
-    for s in cells_of(args.dataset):
-        s = dataclasses.replace(s, seed=s.seed + args.seed)
-        picture = stem.parent / f"{stem.name}-{'sound' if s.sound else 'paper'}.png"
-        cells.get(s.name, lambda s=s, picture=picture: compute(s, args.data, picture))
-        write_page(stem, args.dataset, cells)
+    settings = [dataclasses.replace(s, seed=s.seed + args.seed) for s in cells_of(args.dataset)]
+    pictures = {sound: stem.parent / f"{stem.name}-{'sound' if sound else 'paper'}.png" for sound in (False, True)}
+    plan = ((s.name, functools.partial(compute, s, args.data, pictures[s.sound])) for s in settings)
+    cells.fill(plan, lambda: write_page(stem, args.dataset, cells))
 
 
 def write_page(stem: Path, dataset: str, cells: Cells) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import ldpkernels
@@ -33,10 +33,14 @@ class Run:
     rho: int = RHO
     sigma: float = 2.0
     examples: int = EXAMPLES
-    again: int = 0  # added to the seed
+    seed: int = 0
 
     @property
     def name(self) -> str:
+        return f"{self.label} seed={self.seed}"
+
+    @property
+    def label(self) -> str:
         words = [self.method]
         if self.method in ldp_fed.METHODS:
             words += [f"cycles={self.cycles}"] if self.method == "alpha-cldp-fed" else []
@@ -46,7 +50,6 @@ class Run:
         elif self.method in ("dpsgd", "hybrid-one"):
             words.append(f"sigma={self.sigma:g}")
         words.append(f"E={self.rounds} n={self.examples}")
-        words += [f"seed +{self.again}"] if self.again else []
         words += [f"{self.clients} participants"] if self.clients != CLIENTS else []
         return " ".join(words)
 
@@ -73,21 +76,22 @@ SWEEP = [
 ]
 WITHOUT_NOISE = [replace(SHORT, method=method, alpha=None) for method in ("basic", "alpha-cldp-fed")]
 TRAINED = [
-    replace(SHORT, method="alpha-cldp-fed", cycles=cycles, trains=trains, again=again)
+    replace(SHORT, method="alpha-cldp-fed", cycles=cycles, trains=trains, seed=seed)
     for cycles in (1, 4)
     for trains in ("layer", "all")
-    for again in range(3)
+    for seed in range(3)
 ]
 OURS = [replace(FED, mechanism="laplace"), replace(FED, trains="all"), replace(FED, alpha=None), Run("basic", rho=7)]
 
 FULL = [replace(run, examples=1200) for run in (replace(FED, cycles=1), Run("basic"), Run("single-layer"))]
 
 
-def in_order() -> list[Run]:
-    """All the runs, those of most worth first."""
+def in_order(seed: int = 0) -> list[Run]:
+    """All the runs, those of most worth first; the seed is added to each run's own."""
     methods, cycles = [run for run, _ in METHODS], [replace(FED, cycles=cycles) for cycles in (1, 16, 10, 2, 4)]
     ordered = [*methods[:2], FED, OURS[0], *cycles[:2], *methods[3:6], *WITHOUT_NOISE, *SWEEP, OURS[1], *TRAINED]
-    return list(dict.fromkeys([*ordered, *methods[6:], *cycles, *OURS, *FULL]))
+    every = dict.fromkeys([*ordered, *methods[6:], *cycles, *OURS, *FULL])
+    return [replace(run, seed=run.seed + seed) for run in every]
 
 
 @functools.cache
@@ -95,13 +99,13 @@ def dataset(root: str) -> data.Dataset:
     return data.load("fashion-mnist", root)
 
 
-def clients_of(run: Run, root: str, seed: int) -> list[training.Client]:
-    parts = data.deal(dataset(root).train_y, CLIENTS, seed)[: run.clients]
+def clients_of(run: Run, root: str) -> list[training.Client]:
+    parts = data.deal(dataset(root).train_y, CLIENTS, run.seed)[: run.clients]
     parts = [part[: run.examples] for part in parts]
-    return training.clients_of(dataset(root).train_x, dataset(root).train_y, parts, ldpkernels.key(seed))
+    return training.clients_of(dataset(root).train_x, dataset(root).train_y, parts, ldpkernels.key(run.seed))
 
 
-def config_of(run: Run, seed: int) -> ldp_fed.Config:
+def config_of(run: Run) -> ldp_fed.Config:
     return ldp_fed.Config(
         alpha=run.alpha,
         rounds=run.rounds,
@@ -113,17 +117,17 @@ def config_of(run: Run, seed: int) -> ldp_fed.Config:
         select=SELECT,
         trains=run.trains,
         local=LOCAL,
-        seed=seed,
+        seed=run.seed,
     )
 
 
-def compute(run: Run, root: str, seed: int) -> Cell:
+def compute(run: Run, root: str) -> Cell:
     """Accuracy on the test set every few rounds, and what a client of all the rounds loses."""
-    clients = clients_of(run, root, seed)
-    network = networks.network("ldp-fed-cnn", seed)
+    clients = clients_of(run, root)
+    network = networks.network("ldp-fed-cnn", run.seed)
     facts = f"{CLIENTS} clients, {SELECT} selected, E = {run.rounds}"
     if run.method in ldp_fed.METHODS:
-        config = config_of(run, seed)
+        config = config_of(run)
         honest = math.inf if run.alpha is None else ldp_fed.honest_epsilon(network, config, run.rounds)
         rows = go(
             run, network, ldp_fed.init(network, config), lambda s: ldp_fed.round_(s, clients, network, config), root
@@ -138,7 +142,7 @@ def compute(run: Run, root: str, seed: int) -> Cell:
             rho=RHO,
             sigma=run.sigma,
             local=PRIVATE if private else LOCAL,
-            seed=seed,
+            seed=run.seed,
         )
         honest = comparisons.honest_epsilon(clients, other, run.rounds)
         state = comparisons.init(network, other, clients)
@@ -149,7 +153,7 @@ def compute(run: Run, root: str, seed: int) -> Cell:
         "final": tested[run.rounds],
         "honest_eps": honest if math.isfinite(honest) else None,
         "setting": facts,
-        "seed": seed,
+        **asdict(run),
     }
 
 
