@@ -7,11 +7,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 
 import ldpkernels
+from ldpkernels import _native, capabilities
 from ldpkernels.laws.registry import KINDS
 
 PACKAGE = Path(ldpkernels.__file__).parent
@@ -22,7 +24,7 @@ __main__
 commands
 federated audit
 ldpkernels
-adaptive_ranges cldp clipped_noise dp_sgd perturb reports vector votes
+adaptive_ranges cldp clipped_noise dp_sgd expectation perturb reports vector votes
 ops
 reference triton wire
 laws
@@ -172,3 +174,44 @@ OPERATIONS = {f"{kind.kernel}{ending}" for kind in KINDS for ending in ("_", "_r
 def test_what_an_import_brings(code, expected):
     done = subprocess.run([sys.executable, "-c", f"import sys; {code}"], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == expected, done.stderr
+
+
+DESIGN = (PACKAGE.parent / "docs/design.md").read_text()
+
+
+def folders(path):
+    return {one.name for one in path.iterdir() if one.is_dir() and not one.name.startswith((".", "__"))}
+
+
+def test_the_design_is_a_map_of_the_tree():
+    shape = DESIGN.partition("## Shape\n")[2].partition("\nImports point down")[0]
+    named = {"csrc": set(), "ldpkernels": set()}
+    for line in shape.splitlines():
+        if found := re.match(r" {4}(\w+)/ ", line):
+            inside = named.get(found[1])
+        elif found := re.match(r" {6}(\w+)/ ", line):
+            inside.add(found[1])
+    assert named == {name: folders(PACKAGE.parent / name) for name in named}
+    for path in re.findall(r"\b(\w+\.(?:py|h|cpp|cu))\b", shape):
+        assert list((PACKAGE.parent).glob(f"csrc/**/{path}")) or list(PACKAGE.glob(f"**/{path}")), path
+    called = next(line for line in LAYERS.splitlines() if " perturb " in line)
+    assert [name for name in called.split() if f"{name}.py" not in shape] == []
+
+
+def test_the_design_has_the_table_of_capabilities(monkeypatch):
+    """Which mechanisms CUDA C++ has is read from csrc: those of a shape for which module.cu has kernels."""
+    registry = (PACKAGE.parent / "csrc/mechanisms/registry.h").read_text()
+    module = (PACKAGE.parent / "csrc/cuda/module.cu").read_text()
+    served = re.findall(r"struct OnCuda<(\w+)", module)
+    entries = re.findall(r'Entry<"(\w+)", (\w+)', registry)
+    mechanisms = frozenset(name for name, shape in entries if shape in served)
+    monkeypatch.setitem(sys.modules, "ldpkernels._cuda", SimpleNamespace(MECHANISMS=mechanisms))
+    monkeypatch.setattr(ldpkernels, "_cuda", sys.modules["ldpkernels._cuda"], raising=False)
+    monkeypatch.setattr(capabilities, "_cuda_kernels", capabilities._cuda_kernels.__wrapped__)
+    monkeypatch.setattr(capabilities, "_gpu_backends", lambda: ("cuda", "triton"))
+    rows = dict(re.findall(r"^\| (\w+) \| `.*?\| ((?:yes|no).*) \|$", DESIGN, re.MULTILINE))
+    assert rows.keys() == {name for name, _ in entries} | {"clipped_noise", "votes"}
+    for kernel, row in rows.items():
+        on_cpu, on_gpu = capabilities.able(kernel, "cpu"), capabilities.able(kernel, "cuda")
+        able = [_native.isas()[0] in on_cpu, "reference" in on_cpu, "triton" in on_gpu, "cuda" in on_gpu]
+        assert row.split(" | ") == ["yes" if one else "no" for one in able], kernel
