@@ -59,7 +59,8 @@ def cldp_(
         buffers: "perturb" or "keep", for a module with floating-point buffers.
 
     Everything is checked before the first write. A NaN weight is reported as 0, an infinite one as the end of the box.
-    No gradient flows through. How long a call takes depends a little on the weights (docs/mechanisms/ordinal_cldp.md).
+    Autograd does not see it, as under `torch.no_grad`: gradients pass through as if nothing was changed. How long a
+    call takes depends a little on the weights (docs/mechanisms/ordinal_cldp.md).
 
     >>> import numpy as np, ldpkernels
     >>> w = np.full(100_000, 0.3, np.float32)

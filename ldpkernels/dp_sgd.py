@@ -87,6 +87,8 @@ def dp_sgd_step(
             raise ValueError(
                 f"the gradients of {name!r} have shape {tuple(by_sample[name].shape)}: pass [B, *{tuple(p.shape)}]"
             )
+    out: dict[str, torch.Tensor]
+    info: ClippedInfo
     with torch.no_grad():
         out, info = clipped_noised_mean(
             by_sample,

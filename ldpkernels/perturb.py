@@ -67,7 +67,7 @@ def perturb_(
     Everything is checked before the first write, and what would leave with a module unperturbed is refused: extra
     states, packed weights, tensors that are attributes. (`torch.save` of a view stores all of its storage: save a
     clone.) A NaN weight is reported as C, an infinite one as the end of the range. Autograd does not see it, as under
-    `torch.no_grad`.
+    `torch.no_grad`: gradients pass through as if nothing was changed.
 
     >>> import numpy as np, ldpkernels
     >>> w = np.full(100_000, 0.3, np.float32)
