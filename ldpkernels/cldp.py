@@ -67,7 +67,13 @@ def cldp_(
     >>> out is w, round(float(out.mean()), 2), round(float(out.std()), 2)
     (True, 0.3, 0.14)
     """
-    tensors, (alphas,) = collect(model, buffers, alpha=alpha)
+    tensors, (alphas,) = collect(model, buffers, in_place=True, alpha=alpha)
+    variances = [name for name in tensors.names if name.endswith("running_var")] if buffers == "perturb" else []
+    if variances:
+        raise ValueError(
+            f"{variances[0]!r} could become negative, as the box [-c, c] is: pass buffers='keep' if buffers stay, or "
+            "perturb it by perturb_ with a range of its own"
+        )
     if tensors.is_torch:
         from ldpkernels.ops import define, ordinal_cldp_
 

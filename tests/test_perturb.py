@@ -140,10 +140,10 @@ def test_buffers_are_refused_perturbed_or_kept():
     perturb_(m, 0.0, 1.0, EPS, buffers="keep")
     assert torch.equal(m.norm.running_mean, before["norm.running_mean"])
     assert values(m.norm.weight) == outputs(0.0, 1.0)
-    C = {"norm": 0.0, "norm.running_var": 1.0}
-    perturb_(m, C, 1.0, EPS, buffers="perturb")
+    C, R = {"norm": 0.0, "norm.running_var": 1.0}, {"norm": 1.0, "norm.running_var": 0.25}
+    perturb_(m, C, R, EPS, buffers="perturb")
     assert values(m.norm.running_mean) == outputs(0.0, 1.0)
-    assert values(m.norm.running_var) == outputs(1.0, 1.0)
+    assert values(m.norm.running_var) == outputs(1.0, 0.25)
     assert m.norm.num_batches_tracked.item() == 0
     with pytest.raises(ValueError, match="buffers='drop'"):
         perturb_(m, 0.0, 1.0, EPS, buffers="drop")

@@ -14,6 +14,7 @@ from ldpkernels.arrays import Array
 from ldpkernels.dtypes import DTYPES, Dtype
 from ldpkernels.inputs.memory import Memory, may_overlap, refuse_shared_memory
 from ldpkernels.keys import CHACHA20, PHILOX
+from ldpkernels.optional import is_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -74,6 +75,7 @@ def numpy_dtype(name: str, array: Array, written: bool, overlapping: bool = Fals
     label = f"tensor {name!r}" if name else "the tensor"
     if not isinstance(array, np.ndarray):
         raise TypeError(f"{label} is a {type(array).__name__} among NumPy arrays: pass tensors of one library")
+    refuse_strange_kind(name, array)
     if array.dtype.name not in DTYPES or not array.dtype.isnative:
         raise TypeError(f"{label} has dtype {array.dtype}: convert it to {', '.join(DTYPES)}, or leave it out")
     if written and not array.flags.writeable:
@@ -90,6 +92,7 @@ def torch_dtype(name: str, tensor: torch.Tensor, overlapping: bool = False) -> D
     label = f"tensor {name!r}" if name else "the tensor"
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{label} is a {type(tensor).__name__} among torch tensors: pass tensors of one library")
+    refuse_strange_kind(name, tensor)
     if tensor.is_quantized or tensor.layout is not torch.strided:
         kind = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
         raise TypeError(f"{label} is {kind}: convert it to a dense floating-point tensor")
@@ -108,6 +111,42 @@ def torch_dtypes() -> dict[torch.dtype, Dtype]:
     import torch
 
     return {getattr(torch, name): dtype for name, dtype in DTYPES.items()}
+
+
+PLAIN_KINDS: set[type] = {np.ndarray, np.memmap}  # whose objects hold their own numbers; those of torch join at use
+
+
+def refuse_strange_kind(name: str, value: object) -> None:
+    """An error for a tensor or an array of a class whose numbers may lie elsewhere, as a mask's or a shard's do."""
+    kind = type(value)
+    if kind in PLAIN_KINDS:
+        return
+    cure = _cure(value)
+    if cure:
+        label = f"tensor {name!r}" if name else "the tensor"
+        raise TypeError(f"{label} is a {kind.__name__}, whose numbers may lie elsewhere: {cure}")
+    if isinstance(value, np.ndarray) or is_tensor(value):
+        PLAIN_KINDS.add(kind)
+
+
+def _cure(value: object) -> str:
+    """What to do instead of passing such a tensor; nothing where it is fine, or refused for what it is."""
+    if isinstance(value, np.ma.MaskedArray):
+        return "pass its .filled(), a copy that holds nothing of what is masked"
+    if isinstance(value, np.ndarray):
+        return "pass numpy.asarray of it"
+    if not is_tensor(value):
+        return ""
+    import torch
+
+    kind = type(value)
+    if kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__:
+        return ""
+    if kind.__name__ in ("FakeTensor", "FunctionalTensor"):  # torch's own, while it traces
+        return ""
+    if kind.__name__ == "DTensor":
+        return "pass its full_tensor(), or where fully_shard made it, gather the module first (module.unshard())"
+    return "pass a plain tensor"
 
 
 def refuse_outside(argument: str, lowest: int, highest: int, bound: int) -> None:

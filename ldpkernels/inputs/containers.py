@@ -6,15 +6,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import GeneratorType
 from typing import Any, Literal
 
 import numpy as np
 
-from ldpkernels.inputs.modules import module_tensors, untied
+from ldpkernels.inputs.checks import PLAIN_KINDS, refuse_strange_kind
+from ldpkernels.inputs.modules import Buffers as Buffers
+from ldpkernels.inputs.modules import Modules, decided, module_tensors, untied
+from ldpkernels.inputs.remains import refuse_remains, refuse_rest, refuse_shards
 from ldpkernels.optional import is_compiling, is_module, is_tensor
 
 Container = Literal["module", "mapping", "sequence", "tensor"]
-Buffers = Literal["perturb", "keep"]
 Numbers = float | Sequence[float] | Mapping[str, float]
 
 
@@ -28,26 +31,31 @@ class Tensors:
     is_torch: bool
 
 
-def collect(model: Any, buffers: Buffers | None = None, **numbers: Numbers) -> tuple[Tensors, list[list[float]]]:
+def collect(
+    model: object, buffers: Buffers | None = None, *, in_place: bool = False, **numbers: Numbers
+) -> tuple[Tensors, list[list[float]]]:
     """The tensors of a module, a mapping, a sequence or a tensor, and each of `numbers` as one number for each tensor.
 
-    Floating-point buffers are as the caller decides.
+    Floating-point buffers are as the caller decides. `in_place`: the model itself may leave, so that what else of it
+    would leave is refused.
     """
     if buffers not in (None, "perturb", "keep"):
         raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
     container: Container
     named: list[tuple[str, Any]]
+    modules: Modules = []
     if isinstance(model, np.ndarray):
         container, named = "tensor", [("", model)]
     elif is_module(model):
-        container, named = "module", module_tensors(model, buffers)
+        container = "module"
+        named, modules = module_tensors(model, buffers, in_place)
     elif isinstance(model, Mapping):
-        container, named = "mapping", [(_name(k), v) for k, v in model.items()]
+        container, named = "mapping", decided([(_name(k), v) for k, v in model.items()], buffers)
         if not is_compiling():
             named = untied(named)
     elif is_tensor(model):
         container, named = "tensor", [("", model)]
-    elif isinstance(model, Sequence) and not isinstance(model, (str, bytes)):
+    elif isinstance(model, (Sequence, GeneratorType)) and not isinstance(model, (str, bytes)):
         container, named = "sequence", [(str(i), v) for i, v in enumerate(model)]
     else:
         raise TypeError(
@@ -59,6 +67,16 @@ def collect(model: Any, buffers: Buffers | None = None, **numbers: Numbers) -> t
     unique = [pair for pair in named if once[id(pair[1])] is pair] if len(once) < len(named) else named
     names, values = [name for name, _ in unique], [value for _, value in unique]
     is_torch = container == "module" or (not isinstance(values[0], np.ndarray) and is_tensor(values[0]))
+    if not is_compiling():
+        if not PLAIN_KINDS.issuperset(map(type, values)):
+            for name, value in unique:
+                refuse_strange_kind(name, value)
+        if is_torch:
+            refuse_shards(unique)
+        if in_place and modules:
+            refuse_remains(modules, unique, keep=buffers == "keep")
+        if in_place and is_torch and container in ("module", "mapping"):
+            refuse_rest(unique)
     tensors = Tensors(names, values, container, is_torch)
     return tensors, [_per_tensor(argument, value, names) for argument, value in numbers.items()]
 
