@@ -57,7 +57,8 @@ class Reader:
         if self._expected is None:
             return layout
         if layout != self._expected:
-            raise ValueError(f"this is not what is expected: {self._expected.difference(layout)}")
+            name, theirs, ours = self._expected.difference(layout)
+            raise ValueError(f"this is not what is expected: {name} is {theirs}, not {ours}")
         return self._expected
 
     def _check(self, layout: Layout, kind: str, found: int, promised: int) -> None:
