@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias, TypeVar
 
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.arrays import Array, Bytes
+from ldpkernels.arrays import AnyArray, Array, Bytes
 from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.checks import checked_arrays, checked_tensors, tensor_dtypes
-from ldpkernels.inputs.containers import Buffers, Tensors, collect
+from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, collect
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.views import contiguous, through
 from ldpkernels.keys import Generator, Key, numpy_key, torch_key
@@ -24,15 +24,19 @@ from ldpkernels.reports import Report
 from ldpkernels.wire.codec import codec_of
 from ldpkernels.wire.layout import Layout
 
-Model = TypeVar("Model")
-Range = float | Sequence[float] | Mapping[str, float]
+if TYPE_CHECKING:
+    import torch
+
+Weights: TypeAlias = "AnyArray | torch.nn.Module | Sequence[AnyArray] | Mapping[str, AnyArray]"
+Model = TypeVar("Model", bound="Weights")
+Range: TypeAlias = Numbers
 
 
 def perturb_(
     model: Model,
     C: Range,
     R: Range,
-    eps: float,
+    eps: SupportsFloat,
     *,
     mechanism: MechanismName = "two-point",
     generator: Generator = None,
@@ -89,10 +93,10 @@ def perturb_(
 
 
 def report(
-    model: Any,
+    model: Weights,
     C: Range,
     R: Range,
-    eps: float,
+    eps: SupportsFloat,
     *,
     mechanism: MechanismName = "two-point",
     generator: Generator = None,

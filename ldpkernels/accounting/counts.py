@@ -49,7 +49,7 @@ class CountPair:
         # a in the form that doesn't cancel near eps0; b - a = e^eps - 1
         a = -q * np.expm1(epsilons - self.eps0) * math.exp(self.eps0)
         gap = np.expm1(epsilons)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratios = self.masses[:-1] / np.maximum(self.masses[1:], 1e-300)
             # the j in question lies beyond the mode: rounding noise in the lower tail must not decide
             ratios[: int(np.argmax(self.masses))] = 0.0
@@ -99,7 +99,8 @@ def count_pair(n: int, eps0: float, m: int) -> CountPair:
         masses = np.convolve(first, second)
     else:
         masses = np.maximum(require("scipy.signal", "accounting", "this computation").fftconvolve(first, second), 0.0)
-        norm = float(np.linalg.norm(first) * np.linalg.norm(second))
+        # of two laws: the sum of squares is at most the largest mass
+        norm = math.sqrt(float(np.max(first)) * float(np.max(second)))
         slack += 8 * UNIT * math.log2(len(masses)) * norm * math.sqrt(len(masses))
     return CountPair(eps0, masses, np.append(np.cumsum(masses[::-1])[::-1], 0.0), slack, error)
 

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import GeneratorType
-from typing import Any, Literal
+from typing import Any, Literal, SupportsFloat
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from ldpkernels.inputs.remains import refuse_remains, refuse_rest, refuse_shards
 from ldpkernels.optional import is_compiling, is_module, is_tensor
 
 Container = Literal["module", "mapping", "sequence", "tensor"]
-Numbers = float | Sequence[float] | Mapping[str, float]
+Numbers = SupportsFloat | Sequence[SupportsFloat] | Mapping[str, SupportsFloat]
 
 
 @dataclass(frozen=True)

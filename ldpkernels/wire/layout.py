@@ -95,8 +95,8 @@ class Layout:
     def _unused_bits(self) -> tuple[Integers, Bytes]:
         return self.codec.unused_bits(self.sizes)
 
-    def difference(self, other: Layout) -> str:
-        """The first field in which another layout differs, in words."""
+    def difference(self, other: Layout) -> tuple[str, str, str]:
+        """The first field in which another layout differs, what it says there, and what this one says."""
         compared = [f.name for f in fields(self) if f.compare]
         for name in ("mechanism", *compared):
             ours, theirs = getattr(self, name), getattr(other, name)
@@ -105,8 +105,8 @@ class Layout:
             if isinstance(ours, tuple) and len(ours) == len(theirs):
                 at = next(i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
                 name, ours, theirs = f"{name} of {short(self.names[at])}", ours[at], theirs[at]
-            return f"{name} is {short(theirs)}, not {short(ours)}"
-        return ""
+            return name, short(theirs), short(ours)
+        raise ValueError("equal layouts do not differ")
 
     def check_payload(self, payload: Bytes) -> None:
         """Refuse bytes that no report has; their number was compared."""
