@@ -1,33 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `python -m ldpkernels COMMAND`."""
+"""The command line: `ldpkernels COMMAND`, or `python -m ldpkernels COMMAND`."""
 
 from __future__ import annotations
 
 import argparse
-import functools
 import sys
-from typing import Any
+from collections.abc import Sequence
 
 from ldpkernels import __version__
-from ldpkernels.commands import account as _account_cli
-from ldpkernels.commands import audit as _audit_cli
-from ldpkernels.commands import demo, verify
-from ldpkernels.commands import fl as _fl_cli
+from ldpkernels.commands import account, audit, demo, fl, options, program, verify
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parse and run; the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m ldpkernels", description="Local differential privacy for model updates."
-    )
+    parser = argparse.ArgumentParser(prog="ldpkernels", description="Local differential privacy for model updates.")
     parser.add_argument("--version", action="version", version=f"ldpkernels {__version__}")
-    # No abbreviations: a mistyped --d must not become --delta.
-    exact = functools.partial(argparse.ArgumentParser, allow_abbrev=False)
-    commands: Any = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=exact)  # type: ignore[call-overload]
-    for command in (verify, _audit_cli, _account_cli, _fl_cli, demo):
+    commands = options.add_commands(parser, "COMMAND")
+    for command in (verify, audit, account, fl, demo):
         command.add_parser(commands)
-    args = parser.parse_args(arguments)
-    return int(args.run(args))
+    return program.carry_out(parser.parse_args(arguments))
 
 
 if __name__ == "__main__":

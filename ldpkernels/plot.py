@@ -3,26 +3,40 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from ldpkernels.optional import require
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
-def new_figure(rows: int, columns: int, width: float, height: float) -> tuple[Any, Any]:
-    """A figure and its axes, drawn without a screen."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ImportError("pictures need matplotlib: pip install 'ldpkernels[plot]'") from None
-    figure = Figure(figsize=(width, height), layout="constrained", dpi=130)
-    axes = figure.subplots(rows, columns)
+def new_figure(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure and its axes, row after row, drawn without a screen."""
+    figure: Figure = _figure_module().Figure(figsize=(width, height), layout="constrained", dpi=130)
+    figure.subplots(rows, columns)
     for axis in figure.axes:
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25, lw=0.6)
         axis.set_axisbelow(True)
-    return figure, axes
+    return figure, figure.axes
 
 
-def save(figure: Any, path: str) -> None:
+def save(figure: Figure, path: str | Path) -> None:
     """Write the picture, with the folders that it needs."""
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
+
+
+def check_format(path: str | Path) -> None:
+    """Whether `save` could write such a file: a ValueError names the formats, an ImportError what to install."""
+    known = sorted(_figure_module().Figure().canvas.get_supported_filetypes())
+    if Path(path).suffix[1:].lower() not in known:
+        raise ValueError(f"{str(path)!r} is no picture: end its name in one of {', '.join(known)}")
+
+
+def _figure_module() -> ModuleType:
+    return require("matplotlib.figure", "plot", "a picture")

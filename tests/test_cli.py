@@ -1,14 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands `verify` and `demo`, as a user runs them."""
+"""The commands `verify` and `demo`, as a user runs them, and what all commands have in common."""
 
 import json
+import sys
 
 import pytest
 import torch
 
 import ldpkernels
 from ldpkernels.__main__ import main
-from ldpkernels.commands import verify
+from ldpkernels.commands import program, verify
+from ldpkernels.laws.registry import MECHANISMS
+
+SCALAR = ["--backend", "scalar", "--dtype", "float32"]
+
+
+def refused(arguments, message, capsys):
+    """Status 2, a sentence on stderr, and nothing done."""
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert message in " ".join(said.err.split())
+    assert "Traceback" not in said.err
+    assert "round/s" not in said.err  # no round was begun
 
 
 def test_verify_prints_measures_and_draws(capsys, tmp_path):
@@ -18,8 +34,8 @@ def test_verify_prints_measures_and_draws(capsys, tmp_path):
     assert main(["verify", *arguments]) == 0
     out = capsys.readouterr().out
     rows = json.loads(figures.read_text())
-    # For each format: two settings of two-point values and reports, of piecewise and of hybrid, at four weights.
-    assert len(rows) == len(backends) * (4 * 2 * 4 * 4 + 2 * 6)  # and ordinal CLDP in two formats
+    # For each format: two settings of every mechanism's values and of two-point reports, at four weights.
+    assert len(rows) == len(backends) * (4 * 2 * (len(MECHANISMS) + 1) * 4 + 2 * 6)  # and ordinal CLDP in two formats
     assert {r["backend"] for r in rows} == set(backends)
     assert "all as the theory says" in out
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -36,8 +52,7 @@ def test_verify_notices_a_wrong_mechanism(capsys, monkeypatch):
 
 
 def test_verify_refuses_too_few_samples(capsys):
-    assert main(["verify", "--n", "1"]) == 2
-    assert "--n 1 is too small" in capsys.readouterr().out
+    refused(["verify", "--n", "1"], "argument --n: 1 is too small: use at least 2", capsys)
 
 
 def test_theory_is_that_of_the_executed_integers():
@@ -72,3 +87,109 @@ def test_demo_learns_under_noise(capsys, tmp_path):
 def test_demo_refuses_more_clients_than_images():
     with pytest.raises(SystemExit, match="clients=5000 must be from 1 to"):
         main(["demo", "--clients", "5000"])
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        (["verify", "--n", "1024", *SCALAR], {"mechanism", "backend", "z_mean"}),
+        (["audit", "--n", "512", *SCALAR], {"name", "measured", "claimed", "ok"}),
+        (["account", "local", "--eps", "1"], {"epsilon", "delta", "adversary"}),
+        (["fl", "ldp-fl", "--rounds", "1"], {"algorithm", "config", "weights", "rounds"}),
+        (["fl", "ldp-fed", "--rounds", "2", "--cycles", "1"], {"algorithm", "config", "weights", "rounds"}),
+        (
+            [
+                "fl",
+                "han-xue",
+                "--parties",
+                "2",
+                "--steps",
+                "2",
+                "--models",
+                "tree",
+                "--local-epochs",
+                "1",
+                "--workers",
+                "1",
+            ],
+            {"algorithm", "config", "global", "standalone", "protected", "rounds"},
+        ),
+        (["demo", "--rounds", "1"], {"clients", "weights", "rounds"}),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
+)
+def test_every_command_gives_json(command, names, capsys, tmp_path):
+    file = tmp_path / "deep" / "found.json"
+    assert main([*command, "--json"]) == 0
+    alone = json.loads(capsys.readouterr().out)  # nothing else on stdout
+    assert main([*command, "--json", str(file)]) == 0
+    assert capsys.readouterr().out != ""
+    beside = json.loads(file.read_text())
+    for data in (alone, beside):
+        assert names <= set(data[0] if isinstance(data, list) else data)
+
+
+def test_json_has_no_infinity():
+    assert program.plain({"eps": float("inf"), "rows": ({"a": -float("inf")},)}) == {
+        "eps": "infinity",
+        "rows": [{"a": "-infinity"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["verify", "--out", "verify.xyz"], "'verify.xyz' is no picture: end its name in one of"),
+        (
+            ["verify", "--out", f"{__file__}/verify.png"],
+            f"cannot be written: {__file__!r} is no folder that you may write",
+        ),
+        (["verify", "--json", "verify"], "'verify' is no file for JSON: end its name in .json"),
+        (["verify", "--backend", "abacus"], "ldpkernels verify: --backend abacus is not available here: use one of"),
+        (["verify", "--seed", "-1"], "argument --seed: -1 is too small"),
+        (["audit", "--eps", "nan"], "argument --eps: nan must be at least 0 and finite"),
+        (["audit", "--delta", "1"], "argument --delta: 1 must be at least 0 and below 1"),
+        (["audit", "--function", "math:nothing"], "--function math:nothing: module 'math' has no attribute 'nothing'"),
+        (["audit", "--function", "math:pi"], "--function math:pi: that is a float, give a function f(input, n)"),
+        (["audit", "--function", "math:sin"], "math:sin: f(-1, 262144) raised TypeError"),
+        (["account", "claims", "--json", "han-xue"], "'han-xue' is no file for JSON"),
+        (["demo", "--clients", "0"], "argument --clients: 0 is too small: use at least 1"),
+        (["demo", "--eps", "0"], "ldpkernels demo: eps=0.0 must be a finite number above 0"),
+        (["fl", "ldp-fl", "--eps", "-1"], "ldpkernels fl ldp-fl: eps=-1.0 must be a finite number above 0"),
+        (["fl", "ldp-fl", "--device", "cuda:99"], "--device cuda:99: torch finds"),
+        (["fl", "ldp-fl", "--device", "abacus"], "--device abacus is none that torch knows: use cpu or cuda"),
+        (["fl", "ldp-fl", "--device", "meta"], "--device meta: the kernels reach cpu and cuda only"),
+        (["fl", "ldp-fl", "--threads", "0"], "argument --threads: 0 is too small"),
+        (["fl", "ldp-fl", "--latency", "-1"], "argument --latency: -1 must be at least 0"),
+        (["fl", "ldp-fl", "--delta", "0"], "argument --delta: 0 must be above 0 and below 1"),
+        (["fl", "ldp-fl", "--resume"], "--resume goes on from the checkpoint in --out: give --out DIR"),
+        (["fl", "ldp-fl", "--out", __file__], "is a file: give a folder"),
+        (["fl", "ldp-fl", "--dataset", "mnist", "--data", "/nowhere"], "the data folder '/nowhere' does not exist"),
+        (["fl", "ldp-fl", "--network", "resnet"], "network='resnet' must be one of"),
+        (["fl", "ldp-fed", "--alphas", "/nowhere"], "No such file or directory: '/nowhere'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_arguments_are_checked_before_any_work(arguments, message, capsys):
+    refused(arguments, message, capsys)
+
+
+def test_an_audit_without_scipy_says_what_to_install(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.special", None)
+    refused(["audit", *SCALAR], "an audit needs scipy: pip install 'ldpkernels[audit]'", capsys)
+
+
+def test_a_picture_without_matplotlib_says_what_to_install(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    refused(["demo", "--out", "demo.png"], "a picture needs matplotlib: pip install 'ldpkernels[plot]'", capsys)
+
+
+def test_an_interrupted_command_ends_without_a_traceback(capsys, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verify, "measure_all", interrupt)
+    with pytest.raises(SystemExit) as stop:
+        main(["verify", *SCALAR])
+    assert stop.value.code == 130
+    assert "ldpkernels verify: interrupted" in capsys.readouterr().err

@@ -4,6 +4,8 @@
 import subprocess
 import sys
 
+import ldpkernels
+
 WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None  # any import of it fails
@@ -31,8 +33,9 @@ print([m for m in ("torch", "triton", "scipy", "matplotlib", "dp_accounting") if
 """
 
 
-def run(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+def run(code, *arguments):
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_everything_of_numpy_works_where_torch_is_not_installed():
@@ -47,9 +50,39 @@ def test_arrays_import_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-def test_the_command_line_has_help():
-    for arguments in ([], ["verify"], ["demo"], ["audit"], ["account"], ["fl"], ["fl", "ldp-fl"]):
-        command = [sys.executable, "-m", "ldpkernels", *arguments, "--help"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-        assert done.returncode == 0, done.stderr
-        assert "usage: python -m ldpkernels" in done.stdout
+EVERY_HELP = """
+import contextlib, sys
+from ldpkernels.__main__ import main
+for arguments in sys.argv[1:]:
+    with contextlib.suppress(SystemExit):
+        main(arguments.split())
+print([m for m in ("torch", "triton", "scipy", "sklearn", "matplotlib", "tqdm") if m in sys.modules])
+"""
+
+
+def test_the_command_line_has_help_that_imports_nothing_heavy():
+    commands = ["", "verify", "audit", "demo", "account", "fl", "fl ldp-fl", "fl ldp-fed", "fl han-xue"]
+    commands += [f"account {q}" for q in ("local", "shuffle", "subsample", "gaussian", "cldp", "claims")]
+    helped = [f"{command} --help" for command in commands]
+    done = run(EVERY_HELP, "--version", *helped)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+    for command in commands:
+        assert f"usage: ldpkernels {command}".rstrip() + " " in done.stdout
+
+
+def test_the_module_runs_too():
+    command = [sys.executable, "-m", "ldpkernels", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout == f"ldpkernels {ldpkernels.__version__}\n", done.stderr
+
+
+def test_verify_runs_on_arrays_alone():
+    code = "import sys; sys.modules['torch'] = None; from ldpkernels.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    done = run(code, "verify", "--n", "256", "--backend", "scalar")
+    assert done.returncode == 0, done.stderr
+    assert "float16" in done.stdout
+    assert "bfloat16" not in done.stdout
+    done = run(code, "verify", "--dtype", "bfloat16")
+    assert done.returncode == 2
+    assert done.stderr.startswith("ldpkernels verify: --dtype bfloat16: NumPy has no such numbers: pip install")

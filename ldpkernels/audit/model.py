@@ -6,16 +6,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
 from ldpkernels.arrays import Floats
 from ldpkernels.audit.measure import AuditFailure, AuditResult, measure
-from ldpkernels.inputs.containers import collect, per_tensor
-from ldpkernels.perturb import Range, perturb_
-
-Model = TypeVar("Model")
+from ldpkernels.inputs.containers import Buffers, collect
+from ldpkernels.perturb import Model, Range, perturb_
 
 _COINS = 64  # trials in which a fair coin shows both faces, but with probability 2^-63
 
@@ -55,7 +52,7 @@ def audit_model(
     *,
     perturb: Callable[[Model], object] | None = None,
     n: int = 1 << 18,
-    buffers: str | None = None,
+    buffers: Buffers | None = None,
 ) -> ModelAudit:
     """Audit `perturb_` on a model of yours, or a function of yours that perturbs one in place.
 
@@ -67,8 +64,7 @@ def audit_model(
     True
     """
     run = perturb or (lambda m: perturb_(m, C, R, eps, buffers=buffers))
-    tensors = collect(model, buffers)
-    centers, radii = per_tensor("C", C, tensors), per_tensor("R", R, tensors)
+    tensors, (centers, radii) = collect(model, buffers, C=C, R=R)
     results = []
     for i, name in enumerate(tensors.names):
         size = int(np.prod(tensors.values[i].shape))
@@ -96,16 +92,16 @@ def _run_at(
     side: float,
     centers: list[float],
     radii: list[float],
-    buffers: str | None,
+    buffers: Buffers | None,
 ) -> list[Floats]:
     """All weights at the center plus `side` radii, perturbed, as arrays."""
     fresh = copy.deepcopy(model)
-    copied = collect(fresh, buffers).values
+    copied = collect(fresh, buffers)[0].values
     for value, c, r in zip(copied, centers, radii, strict=True):
         if isinstance(value, np.ndarray):
             value[...] = c + side * r
         else:
             value.detach().fill_(c + side * r)
     perturbed = run(fresh)
-    values = copied if perturbed is None else collect(perturbed, buffers).values
+    values = copied if perturbed is None else collect(perturbed, buffers)[0].values
     return [v.astype(np.float64) if isinstance(v, np.ndarray) else v.detach().double().cpu().numpy() for v in values]

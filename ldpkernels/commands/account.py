@@ -1,28 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m ldpkernels account`: the accountant's questions on the command line."""
+"""`ldpkernels account`: the accountant's questions on the command line."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from ldpkernels import accounting
+from ldpkernels.accounting import Claim, CldpResult, PrivacyResult
+from ldpkernels.accounting.records import rounded_up
+from ldpkernels.commands import options
+from ldpkernels.commands.options import Commands
+from ldpkernels.commands.program import Outcome
 
 # The event of --mechanism, from --eps or --noise-multiplier.
 MECHANISMS = ("randomized-response", "pure", "gaussian")
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the `account` command to an argparse sub-parser action."""
-    parser = subparsers.add_parser(
+@dataclass(frozen=True)
+class Told:
+    """An answer that is more than a result: its paragraphs, and its data for JSON."""
+
+    paragraphs: Sequence[str | PrivacyResult | CldpResult]
+    data: dict[str, object]
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.paragraphs))
+
+    def to_dict(self) -> dict[str, object]:
+        """The data."""
+        return self.data
+
+
+Answer = PrivacyResult | Claim | CldpResult | Told
+
+
+def add_parser(commands: Commands) -> None:
+    """The command line of `account`."""
+    parser = commands.add_parser(
         "account",
         help="what a client or an example loses: local, shuffled, subsampled, DP-SGD, alpha-CLDP, the papers' claims",
         description="Privacy accounting: upper bounds, each with its adversary, neighbours and assumptions.",
     )
-    questions = parser.add_subparsers(metavar="QUESTION", required=True)
+    questions = options.add_commands(parser, "QUESTION")
 
     local = _question(
         questions,
@@ -98,20 +119,27 @@ def add_parser(subparsers: Any) -> None:
     claims.add_argument("paper", nargs="?", choices=("all", "ldp-fl", "ldp-fed", "han-xue"), default="all")
 
 
+def main(args: argparse.Namespace) -> Outcome:
+    """Answer, and print the answers unless they go to stdout as JSON."""
+    answers: list[Answer] = args.answer(args)
+    if args.json != "-":
+        print("\n".join(map(_short, answers)) if args.short else "\n\n".join(map(str, answers)))
+    data = [answer.to_dict() for answer in answers]
+    return Outcome(data[0] if len(data) == 1 else data)
+
+
 def _question(
-    questions: Any, name: str, run: Callable[[argparse.Namespace], list[Any]], text: str, example: str
+    questions: Commands, name: str, answer: Callable[[argparse.Namespace], Sequence[Answer]], text: str, example: str
 ) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = questions.add_parser(
+    parser = questions.add_parser(
         name,
-        allow_abbrev=False,
         help=text,
         description=text[0].upper() + text[1:] + ".",
-        epilog=f"Example: python -m ldpkernels {example}",
+        epilog=f"Example: ldpkernels {example}",
     )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON")
-    form.add_argument("--short", action="store_true", help="print the figures without adversary and assumptions")
-    parser.set_defaults(run=_run, answer=run)
+    options.add_json(parser)
+    parser.add_argument("--short", action="store_true", help="print the figures without adversary and assumptions")
+    parser.set_defaults(main=main, command=f"account {name}", answer=answer)
     return parser
 
 
@@ -125,119 +153,71 @@ def _delta(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--delta", type=float, default=1e-5, help="default: %(default)s")
 
 
-def _run(args: argparse.Namespace) -> int:
-    try:
-        answers = args.answer(args)
-    except (ValueError, ImportError) as error:
-        print(f"ldpkernels account: {error}", file=sys.stderr)
-        return 2
-    if args.json:
-        data = [answer if isinstance(answer, dict) else answer.to_dict() for answer in answers]
-        print(json.dumps(data[0] if len(data) == 1 else data, indent=2, allow_nan=False))
-    elif args.short:
-        print("\n".join(_short(answer) for answer in answers))
-    else:
-        print("\n\n".join("\n".join(map(str, a["text"])) if isinstance(a, dict) else str(a) for a in answers))
-    return 0
-
-
-def _short(answer: Any) -> str:
-    from ldpkernels.accounting import Claim, CldpResult, PrivacyResult
-    from ldpkernels.accounting.records import rounded_up
-
-    if isinstance(answer, dict):
-        return "\n".join(line if isinstance(line, str) else _short(line) for line in answer["text"])
+def _short(answer: Answer) -> str:
+    if isinstance(answer, Told):
+        return "\n".join(part if isinstance(part, str) else _short(part) for part in answer.paragraphs)
     if isinstance(answer, Claim):
         figures = "; ".join(rounded_up(result.epsilon) for result in (answer.honest, *answer.also))
         return f"{answer.name}: claims {answer.claimed:.6g}; honest {figures}"
     if isinstance(answer, CldpResult):
         return f"alpha = {answer.alpha:.6g} ({answer.metric}): {_short(answer.worst_case)}"
-    assert isinstance(answer, PrivacyResult)
     return f"epsilon = {rounded_up(answer.epsilon)} at delta = {answer.delta:g} ({answer.method})"
 
 
-def _required(args: argparse.Namespace, name: str) -> Any:
-    value = getattr(args, name)
+def _required(args: argparse.Namespace, name: str) -> float:
+    value: float | None = getattr(args, name)
     if value is None:
         raise ValueError(f"--{name.replace('_', '-')} is missing: this question needs it")
     return value
 
 
-def _local(args: argparse.Namespace) -> list[Any]:
-    from ldpkernels.accounting import GaussianEvent, PureEvent, RandomizedResponseEvent, local_table
-
+def _local(args: argparse.Namespace) -> list[PrivacyResult]:
+    event: accounting.Event
     if args.mechanism == "gaussian":
-        table = local_table(
-            GaussianEvent(_required(args, "noise_multiplier")), d=args.weights, rounds=args.rounds, delta=args.delta
-        )
+        event = accounting.GaussianEvent(_required(args, "noise_multiplier"))
+    elif args.mechanism == "pure":
+        event = accounting.PureEvent(_required(args, "eps"))
     else:
-        event = PureEvent if args.mechanism == "pure" else RandomizedResponseEvent
-        table = local_table(event(_required(args, "eps")), d=args.weights, rounds=args.rounds, delta=args.delta)
+        event = accounting.RandomizedResponseEvent(_required(args, "eps"))
+    table = accounting.local_table(event, d=args.weights, rounds=args.rounds, delta=args.delta)
     return list(table.values())
 
 
-def _shuffle(args: argparse.Namespace) -> list[Any]:
-    from ldpkernels.accounting import clients_needed, shuffle_epsilon
+def _shuffle(args: argparse.Namespace) -> list[PrivacyResult | Told]:
+    if args.target is None:
+        if args.clients is None:
+            raise ValueError("--clients is missing: this question needs it")
+        size = {"d": args.weights, "rounds": args.rounds, "delta": args.delta}
+        chosen = {"method": args.method, "composition": args.composition}
+        return [accounting.shuffle_epsilon(args.eps, args.clients, **size, **chosen)]
+    if args.clients is not None:
+        raise ValueError(f"--clients = {args.clients} and --target = {args.target}: give one of the two")
+    if args.method != "exact" or args.composition != "best":
+        raise ValueError("--target goes with the exact method and the best composition: leave the two out")
+    clients, result = accounting.clients_needed(
+        args.target, args.eps, d=args.weights, rounds=args.rounds, delta=args.delta
+    )
+    return [Told([f"{clients:,} clients are enough.", result], {"clients": clients, "result": result.to_dict()})]
 
-    if args.target is not None:
-        if args.clients is not None:
-            raise ValueError(f"--clients = {args.clients} and --target = {args.target}: give one of the two")
-        if args.method != "exact" or args.composition != "best":
-            raise ValueError("--target goes with the exact method and the best composition: leave the two out")
-        clients, result = clients_needed(args.target, args.eps, d=args.weights, rounds=args.rounds, delta=args.delta)
-        if args.json:
-            return [{"clients": clients, "result": result.to_dict()}]
-        return [{"text": [f"{clients:,} clients are enough.", result]}]
+
+def _subsample(args: argparse.Namespace) -> list[PrivacyResult]:
+    return [accounting.subsample_pure(args.eps, args.q, rounds=args.rounds)]
+
+
+def _gaussian(args: argparse.Namespace) -> list[PrivacyResult]:
     return [
-        shuffle_epsilon(
-            args.eps,
-            _required(args, "clients"),
-            d=args.weights,
-            rounds=args.rounds,
-            delta=args.delta,
-            method=args.method,
-            composition=args.composition,
-        )
-    ]
-
-
-def _subsample(args: argparse.Namespace) -> list[Any]:
-    from ldpkernels.accounting import subsample_pure
-
-    return [subsample_pure(args.eps, args.q, rounds=args.rounds)]
-
-
-def _gaussian(args: argparse.Namespace) -> list[Any]:
-    from ldpkernels.accounting import sampled_gaussian
-
-    return [
-        sampled_gaussian(args.noise_multiplier, args.q, args.steps, delta=args.delta, method=method)
+        accounting.sampled_gaussian(args.noise_multiplier, args.q, args.steps, delta=args.delta, method=method)
         for method in ("pld", "rdp")
     ]
 
 
-def _cldp(args: argparse.Namespace) -> list[Any]:
-    from ldpkernels.accounting import cldp, schedule
-
+def _cldp(args: argparse.Namespace) -> list[CldpResult | Told]:
     # in L1 the diameter grows with the number of values that one budget covers: the largest layer's
     size = max(args.layers) if args.layers and args.metric == "l1" else 1
-    result = cldp(args.alpha, args.c, args.rho, metric=args.metric, size=size)
+    result = accounting.cldp(args.alpha, args.c, args.rho, metric=args.metric, size=size)
     if not args.layers:
         return [result]
-    plan = schedule(args.alpha, args.layers, args.rounds, cycles=args.cycles, metric=args.metric)
-    if args.json:
-        rounds = [
-            {
-                "round": entry.index,
-                "cycle": entry.cycle,
-                "layer": entry.layer,
-                "size": entry.size,
-                "alpha": str(entry.alpha),
-                "alpha_parameter": str(entry.alpha_parameter),
-            }
-            for entry in plan
-        ]
-        return [{**result.to_dict(), "schedule": rounds}]
+    plan = accounting.schedule(args.alpha, args.layers, args.rounds, cycles=args.cycles, metric=args.metric)
     lines = ["round  cycle  layer   size  alpha of the round  alpha of a value"]
     lines += [
         f"{e.index:5d}  {e.cycle:5d}  {e.layer:5d}  {e.size:5d}  {float(e.alpha):18.6g}"
@@ -245,19 +225,28 @@ def _cldp(args: argparse.Namespace) -> list[Any]:
         for e in plan
     ]
     lines.append(f"The rounds' alphas add up to {sum(entry.alpha for entry in plan)} exactly.")
-    return [result, {"text": lines}]
+    rounds = [
+        {
+            "round": entry.index,
+            "cycle": entry.cycle,
+            "layer": entry.layer,
+            "size": entry.size,
+            "alpha": str(entry.alpha),
+            "alpha_parameter": str(entry.alpha_parameter),
+        }
+        for entry in plan
+    ]
+    return [Told([result, "\n".join(lines)], {**result.to_dict(), "schedule": rounds})]
 
 
-def _claims(args: argparse.Namespace) -> list[Any]:
-    from ldpkernels.accounting import han_xue_eq18, ldp_fed_claim, ldp_fl_claim
-
-    answers: list[Any] = []
+def _claims(args: argparse.Namespace) -> list[Claim]:
+    answers: list[Claim] = []
     if args.paper in ("all", "ldp-fl"):
-        answers.append(ldp_fl_claim(21840, 10, 100, 1.0))
+        answers.append(accounting.ldp_fl_claim(21840, 10, 100, 1.0))
     if args.paper in ("all", "ldp-fed"):
-        answers += [ldp_fed_claim(1.0), ldp_fed_claim(1.0, q=9 / 50)]
+        answers += [accounting.ldp_fed_claim(1.0), accounting.ldp_fed_claim(1.0, q=9 / 50)]
     if args.paper in ("all", "han-xue"):
         # Adult, then MNIST, whose parameters Fashion MNIST shares
         for q, steps in ((256 / 7814, 1000), (128 / 12000, 10000)):
-            answers += [han_xue_eq18(q, sigma, steps, 1e-5) for sigma in (1.0, 1.5, 3.0, 5.0)]
+            answers += [accounting.han_xue_eq18(q, sigma, steps, 1e-5) for sigma in (1.0, 1.5, 3.0, 5.0)]
     return answers

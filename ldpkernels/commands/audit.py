@@ -1,28 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m ldpkernels audit`."""
+"""`ldpkernels audit`: the epsilon that mechanisms show, beside the epsilon that they claim."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 import itertools
-import json
 import math
+import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 import ldpkernels
+from ldpkernels.accounting import GaussianEvent, local_epsilon
+from ldpkernels.arrays import Array, Floats
 from ldpkernels.audit import AuditResult, GameResult, measure, vector_game
-from ldpkernels.commands.verify import SLOW, filled
-from ldpkernels.dtypes import DTYPES
-from ldpkernels.laws.hybrid import Hybrid
+from ldpkernels.capabilities import offers
+from ldpkernels.clipped_noise import NoiseKind
+from ldpkernels.commands import options
+from ldpkernels.commands.options import Commands
+from ldpkernels.commands.program import Outcome
+from ldpkernels.commands.verify import SLOW, add_measuring, chosen_backends, chosen_dtypes, filled
+from ldpkernels.keys import Key
+from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
-from ldpkernels.laws.piecewise import Piecewise
-from ldpkernels.laws.two_point import TwoPoint
+from ldpkernels.laws.privunitg import PrivUnitG
+from ldpkernels.laws.registry import KINDS, MECHANISMS, NAMES, MechanismName
+from ldpkernels.optional import is_tensor, require
+from ldpkernels.plot import new_figure, save
 from ldpkernels.vector import vector_mechanism
+
+if TYPE_CHECKING:
+    import torch
 
 VECTORS = 1 << 13  # draws of a mechanism for whole vectors, each of which takes some 50 microseconds
 NEIGHBOURS = (
@@ -34,25 +47,29 @@ NEIGHBOURS = (
 
 def library_cases(dtype: str, backend: str, eps: float, n: int, seed: int) -> Iterator[AuditResult]:
     """Every mechanism that claims an eps on pairs of neighbours, one of them a weight that has gone wrong."""
-    outputs = ["perturb_", "report"]
-    if backend != "cuda":  # on a GPU, they have Triton kernels only
-        outputs += ["piecewise", "hybrid"]
-    for output in outputs:
+    outputs = [(name, False) for name in NAMES if offers(backend, MECHANISMS[name].kernel)]
+    outputs.insert(1, ("two-point", True))
+    for name, reported in outputs:
         for a, b, words in NEIGHBOURS:
             keys = (ldpkernels.key(seed).fold_in(i) for i in range(2))
 
-            def draw(x: float, n: int, output: str = output, keys: Any = keys) -> Any:
+            def draw(
+                x: float,
+                n: int,
+                name: MechanismName = name,
+                reported: bool = reported,
+                keys: Iterator[Key] = keys,
+            ) -> Array | torch.Tensor:
                 weights = filled(n, x, dtype)
-                if output != "report":
-                    kind = "two-point" if output == "perturb_" else output
-                    return ldpkernels.perturb_(weights, 0.0, 1.0, eps, mechanism=kind, generator=next(keys))
-                bits = ldpkernels.report(weights, 0.0, 1.0, eps, generator=next(keys)).bits
+                if not reported:
+                    return ldpkernels.perturb_(weights, 0.0, 1.0, eps, mechanism=name, generator=next(keys))
+                bits = ldpkernels.report(weights, 0.0, 1.0, eps, mechanism=name, generator=next(keys)).bits
                 return np.unpackbits(bits, bitorder="little")[:n]
 
             with ldpkernels.backend(backend):
-                mechanism = {"piecewise": Piecewise, "hybrid": Hybrid}.get(output, TwoPoint)(eps)
-                label = output if output in ("piecewise", "hybrid") else f"two-point {output}"
-                yield measure(draw, a, b, mechanism.effective_eps, n=n, name=f"{label}, {dtype}, {backend}, {words}")
+                label = f"two-point {'report' if reported else 'perturb_'}" if name == "two-point" else name
+                claimed = MECHANISMS[name](eps).effective_eps
+                yield measure(draw, a, b, claimed, n=n, name=f"{label}, {dtype}, {backend}, {words}")
 
 
 def cldp_cases(dtype: str, backend: str, n: int, seed: int) -> Iterator[AuditResult]:
@@ -60,7 +77,7 @@ def cldp_cases(dtype: str, backend: str, n: int, seed: int) -> Iterator[AuditRes
     alpha, c, rho = 0.1, 1.0, 1
     keys = (ldpkernels.key(seed).fold_in(i) for i in range(2))
 
-    def draw(x: float, n: int) -> Any:
+    def draw(x: float, n: int) -> Array | torch.Tensor:
         return ldpkernels.cldp_(filled(n, x, dtype), alpha, c, rho, generator=next(keys))
 
     with ldpkernels.backend(backend):
@@ -75,7 +92,7 @@ def vector_cases(eps: float, n: int, seed: int) -> Iterator[AuditResult]:
         mechanism = vector_mechanism(name, eps, dimension, norm=1.0)
         keys = (ldpkernels.key(seed).fold_in(i) for i in itertools.count())
 
-        def draw(x: float, n: int, mechanism: Any = mechanism, keys: Any = keys) -> Any:
+        def draw(x: float, n: int, mechanism: KOfD | PrivUnitG = mechanism, keys: Iterator[Key] = keys) -> Floats:
             update = np.eye(1, dimension)[0] * x
             return np.array([mechanism.sample(update, next(keys))[0] for _ in range(n)])
 
@@ -85,26 +102,29 @@ def vector_cases(eps: float, n: int, seed: int) -> Iterator[AuditResult]:
 
 def clipped_cases(dtype: str, backend: str, eps: float, n: int, seed: int) -> Iterator[AuditResult]:
     """Clipped sums with and without one row: every column is a release of its own, with sensitivity 1."""
-    from ldpkernels.accounting import GaussianEvent, local_epsilon
-
     delta = 1e-3
     sigma = math.sqrt(2 * math.log(1.25 / delta)) / eps
     claimed = local_epsilon(GaussianEvent(sigma), delta=delta).epsilon
-    noises = ["gaussian"] if backend in ("reference", "triton") else ["gaussian", "discrete"]  # slow there, or absent
+    noises: list[NoiseKind] = ["gaussian"]
+    if backend not in ("reference", "triton"):  # slow there, or absent
+        noises.append("discrete")
     for noise in noises:
         for a, b, words in ((1.0, 0.0, "a row or none"), (1e4, float("nan"), "one clipped, one poisoned")):
             keys = (ldpkernels.key(seed).fold_in(i) for i in range(2))
 
-            def draw(x: float, n: int, noise: Any = noise, keys: Any = keys) -> Any:
+            def draw(x: float, n: int, noise: NoiseKind = noise, keys: Iterator[Key] = keys) -> Array | torch.Tensor:
                 row, norm = filled(n, x, dtype)[None], math.sqrt(n)
-                return ldpkernels.clipped_noised_sum(row, norm, sigma / norm, noise=noise, generator=next(keys))
+                sums: Array | torch.Tensor = ldpkernels.clipped_noised_sum(
+                    row, norm, sigma / norm, noise=noise, generator=next(keys)
+                )
+                return sums
 
             with ldpkernels.backend(backend):
                 name = f"clipped sum, {noise}, {dtype}, {backend}, {words}"
                 yield measure(draw, a, b, claimed, n=n, delta=delta, name=name)
 
 
-def add_parser(commands: Any) -> None:
+def add_parser(commands: Commands) -> None:
     """The command line of `audit`."""
     parser = commands.add_parser(
         "audit",
@@ -112,34 +132,39 @@ def add_parser(commands: Any) -> None:
         description="Draws from mechanisms under neighbouring inputs and bounds their epsilon from below, with error "
         "probability 1e-6 a case. Then plays a client's whole vector against a likelihood-ratio attack, beside the "
         "accountant's figure. Exits with 1 where a mechanism leaks more than it claims.",
-        epilog="examples: python -m ldpkernels audit --out audit.png; "
-        "python -m ldpkernels audit --function mypackage.noise:randomize --inputs 0 1 --eps 1",
+        epilog="examples: ldpkernels audit --out audit.png; "
+        "ldpkernels audit --function mypackage.noise:randomize --inputs 0 1 --eps 1",
     )
-    available = ldpkernels.backends()
-    parser.add_argument("--eps", type=float, default=1.0, help="epsilon that is claimed (default 1)")
-    parser.add_argument("--n", type=int, default=1 << 18, help="draws a case (default 2^18; slow backends take fewer)")
-    parser.add_argument("--seed", type=int, default=0, help="first key's seed (default 0)")
-    parser.add_argument("--backend", nargs="+", choices=available, default=list(available), help="default: all here")
-    parser.add_argument("--dtype", nargs="+", choices=list(DTYPES), default=list(DTYPES), help="default: all four")
+    add_measuring(parser)
+    parser.add_argument("--eps", type=options.number(least=0), default=1.0, help="epsilon that is claimed (default 1)")
+    parser.add_argument(
+        "--n", type=options.integer(2), default=1 << 18, help="draws a case (default 2^18; slow backends take fewer)"
+    )
     parser.add_argument("--function", metavar="MODULE:NAME", help="audit f(input, n) -> n outputs instead")
     parser.add_argument("--inputs", nargs=2, type=float, default=(-1.0, 1.0), metavar=("A", "B"), help="its neighbours")
-    parser.add_argument("--delta", type=float, default=0.0, help="delta that the function claims (default 0)")
-    parser.add_argument("--out", metavar="FILE", help="draw the picture (.png, .svg, .pdf); needs matplotlib")
-    parser.add_argument("--json", metavar="FILE", help="write the results as JSON")
-    parser.set_defaults(run=main)
+    parser.add_argument(
+        "--delta", type=options.number(least=0, below=1), default=0.0, help="delta that the function claims (default 0)"
+    )
+    options.add_json(parser)
+    parser.set_defaults(main=main, command="audit")
 
 
-def main(args: argparse.Namespace) -> int:
-    """Run, print, draw; the exit status."""
+def main(args: argparse.Namespace) -> Outcome:
+    """Measure, print, draw."""
+    require("scipy.special", "audit", "an audit")
     results: list[AuditResult] = []
     games: list[GameResult] = []
     if args.function:
-        claimed = {"claimed": args.eps, "delta": args.delta, "n": args.n, "name": args.function}
-        results.append(measure(_load(args.function), *args.inputs, **claimed))
+        function = loaded(args.function)
+        a, b = args.inputs
+        results.append(measure(function, a, b, args.eps, delta=args.delta, n=args.n, name=args.function))
         print(results[0])
     else:
+        backends, dtypes = chosen_backends(args), chosen_dtypes(args)
+        for law in KINDS:  # an eps that one of them refuses is refused before any work
+            law(args.eps)
         print(f"{'mechanism':58} {'draws':>8} {'at least':>9} {'claimed':>8}")
-        for i, (backend, dtype) in enumerate((b, d) for b in args.backend for d in args.dtype):
+        for i, (backend, dtype) in enumerate((b, d) for b in backends for d in dtypes):
             n = min(args.n, SLOW.get(backend, args.n))
             cases = (
                 library_cases(dtype, backend, args.eps, n, args.seed + i),
@@ -164,21 +189,16 @@ def main(args: argparse.Namespace) -> int:
         f"\n{len(results)} audits, {len(bad)} failed"
         + ("" if bad else ": no mechanism was seen to leak more than it claims")
     )
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump([{**asdict(r), "ok": r.ok} for r in results], file, indent=1)
     if args.out:
         draw(results, games, args.out)
         print(f"picture: {args.out}")
-    return 1 if bad else 0
+    return Outcome([{**asdict(r), "ok": r.ok} for r in results], 1 if bad else 0)
 
 
 def draw(results: list[AuditResult], games: list[GameResult], path: str) -> None:
     """Measured against claimed, and the growth with the number of weights."""
-    from ldpkernels.plot import new_figure, save
-
     figure, axes = new_figure(1, 2 if games else 1, width=11 if games else 5.5, height=4.2)
-    left = axes[0] if games else axes
+    left = axes[0]
     single = [r for r in results if r not in [g.audit for g in games]]
     order = np.argsort([r.measured for r in single])
     left.scatter(range(len(single)), [single[i].measured for i in order], s=16, label="measured: at least")
@@ -202,12 +222,31 @@ def _row(result: AuditResult) -> str:
     return row if result.ok else row + "  <-- leaks"
 
 
-def _load(path: str) -> Callable[[Any, int], Any]:
+def loaded(path: str) -> Callable[[float, int], Floats]:
+    """A function of the user's, from the working folder or wherever Python finds it; what it does wrong is a sentence.
+
+    >>> loaded("math:sin")(0.0, 1)
+    Traceback (most recent call last):
+    ValueError: --function math:sin: f(0, 1) raised TypeError: math.sin() takes exactly one argument (2 given)
+    """
     module, _, name = path.partition(":")
     if not name:
-        raise SystemExit(f"--function {path}: write it as MODULE:NAME")
+        raise ValueError(f"--function {path}: write it as MODULE:NAME")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
     try:
-        function: Callable[[Any, int], Any] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise SystemExit(f"--function {path}: {error}") from None
-    return function
+        function = getattr(importlib.import_module(module), name)
+    except Exception as error:  # whatever a module of the user's raises
+        raise ValueError(f"--function {path}: {error}") from error
+    if not callable(function):
+        raise ValueError(f"--function {path}: that is a {type(function).__name__}, give a function f(input, n)")
+
+    def outputs(x: float, n: int) -> Floats:
+        try:
+            drawn = function(x, n)
+            return np.asarray(drawn.detach().double().cpu() if is_tensor(drawn) else drawn, np.float64)
+        except Exception as error:  # likewise
+            words = f"--function {path}: f({x:g}, {n}) raised {type(error).__name__}: {error}"
+            raise ValueError(words) from error
+
+    return outputs

@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m ldpkernels fl han-xue`."""
+"""The command line of `ldpkernels fl han-xue`."""
 
 from __future__ import annotations
 
 import argparse
-import time
-from pathlib import Path
-from typing import Any
 
 from ldpkernels.commands import federated_options
+from ldpkernels.commands.options import Commands
+from ldpkernels.commands.program import Outcome
 
-DATASETS = ("digits", "adult", "mnist", "fashion-mnist")
-# Steps and batch, the paper's where it has them.
-_PAPER = {"digits": (1000, 64), "adult": (1000, 256), "mnist": (10000, 128), "fashion-mnist": (10000, 128)}
+# Steps and batch, the paper's where it has them, and epochs of networks: a party of the digits has 323 examples, and
+# takes as many steps in 40 epochs as one with ten times the examples takes in four.
+SCHEDULE = {
+    "digits": (1000, 64, 40), "adult": (1000, 256, 5), "mnist": (10000, 128, 5), "fashion-mnist": (10000, 128, 5)
+}  # fmt: skip
 
 
-def add_parser(algorithms: Any) -> None:
-    """The command line of `fl han-xue`."""
+def add_parser(algorithms: Commands) -> None:
+    """The options."""
     parser = algorithms.add_parser(
         "han-xue",
         help="Han and Xue: parties' models of different types label synthetic samples, on which a global one learns",
@@ -25,10 +26,10 @@ def add_parser(algorithms: Any) -> None:
         "dropped; the global model is trained on the rest. As the paper has it, neither samples nor labels are "
         "differentially private: --sound and --vote-sigma make them so. A report at the end says for each part what "
         "is protected.",
-        epilog="example: python -m ldpkernels fl han-xue --dataset adult --data DIR --parties 5 --sigma 1.0 --out DIR",
+        epilog="example: ldpkernels fl han-xue --dataset adult --data DIR --parties 5 --sigma 1.0 --out DIR",
     )
     data = parser.add_argument_group("data")
-    data.add_argument("--dataset", choices=DATASETS, default="digits", help="default digits, of scikit-learn")
+    data.add_argument("--dataset", choices=tuple(SCHEDULE), default="digits", help="default digits, of scikit-learn")
     data.add_argument(
         "--data",
         metavar="DIR",
@@ -64,96 +65,26 @@ def add_parser(algorithms: Any) -> None:
         "--vote-sigma", type=float, metavar="S", help="noise on each count of votes (GNMax; default none)"
     )
     vote.add_argument("--queries", type=int, metavar="Q", help="samples that are labelled, at random (default: all)")
-    vote.add_argument("--local-epochs", type=int, default=5, help="epochs of the parties' networks (default 5)")
+    vote.add_argument("--local-epochs", type=int, help="epochs of the parties' networks (default 5; digits: 40)")
     run = parser.add_argument_group("run")
-    run.add_argument("--epochs", type=int, default=5, help="epochs of the global model and the baseline (default 5)")
+    run.add_argument("--epochs", type=int, help="epochs of the global model and the baseline (default 5; digits: 40)")
     run.add_argument("--no-baseline", action="store_true", help="do not train the baseline on all real data")
-    run.add_argument("--delta", type=float, default=1e-5, help="delta of every epsilon (default 1e-5)")
-    run.add_argument("--seed", type=int, default=0, help="what data split, weights and noise follow from (default 0)")
-    run.add_argument("--threads", type=int, default=1, help="threads of torch (default 1; the results depend on it)")
-    out = parser.add_argument_group("output")
-    out.add_argument("--out", metavar="DIR", help="keep metrics.csv, samples.png, privacy.txt and a checkpoint there")
-    out.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out")
-    out.add_argument("--quiet", action="store_true", help="no progress bar")
-    parser.set_defaults(run=federated_options.guarded("fl han-xue", main))
+    federated_options.add_delta(run)
+    federated_options.add_reproducible(run)
+    federated_options.add_output(parser, "metrics.csv, samples.png, privacy.txt and a checkpoint")
+    parser.set_defaults(main=main, command="fl han-xue")
 
 
-def main(args: argparse.Namespace) -> int:
-    """Run, print, draw; the exit status."""
-    from ldpkernels.federated import han_xue_privacy
+def main(args: argparse.Namespace) -> Outcome:
+    """Check what can be checked without torch, then run."""
+    federated_options.check(args)
+    if args.dataset == "adult" and args.data is None:
+        raise ValueError("dataset 'adult' is read from disk: give the folder that holds adult/ (--data DIR)")
+    steps, batch, epochs = SCHEDULE[args.dataset]
+    defaults = {"steps": steps, "batch": batch, "epochs": epochs, "local_epochs": epochs}
+    for name, default in defaults.items():
+        if getattr(args, name) is None:
+            setattr(args, name, default)
+    from ldpkernels.commands import han_xue_run
 
-    config, world = prepared(args)
-    state = federate(args, config, world)
-    mean = sum(state.standalone) / len(state.standalone)
-    print(f"\n{'baseline':>12}  {'-' if state.baseline is None else format(state.baseline, '.4f')}")
-    print(f"{'standalone':>12}  {mean:.4f}  (" + ", ".join(f"{a:.4f}" for a in state.standalone) + ")")
-    print(f"{'global':>12}  {state.accuracy:.4f}\n")
-    assert state.keep is not None
-    parts = [str(part) for part in han_xue_privacy.report(config, world.examples, len(state.keep))]
-    print("What is protected:\n- " + "\n- ".join(parts))
-    if args.out:
-        from ldpkernels.commands import han_xue_picture
-
-        han_xue_picture.draw(str(Path(args.out) / "samples.png"), world, state)
-        (Path(args.out) / "privacy.txt").write_text("\n".join(parts) + "\n")
-        print(f"\nkept: {args.out}/metrics.csv, samples.png, privacy.txt, checkpoint.pt")
-    return 0
-
-
-def prepared(args: argparse.Namespace) -> tuple[Any, Any]:
-    """What the options say, and the data dealt to the parties."""
-    import torch
-
-    from ldpkernels.federated import adult, data, han_xue
-    from ldpkernels.federated.dp_gan import Recipe
-
-    torch.set_num_threads(args.threads)
-    steps, batch = (
-        ours if ours is not None else paper
-        for ours, paper in zip((args.steps, args.batch), _PAPER[args.dataset], strict=True)
-    )
-    config = han_xue.Config(
-        parties=args.parties,
-        recipe=Recipe(steps, batch, args.C, args.sigma, args.sound, args.loss, args.rate),
-        generators=tuple(args.generators),
-        models=tuple(args.models),
-        vote_sigma=args.vote_sigma,
-        queries=args.queries,
-        samples=args.samples,
-        local_epochs=args.local_epochs,
-        epochs=args.epochs,
-        baseline=not args.no_baseline,
-        delta=args.delta,
-        seed=args.seed,
-    )
-    if args.dataset == "adult":
-        if args.data is None:
-            raise ValueError("dataset 'adult' is read from disk: give the folder that holds adult/ (--data DIR)")
-        return config, han_xue.World(adult.load(args.data), config)
-    return config, han_xue.World(data.load(args.dataset, args.data), config)
-
-
-def federate(args: argparse.Namespace, config: Any, world: Any) -> Any:
-    """The run: its last state."""
-    from ldpkernels.federated import han_xue, runs
-
-    print(
-        f"{config.parties} parties with {world.examples:,} examples each; generators: {', '.join(world.kinds)}; "
-        f"models: {', '.join(world.model_kinds)}.",
-        flush=True,
-    )
-    started = time.perf_counter()
-    state, rows = runs.run(
-        lambda state: han_xue.round_(state, world),
-        han_xue.State(),
-        han_xue.rounds(config),
-        folder=args.out,
-        resume=args.resume,
-        described={"algorithm": "han-xue", "config": config, "dataset": args.dataset, "threads": args.threads},
-        label="han-xue",
-        progress=not args.quiet,
-    )
-    print(f"{time.perf_counter() - started:.0f} seconds.\n")
-    told = [row for row in rows if row["accuracy"] is not None or row["part"].startswith("vote")]
-    print(runs.table(told, {"part": "s", "accuracy": ".4f"}))
-    return state
+    return han_xue_run.federate(args)

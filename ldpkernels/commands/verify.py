@@ -1,29 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m ldpkernels verify`: measured mean and variance beside the theory, for everything that can run here."""
+"""`ldpkernels verify`: measured mean and variance beside the theory, for everything that can run here."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import importlib.util
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 import ldpkernels
+from ldpkernels.arrays import Array, Floats
+from ldpkernels.capabilities import forced, offers
+from ldpkernels.commands import options
+from ldpkernels.commands.options import Commands
+from ldpkernels.commands.program import Outcome
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.keys import Key
-from ldpkernels.laws.hybrid import Hybrid
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
-from ldpkernels.laws.piecewise import Piecewise
+from ldpkernels.laws.registry import MECHANISMS, NAMES, MechanismName
 from ldpkernels.laws.two_point import TwoPoint
+from ldpkernels.plot import new_figure, save
+
+if TYPE_CHECKING:
+    import torch
 
 LIMIT = 6.0  # |z| beyond this has probability 2e-9 a figure; a run has a few hundred figures: a false alarm in 1e6 runs
 SLOW = {"reference": 1 << 12, "triton": 1 << 14, "scalar": 1 << 20}  # elements; "triton" is the interpreter here
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class Case:
     mean: float
     variance: float
     fourth: float | None  # fourth central moment: how far a sample variance may stray; None is the sample's own
-    sample: Callable[[int, ldpkernels.Key], Array]
+    sample: Callable[[int, Key], Floats]
 
 
 @dataclass(frozen=True)
@@ -66,38 +72,49 @@ class Figure:
 def cases(dtype: str) -> Iterator[Case]:
     """Every mechanism, for weights at the center, inside, at the end and outside of a range."""
     yield from two_point_cases(dtype)
-    yield from cell_cases(dtype)
+    yield from other_cases(dtype)
     if dtype in ("float32", "float64"):  # a step of its grid is below what the half formats can write
         yield from cldp_cases(dtype)
 
 
-def cell_cases(dtype: str) -> Iterator[Case]:
-    """Piecewise and hybrid values."""
+def other_cases(dtype: str) -> Iterator[Case]:
+    """The values of every other mechanism in the registry."""
     for eps, c, r in ((1.0, 0.0, 1.0), (4.0, 1.0, 0.01)):
-        for mechanism in (Piecewise(eps), Hybrid(eps)):
+        for name in (name for name in NAMES if name != "two-point"):
+            mechanism = MECHANISMS[name](eps)
             for t in (-1.0, 0.0, 0.4, 3.0):
                 weight = float(_rounded(c + t * r, dtype))
 
                 def sample(
-                    n: int, key: Key, weight: float = weight, law: tuple[float, float, float] = (c, r, eps)
-                ) -> Array:
+                    n: int,
+                    key: Key,
+                    weight: float = weight,
+                    law: tuple[float, float, float] = (c, r, eps),
+                    name: MechanismName = name,
+                ) -> Floats:
                     x = filled(n, weight, dtype)
-                    return _as_float64(ldpkernels.perturb_(x, *law, mechanism=mechanism.name, generator=key))  # noqa: B023
+                    return _as_float64(ldpkernels.perturb_(x, *law, mechanism=name, generator=key))
 
                 mean = weight + float(mechanism.bias(weight, c, r))
                 variance = float(mechanism.variance(weight, c, r, dtype))
+                fourth = None
+                if mechanism.reported == "bits":  # the sample's own is too rough where both values are as likely
+                    lower, upper = mechanism.outputs(c, r, dtype)
+                    below, above = mean - lower, upper - mean
+                    fourth = below * above * (below**3 + above**3) / (below + above)
                 setting = f"eps={eps:g} c={c:g} r={r:g}"
-                yield Case(mechanism.name, dtype, setting, weight, mean, variance, None, sample)
+                yield Case(name, dtype, setting, weight, mean, variance, fourth, sample)
 
 
 def cldp_cases(dtype: str) -> Iterator[Case]:
     """Ordinal CLDP, whose exponential mechanism is biased as its formula says."""
     alpha, c, rho = 0.1, 1.0, 2
-    for kind in ("exponential", "laplace"):
+    kinds: tuple[Literal["exponential", "laplace"], ...] = ("exponential", "laplace")
+    for kind in kinds:
         mechanism = OrdinalCLDP(alpha, c, rho, kind)
         for v in (-100, 0, 40):
 
-            def sample(n: int, key: Key, v: int = v, kind: Any = kind) -> Array:
+            def sample(n: int, key: Key, v: int = v, kind: Literal["exponential", "laplace"] = kind) -> Floats:
                 x = filled(n, v / 10**rho, dtype)
                 return _as_float64(ldpkernels.cldp_(x, alpha, c, rho, mechanism=kind, generator=key))
 
@@ -135,23 +152,28 @@ def measure(case: Case, backend: str, n: int, seed: int) -> Figure:
     with ldpkernels.backend(backend):
         x = case.sample(n, ldpkernels.key(seed))
     mean, variance = float(x.mean()), float(np.mean((x - case.mean) ** 2))
-    fourth = case.fourth if case.fourth is not None else float(np.mean((x - case.mean) ** 4))
+    if case.fourth is not None:
+        spread = case.fourth - case.variance**2
+    else:  # all of it the sample's own: its fourth moment less another variance would be anything
+        spread = float(np.mean((x - case.mean) ** 4)) - variance**2
     return Figure(
         case.mechanism, case.dtype, backend, case.setting, case.weight, len(x), mean, case.mean,
         _z(mean - case.mean, case.variance, len(x)), variance, case.variance,
-        _z(variance - case.variance, fourth - case.variance**2, len(x)),
+        _z(variance - case.variance, spread, len(x)),
     )  # fmt: skip
 
 
-def run(backends: list[str], dtypes: list[str], n: int, seed: int, progress: Callable[[Figure], None]) -> list[Figure]:
+def measure_all(
+    backends: list[str], dtypes: list[str], n: int, seed: int, progress: Callable[[Figure], None]
+) -> list[Figure]:
     """Every case on every backend; each with a key of its own."""
     figures: list[Figure] = []
     for backend in backends:
         size = min(n, SLOW.get(backend, n))
         for dtype in dtypes:
             for case in cases(dtype):
-                if backend == "cuda" and case.mechanism in ("piecewise", "hybrid"):
-                    continue  # on a GPU, they have Triton kernels only
+                if case.mechanism in MECHANISMS and not offers(backend, MECHANISMS[case.mechanism].kernel):
+                    continue
                 figures.append(measure(case, backend, size, seed + len(figures)))
                 progress(figures[-1])
     return figures
@@ -159,8 +181,6 @@ def run(backends: list[str], dtypes: list[str], n: int, seed: int, progress: Cal
 
 def draw(figures: list[Figure], path: str) -> None:
     """The picture: variance over weight against the curve of the theory, and the z-scores against the normal law."""
-    from ldpkernels.plot import new_figure, save
-
     figure, (left, right) = new_figure(1, 2, width=11, height=4.2)
     eps, c, r = 1.0, 0.0, 1.0
     t = np.linspace(-1, 1, 101)
@@ -180,7 +200,8 @@ def draw(figures: list[Figure], path: str) -> None:
         [v for f in figures for v in (f.z_mean, f.z_variance) if abs(v) > 1e-3]
     )  # at w = c the variance is exact
     grid = np.linspace(-5, 5, 201)
-    right.hist(np.clip(z, -5, 5), bins=np.linspace(-5, 5, 26), density=True, alpha=0.7, label=f"{len(z)} z-scores")
+    bins = np.linspace(-5, 5, 26).tolist()
+    right.hist(np.clip(z, -5, 5), bins=bins, density=True, alpha=0.7, label=f"{len(z)} z-scores")
     right.plot(grid, np.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi), color="0.3", lw=1.5, label="standard normal")
     right.set(xlabel="(measured − theory) / standard error", ylabel="density")
     right.set_title("All mechanisms, formats and backends")
@@ -204,49 +225,69 @@ def row(f: Figure) -> str:
     return text if f.ok else text + "  <-- not by chance"
 
 
-def add_parser(commands: Any) -> None:
+def add_parser(commands: Commands) -> None:
     """The command line of `verify`."""
     parser = commands.add_parser(
         "verify",
         help="measured against theoretical mean and variance, for every mechanism, dtype and backend",
         description="Samples every mechanism in every floating-point format on every backend of this machine, and "
         "compares mean and variance with the exact law. Exits with 1 where a z-score passes 6.",
-        epilog="example: python -m ldpkernels verify --backend avx2 reference --dtype float32 --out verify.png",
+        epilog="example: ldpkernels verify --backend avx2 reference --dtype float32 --out verify.png",
     )
-    available = ldpkernels.backends()
+    add_measuring(parser)
     parser.add_argument(
-        "--n", type=int, default=1 << 20, help="samples a case; slow backends take fewer (default 2^20)"
+        "--n", type=options.integer(2), default=1 << 20, help="samples a case; slow backends take fewer (default 2^20)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="first key's seed (default 0)")
-    parser.add_argument("--backend", nargs="+", choices=available, default=list(available), help="default: all here")
-    parser.add_argument("--dtype", nargs="+", choices=list(DTYPES), default=list(DTYPES), help="default: all four")
-    parser.add_argument("--out", metavar="FILE", help="draw the picture (.png, .svg, .pdf); needs matplotlib")
-    parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
-    parser.set_defaults(run=main)
+    options.add_json(parser)
+    parser.set_defaults(main=main, command="verify")
 
 
-def main(args: argparse.Namespace) -> int:
-    """Run, print, draw; the exit status."""
-    if args.n < 2:
-        print(f"--n {args.n} is too small: use at least 2")
-        return 2
+def add_measuring(parser: argparse.ArgumentParser) -> None:
+    """What `verify` and `audit` share: what to measure, and where to draw it."""
+    parser.add_argument("--seed", type=options.seed, default=0, help="first key's seed (default 0)")
+    parser.add_argument("--backend", nargs="+", metavar="NAME", help="as ldpkernels.backends() has them; default: all")
+    parser.add_argument("--dtype", nargs="+", choices=list(DTYPES), help="default: all that this installation has")
+    parser.add_argument(
+        "--out", type=options.picture, metavar="FILE", help="draw the picture (.png, .svg, .pdf); needs matplotlib"
+    )
+
+
+def chosen_backends(args: argparse.Namespace) -> list[str]:
+    """Those of --backend, or all."""
+    available = ldpkernels.backends()
+    for name in args.backend or ():
+        if name not in available:
+            raise ValueError(f"--backend {name} is not available here: use one of {', '.join(available)}")
+    return args.backend or list(available)
+
+
+def chosen_dtypes(args: argparse.Namespace) -> list[str]:
+    """Those of --dtype, or all; without torch there are NumPy's."""
+    torch_is_here = importlib.util.find_spec("torch") is not None
+    available = [name for name in DTYPES if torch_is_here or name in np.sctypeDict]
+    for name in args.dtype or ():
+        if name not in available:
+            raise ValueError(f"--dtype {name}: NumPy has no such numbers: pip install 'ldpkernels[torch]'")
+    return args.dtype or available
+
+
+def main(args: argparse.Namespace) -> Outcome:
+    """Measure, print, draw."""
+    backends, dtypes = chosen_backends(args), chosen_dtypes(args)
     print(table([]))
-    figures = run(args.backend, args.dtype, args.n, args.seed, lambda f: print(row(f), flush=True))
+    figures = measure_all(backends, dtypes, args.n, args.seed, lambda f: print(row(f), flush=True))
     z = [abs(v) for f in figures for v in (f.z_mean, f.z_variance)]
     bad = sum(not f.ok for f in figures)
     verdict = "all as the theory says" if not bad else f"{bad} cases are NOT as the theory says"
     print(f"\n{len(figures)} cases, {len(z)} z-scores, largest {max(z):.2f} (limit {LIMIT:g}): {verdict}")
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump([asdict(f) for f in figures], file, indent=1)
     if args.out:
         draw(figures, args.out)
         print(f"picture: {args.out}")
-    return 1 if bad else 0
+    return Outcome(figures, 1 if bad else 0)
 
 
-def _sampler(name: str, weight: float, c: float, r: float, eps: float, dtype: str) -> Callable[[int, Any], Array]:
-    def sample(n: int, key: ldpkernels.Key) -> Array:
+def _sampler(name: str, weight: float, c: float, r: float, eps: float, dtype: str) -> Callable[[int, Key], Floats]:
+    def sample(n: int, key: Key) -> Floats:
         x = filled(n, weight, dtype)
         if name == "perturb_":
             return _as_float64(ldpkernels.perturb_(x, c, r, eps, generator=key))
@@ -262,18 +303,18 @@ def _z(difference: float, variance: float, n: int) -> float:
     return difference / math.sqrt(max(variance, 1e-24) / n)
 
 
-def filled(n: int, weight: float, dtype: str) -> Any:
+def filled(n: int, weight: float, dtype: str) -> Array | torch.Tensor:
     """Where torch is installed, the tensors that users have; else arrays, which have no bfloat16."""
     try:
         import torch
     except ImportError:
         return np.full(n, weight, dtype)
-    device = "cuda" if torch.cuda.is_available() and ldpkernels.capabilities.forced() in ("cuda", "triton") else "cpu"
+    device = "cuda" if torch.cuda.is_available() and forced() in ("cuda", "triton") else "cpu"
     return torch.full((n,), weight, dtype=getattr(torch, dtype), device=device)
 
 
-def _as_float64(x: Any) -> Array:
-    array: Array = x.astype(np.float64) if isinstance(x, np.ndarray) else x.double().cpu().numpy()
+def _as_float64(x: Array | torch.Tensor) -> Floats:
+    array: Floats = x.astype(np.float64) if isinstance(x, np.ndarray) else x.double().cpu().numpy()
     return array
 
 

@@ -12,19 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 
 import ldpkernels
+from ldpkernels.arrays import Integers
 from ldpkernels.keys import Generator
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
-from ldpkernels.laws.ordinal_cldp_thresholds import Mechanism
+from ldpkernels.laws.ordinal_cldp_thresholds import Noise
 from ldpkernels.wire.envelope import decode, encode
 
 KIND = "cldp-upload"
-Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Terms:
     shapes: tuple[tuple[int, ...], ...]
     c: float
     rho: int
-    mechanism: Mechanism
+    mechanism: Noise
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -132,7 +131,7 @@ def integers_of(values: torch.Tensor, M: int, rho: int) -> torch.Tensor:
     return scaled.to(torch.int64).clamp(-M, M)  # again: M itself may be no double
 
 
-def terms_of(shapes: Mapping[str, Sequence[int]], c: float, rho: int, mechanism: Mechanism) -> Terms:
+def terms_of(shapes: Mapping[str, Sequence[int]], c: float, rho: int, mechanism: Noise) -> Terms:
     """The terms for tensors of these shapes."""
     return Terms(tuple(shapes), tuple(tuple(s) for s in shapes.values()), float(c), rho, mechanism)
 
@@ -154,6 +153,6 @@ def _width(bound: int) -> int:
     return max(1, ((2 * bound).bit_length() + 7) // 8)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """As JSON has it."""
     return [_plain(v) for v in value] if isinstance(value, tuple) else value

@@ -9,10 +9,12 @@ import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+
+from ldpkernels.arrays import Bytes
+from ldpkernels.optional import require
 
 
 @dataclass(frozen=True)
@@ -83,18 +85,14 @@ def deal(labels: torch.Tensor, clients: int, seed: int, *, skew: float | None = 
 
 
 def _digits() -> Dataset:
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise ImportError("the digits come with scikit-learn: pip install 'ldpkernels[demo]'") from None
-    images, labels = load_digits(return_X_y=True)
+    images, labels = require("sklearn.datasets", "federated", "dataset 'digits'").load_digits(return_X_y=True)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     x = torch.tensor(images, dtype=torch.float32)[order].reshape(-1, 1, 8, 8) / 16
     y = torch.tensor(labels)[order]
     return Dataset("digits", x[180:], y[180:], x[:180], y[:180], 10)
 
 
-def _idx(folder: Path, name: str) -> np.ndarray[Any, Any]:
+def _idx(folder: Path, name: str) -> Bytes:
     """An IDX file, gzipped or not: two zero bytes, the type (8: bytes), the number of axes, their sizes, the bytes."""
     plain, zipped = folder / name, folder / f"{name}.gz"
     if plain.is_file():
@@ -125,7 +123,7 @@ def _idx_dataset(name: str, folder: str, mean: float, deviation: float) -> Calla
 class _ArraysOnly(pickle.Unpickler):
     """CIFAR-10's own format is a pickle, which may run any code: this one builds NumPy arrays and nothing else."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if (module.replace("numpy._core", "numpy.core"), name) in {
             ("numpy.core.multiarray", "_reconstruct"),
             ("numpy", "ndarray"),
@@ -140,7 +138,7 @@ class _ArraysOnly(pickle.Unpickler):
 _NEW = int(np.__version__.split(".")[0]) >= 2
 
 
-def _cifar_batch(root: Path, name: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _cifar_batch(root: Path, name: str) -> tuple[Bytes, Bytes]:
     pickled, binary = root / "cifar-10-batches-py" / name, root / "cifar-10-batches-bin" / f"{name}.bin"
     if pickled.is_file():
         batch = _ArraysOnly(io.BytesIO(pickled.read_bytes()), encoding="bytes").load()

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 import torch
 
 from ldpkernels.clipped_noise import clipped_noised_mean
 from ldpkernels.dp_sgd import dp_sgd_step
 from ldpkernels.federated.generators import Discriminator, LocalGenerator, generator_of
+from ldpkernels.federated.training import Weights
 from ldpkernels.keys import Key
 
 
@@ -51,6 +52,15 @@ class Recipe:
         return self.loss or ("log" if self.sound else "squares")
 
 
+class Progress(TypedDict):
+    """All that a step changes, for a checkpoint."""
+
+    done: int
+    critic: Weights
+    maker: Weights
+    optimizers: list[dict[str, object]]
+
+
 @dataclass
 class Training:
     """A generator, its optimizers, and the steps that it has taken."""
@@ -64,7 +74,7 @@ class Training:
         modules = [self.generator.critic, *([self.generator.maker] if self.generator.adversarial else [])]
         self.optimizers = [torch.optim.Adam(m.parameters(), lr=self.recipe.lr, betas=(0.5, 0.999)) for m in modules]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Progress:
         """All that a step changes."""
         return {
             "done": self.done,
@@ -73,7 +83,7 @@ class Training:
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Progress) -> None:
         """Continue from `state_dict`, to the bit."""
         self.done = state["done"]
         self.generator.critic.load_state_dict(state["critic"])
@@ -139,17 +149,15 @@ def critic_gradient(
     (real if synthetic is None else (real + synthetic) / 2).backward()
 
 
-def gradients(critic: torch.nn.Module, batch: torch.Tensor, noise: torch.Tensor) -> dict[str, torch.Tensor]:
+def gradients(critic: torch.nn.Module, batch: torch.Tensor, noise: torch.Tensor) -> Weights:
     """The gradient of each example's loss, by parameter."""
     weights = {name: p.detach() for name, p in critic.named_parameters()}
     if len(batch) == 0:
         return {name: p.new_empty(0, *p.shape) for name, p in weights.items()}
 
-    def loss(weights: Any, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    def loss(weights: Weights, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         losses: torch.Tensor = torch.func.functional_call(critic, weights, (x[None], noise[None]))
         return losses.sum()
 
-    by_example: dict[str, torch.Tensor] = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(
-        weights, batch, noise
-    )
+    by_example: Weights = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(weights, batch, noise)
     return by_example

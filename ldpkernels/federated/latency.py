@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ldpkernels.arrays import Floats, Integers
 from ldpkernels.keys import Key
 
 
@@ -44,9 +45,9 @@ class Arrivals:
     `time` and `position` are what the cloud sees of each weight (its value apart); `client` is the truth.
     """
 
-    time: np.ndarray
-    position: np.ndarray
-    client: np.ndarray
+    time: Floats
+    position: Integers
+    client: Integers
 
     @property
     def duration(self) -> float:
@@ -135,7 +136,7 @@ def typical_timings(clients: int, key: Key, *, spread: float = 0.5, error: float
     return [Timing(float(a), float(b), float(e * (a + b))) for a, b, e in zip(computing, sending, off, strict=True)]
 
 
-def report(clients: int, weights: int, T: float, key: Key) -> list[dict[str, object]]:
+def report(clients: int, weights: int, T: float, key: Key) -> list[dict[str, float | str | None]]:
     """What delays and waiting change, for typical clients: a row for each way of sending."""
     timings = typical_timings(clients, key.fold_in(0))
     exact = [Timing(t.computing, t.sending) for t in timings]
@@ -145,7 +146,7 @@ def report(clients: int, weights: int, T: float, key: Key) -> list[dict[str, obj
         ("delays, all wait by their predictions", timings, T, True),
         ("delays, all wait, predictions exact", exact, T, True),
     )
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, float | str | None]] = []
     for i, (name, each, latency, wait) in enumerate(ways):
         seen = simulate(each, weights, latency, key.fold_in(i + 1), wait=wait)
         rows.append({"sending": name, "T": latency, "linked": linkage(seen), "duration": seen.duration})

@@ -13,17 +13,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
-import torch
 from torch import nn
 
-from ldpkernels.accounting import MetricEvent, rounds_per_layer, schedule
+from ldpkernels.accounting import MetricEvent, composed_epsilon, rounds_per_layer, schedule
+from ldpkernels.accounting.metric import diameter
 from ldpkernels.federated.cldp_upload import Terms, Upload, UploadMean, terms_of
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
-from ldpkernels.federated.training import NOISE, Client, Local, Weights, train, weights_of
-from ldpkernels.laws.ordinal_cldp_thresholds import Mechanism
+from ldpkernels.federated.training import NOISE, Client, Crew, Local, Mean, Weights, check, initial_weights, train
+from ldpkernels.laws.ordinal_cldp_thresholds import Noise
 
 Method = Literal["basic", "single-layer", "alpha-cldp-fed"]
 METHODS = ("basic", "single-layer", "alpha-cldp-fed")
@@ -58,7 +58,7 @@ class Config:
     cycles: int = 5
     c: float = 1.0
     rho: int = 10
-    mechanism: Mechanism = "exponential"
+    mechanism: Noise = "exponential"
     metric: Literal["linf", "l1"] = "linf"
     select: int | None = None
     selection: Literal["fixed", "poisson"] = "fixed"
@@ -106,8 +106,6 @@ class Turn:
 
     def event(self, config: Config) -> MetricEvent:
         """What the round costs the client that is protected least, for accounting."""
-        from ldpkernels.accounting.metric import diameter
-
         assert config.largest_alpha is not None
         alpha = math.nextafter(float(Fraction(config.largest_alpha) * self.share), math.inf)
         return MetricEvent(alpha, config.metric, diameter(config.c, config.rho, metric=config.metric, size=self.size))
@@ -159,8 +157,9 @@ def init(network: nn.Module, config: Config) -> State:
     >>> state.round, sorted(state.weights)
     (0, ['1.bias', '1.weight', '3.bias', '3.weight'])
     """
+    weights = initial_weights(network, config.local)
     plan(network, config)
-    return State(0, weights_of(network))
+    return State(0, weights)
 
 
 def round_(
@@ -169,33 +168,36 @@ def round_(
     network: nn.Module,
     config: Config,
     *,
-    before_upload: Callable[[Turn], Any] | None = None,
+    before_upload: Callable[[Turn], object] | None = None,
+    workers: Crew | None = None,
 ) -> tuple[State, Row]:
     """One round: select clients, train them, perturb the turn's updates, average, add.
 
     `before_upload` is called with the turn before the first upload is made: a ledger that refuses it raises there.
-    Rejected clients are not simulated at all, as nothing that they would compute is used.
+    Rejected clients are not simulated at all, as nothing that they would compute is used. With `workers`
+    (`training.crew`) clients train beside each other.
     """
     turns = plan(network, config)
     if state.round >= len(turns):
         raise ValueError(f"the plan of {len(turns)} rounds is over and alpha is spent: there is no further round")
     turn = turns[state.round]
+    chosen = select(clients, config.select, config.seed, state.round, law=config.selection)
+    check(network, state.weights, chosen, config.local, state.round)
     if before_upload is not None:
         before_upload(turn)
     terms = terms_of({n: state.weights[n].shape for n in turn.names}, config.c, config.rho, config.mechanism)
-    chosen = select(clients, config.select, config.seed, state.round, law=config.selection)
-    received, plain, size = UploadMean(terms), [], 0
+    uploads, plain, size = UploadMean(terms), Mean(), 0
     only = turn.names if config.trains == "layer" else None
-    for client, weights in train(network, state.weights, chosen, config.local, state.round, only=only):
+    for client, weights in train(network, state.weights, chosen, config.local, state.round, only=only, workers=workers):
         update = difference(weights, state.weights, turn.names)
         if config.alpha is None:
-            plain.append(update)
+            plain.add(update)
         else:
             upload = ldp_module(update, turn, terms, client, state.round, config)
-            received.add(upload)
+            uploads.add(upload)
             size = len(upload)
-    weights = add(state.weights, mean_of(plain) if config.alpha is None else received.mean())
-    row = {"clients": len(chosen), "layer": layer_name(turn), "values": turn.size, "upload_bytes": size}
+    weights = add(state.weights, plain.mean() if config.alpha is None else uploads.mean())
+    row: Row = {"clients": len(chosen), "layer": layer_name(turn), "values": turn.size, "upload_bytes": size}
     return State(state.round + 1, weights), row
 
 
@@ -214,19 +216,12 @@ def honest_epsilon(network: nn.Module, config: Config, rounds: int) -> float:
     >>> f"{honest_epsilon(networks.ldp_fed_cnn(), Config(alpha=1.0, c=1.0, rho=10), rounds=80):.6g}"
     '2e+10'
     """
-    from ldpkernels.accounting import composed_epsilon
-
     return composed_epsilon([(turn.event(config), 1) for turn in plan(network, config)[:rounds]], 0.0, "basic")
 
 
 def difference(after: Weights, before: Weights, names: Sequence[str]) -> Weights:
     """The update of these parameters, in fp64, in which the difference of two fp32 numbers is as good as exact."""
     return {name: after[name].double() - before[name].double() for name in names}
-
-
-def mean_of(updates: Sequence[Weights]) -> Weights:
-    """The mean of plain updates; nothing where there is none."""
-    return {name: torch.stack([u[name] for u in updates]).mean(0) for name in updates[0]} if updates else {}
 
 
 def add(weights: Weights, update: Weights) -> Weights:

@@ -9,19 +9,30 @@ range. A client's whole upload of d weights, T times, is not eps but far more: d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal, TypedDict
 
-import torch
 from torch import nn
 
 import ldpkernels
+from ldpkernels.accounting import Event, local_epsilon
+from ldpkernels.adaptive_ranges import By, Method
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
-from ldpkernels.federated.training import NOISE, Client, Local, Weights, train, weights_of
+from ldpkernels.federated.training import NOISE, Client, Crew, Local, Mean, Weights, check, initial_weights, train
 from ldpkernels.keys import Key
+from ldpkernels.laws.registry import MechanismName, mechanism_named
 from ldpkernels.perturb import Range
+
+
+class RangeOptions(TypedDict, total=False):
+    """Arguments of `ldpkernels.ranges` that stay the same from round to round."""
+
+    method: Method
+    by: By
+    quantile: float
+    growth: float
 
 
 @dataclass(frozen=True)
@@ -33,8 +44,7 @@ class Config:
         C: Centers of the ranges, by layer or one for all; None takes them from the initial weights, which are public.
         R: Radii, likewise.
         upload: "weights" is Algorithm 1. "updates" sends their change since the cloud's weights, within the same
-            ranges: with Fashion-MNIST's radius of .015, the paper's figures can only have come from that
-            (docs/federated/ldp_fl.md).
+            ranges: with Fashion-MNIST's radius of .015 weights give a dead network (docs/federated/ldp_fl.md).
         adaptive: New ranges from the averaged uploads after each round (`ldpkernels.ranges`); else they stay.
         ranges: Further arguments of `ldpkernels.ranges`: method, growth, quantile, by.
         fraction: The fraction of the clients that a round selects, k_l / n.
@@ -46,15 +56,17 @@ class Config:
     eps: float | None
     C: Range | None = None
     R: Range | None = None
-    upload: str = "weights"
+    upload: Literal["weights", "updates"] = "weights"
     adaptive: bool = False
-    ranges: Mapping[str, Any] = field(default_factory=dict)
+    ranges: RangeOptions = field(default_factory=RangeOptions)
     fraction: float = 1.0
-    mechanism: str = "two-point"
+    mechanism: MechanismName = "two-point"
     local: Local = field(default_factory=Local)
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.eps is not None:
+            mechanism_named(self.mechanism, self.eps)  # it refuses what is no mechanism or no eps
         if not 0 < self.fraction <= 1:
             raise ValueError(f"fraction={self.fraction} must be above 0 and at most 1")
         if self.upload not in ("weights", "updates"):
@@ -69,8 +81,8 @@ class State:
 
     round: int
     weights: Weights
-    C: Any
-    R: Any
+    C: Range
+    R: Range
 
 
 def init(network: nn.Module, config: Config) -> State:
@@ -81,9 +93,15 @@ def init(network: nn.Module, config: Config) -> State:
     >>> state.round, state.R, sorted(state.weights)
     (0, 0.25, ['1.bias', '1.weight', '3.bias', '3.weight'])
     """
-    weights = weights_of(network)
-    C, R = ldpkernels.ranges(weights, **{"method": "minmax", **_static(config.ranges)})
-    return State(0, weights, C if config.C is None else config.C, R if config.R is None else config.R)
+    weights = initial_weights(network, config.local)
+    by, quantile = config.ranges.get("by", "module"), config.ranges.get("quantile", 0.99)
+    C, R = ldpkernels.ranges(weights, method="minmax", by=by, quantile=quantile)
+    state = State(0, weights, C if config.C is None else config.C, R if config.R is None else config.R)
+    if config.eps is not None:  # ranges that no upload can have are refused here, not after a round of training
+        data_perturbation(weights, state, config, ldpkernels.key(0))
+    if config.adaptive:
+        _next_ranges(weights, state, config, clients=10**9)  # so many that no warning of their noise applies
+    return state
 
 
 def round_(
@@ -92,34 +110,43 @@ def round_(
     network: nn.Module,
     config: Config,
     *,
-    before_upload: Callable[[], Any] | None = None,
+    before_upload: Callable[[], object] | None = None,
+    workers: Crew | None = None,
 ) -> tuple[State, Row]:
     """Lines 5 to 14: select clients, train them, perturb, average, and choose the next ranges.
 
-    `before_upload` is called once before the first report is made: a ledger that refuses the round raises there.
+    `before_upload` is called once before the first report is made: a ledger that refuses the round raises there. With
+    `workers` (`training.crew`) clients train beside each other.
     """
     chosen = select(clients, max(1, round(config.fraction * len(clients))), config.seed, state.round)
+    check(network, state.weights, chosen, config.local, state.round)
     if before_upload is not None:
         before_upload()
-    reports, plain, size = ldpkernels.Aggregate(), _Mean(), 0
-    for client, weights in train(network, state.weights, chosen, config.local, state.round):
+    reports, plain, size = _server(state, config), Mean(), 0
+    for client, weights in train(network, state.weights, chosen, config.local, state.round, workers=workers):
         if config.upload == "updates":
             weights = {name: w - state.weights[name] for name, w in weights.items()}
-        if config.eps is None:
+        if reports is None:
             plain.add(weights)
             continue
         upload = data_perturbation(weights, state, config, client.round_key(state.round, NOISE))
         reports.add(upload)  # in any order and from anyone: what ParameterShuffling relies on
         size = size or len(upload.to_bytes())
-    mean = plain.mean() if config.eps is None else reports.mean()
-    C, R = state.C, state.R
-    if config.adaptive:
-        known = {} if config.eps is None else {"eps": config.eps, "clients": len(chosen)}
-        C, R = ldpkernels.ranges(mean, **{"previous": (C, R), **known, **config.ranges})
+    mean = plain.mean() if reports is None else reports.mean()
+    C, R = _next_ranges(mean, state, config, len(chosen)) if config.adaptive else (state.C, state.R)
     mean = {name: value.to(state.weights[name].device) for name, value in mean.items()}  # reports decode on the host
     if config.upload == "updates":
         mean = {name: state.weights[name] + update for name, update in mean.items()}
     return State(state.round + 1, mean, C, R), {"clients": len(chosen), "upload_bytes": size or plain.nbytes}
+
+
+def _server(state: State, config: Config) -> ldpkernels.Aggregate[Weights] | None:
+    """The sum of uploads of this round's model, ranges and eps, and of no others; None without noise."""
+    if config.eps is None:
+        return None
+    return ldpkernels.Aggregate(
+        ldpkernels.expected(state.weights, state.C, state.R, config.eps, mechanism=config.mechanism)
+    )
 
 
 def data_perturbation(weights: Weights, state: State, config: Config, key: Key) -> ldpkernels.Report:
@@ -128,43 +155,19 @@ def data_perturbation(weights: Weights, state: State, config: Config, key: Key) 
     return ldpkernels.report(weights, state.C, state.R, config.eps, mechanism=config.mechanism, generator=key)
 
 
-def event(config: Config) -> Any:
-    """What accounting composes for each weight of each upload."""
-    from ldpkernels.laws.hybrid import mechanism_named
+def _next_ranges(mean: Weights, state: State, config: Config, clients: int) -> tuple[Range, Range]:
+    """Line 13, from an average of so many clients; without noise, its number says nothing."""
+    noisy = None if config.eps is None else clients
+    C, R = ldpkernels.ranges(mean, previous=(state.C, state.R), eps=config.eps, clients=noisy, **config.ranges)
+    return C, R
 
+
+def event(config: Config) -> Event:
+    """What accounting composes for each weight of each upload."""
     assert config.eps is not None
     return mechanism_named(config.mechanism, config.eps).event
 
 
 def honest_epsilon(config: Config, weights: int, rounds: int, delta: float = 1e-5) -> float:
     """What a client loses, to whoever sees its uploads, that takes part in so many rounds."""
-    from ldpkernels.accounting import local_epsilon
-
     return local_epsilon(event(config), d=weights, rounds=rounds, delta=delta).epsilon
-
-
-class _Mean:
-    """The mean of models in fp64, for the run without noise."""
-
-    def __init__(self) -> None:
-        self._sum: Weights = {}
-        self._dtypes: dict[str, torch.dtype] = {}
-        self._count = 0
-
-    def add(self, weights: Weights) -> None:
-        for name, w in weights.items():
-            self._sum[name] = self._sum[name] + w.double() if name in self._sum else w.double()
-            self._dtypes[name] = w.dtype
-        self._count += 1
-
-    def mean(self) -> Weights:
-        return {name: (total / self._count).to(self._dtypes[name]) for name, total in self._sum.items()}
-
-    @property
-    def nbytes(self) -> int:
-        return sum(total.numel() * self._dtypes[name].itemsize for name, total in self._sum.items())
-
-
-def _static(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `ranges` that mean something before the first round."""
-    return {name: value for name, value in arguments.items() if name in ("by", "quantile")}

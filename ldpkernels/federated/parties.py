@@ -7,17 +7,19 @@ classifiers, and `Network` for one of torch.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import nn
 
+from ldpkernels.arrays import Array
 from ldpkernels.federated.generators import generator_of
 from ldpkernels.keys import Key
-
-Array = np.ndarray[Any, Any]
+from ldpkernels.optional import require
 
 TABULAR = ("logistic", "forest", "svm", "tree", "network")
 IMAGES = ("cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5")
@@ -35,7 +37,7 @@ _CNN = {
 class Model(Protocol):
     """What a party's model has to offer."""
 
-    def fit(self, x: Array, y: Array) -> Any:
+    def fit(self, x: Array, y: Array) -> object:
         """Learn from examples [N, features] and labels [N]."""
 
     def predict(self, x: Array) -> Array:
@@ -72,6 +74,18 @@ class Network:
         return torch.as_tensor(np.asarray(x, np.float32)).reshape(-1, *self.shape)
 
 
+@contextlib.contextmanager
+def threads_of_torch() -> Iterator[None]:
+    """NumPy's and scikit-learn's libraries on as many threads as torch: results may depend on their number."""
+    try:
+        limits = require("threadpoolctl", "federated", "scikit-learn").threadpool_limits
+    except ImportError:  # it comes with scikit-learn
+        yield
+        return
+    with limits(torch.get_num_threads()):
+        yield
+
+
 def build(kind: str, shape: tuple[int, ...], classes: int, key: Key, *, epochs: int = 3) -> Model:
     """A model of a kind, before `fit`; the key decides initial weights and every other choice.
 
@@ -84,10 +98,9 @@ def build(kind: str, shape: tuple[int, ...], classes: int, key: Key, *, epochs: 
     if kind in _CNN or kind == "network":
         module = _cnn(kind, shape, classes, key) if kind in _CNN else dense(shape, classes, key)
         return Network(module, shape, key, epochs=epochs)
-    try:
-        from sklearn import ensemble, linear_model, svm, tree
-    except ImportError:
-        raise ImportError(f"model {kind!r} is scikit-learn's: pip install 'ldpkernels[demo]'") from None
+    require("sklearn", "federated", f"model {kind!r}")
+    from sklearn import ensemble, linear_model, svm, tree
+
     seed = key.words[0] % 2**32
     if kind == "logistic":
         return linear_model.LogisticRegression(max_iter=200)  # type: ignore[no-any-return]

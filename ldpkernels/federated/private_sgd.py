@@ -16,7 +16,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import ldpkernels
-from ldpkernels.federated.training import BATCHES, NOISE, Client, Local, Weights
+from ldpkernels.accounting import sampled_gaussian
+from ldpkernels.federated.training import BATCHES, NOISE, Client, Local, Weights, own_draws
 
 
 @dataclass(frozen=True)
@@ -47,40 +48,39 @@ def train(network: nn.Module, weights: Weights, client: Client, private: Private
             "group_normalised(network)"
         )
     model = copy.deepcopy(network)
-    model.load_state_dict(weights)
+    model.load_state_dict(weights, strict=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=private.local.rate)
     named = dict(model.named_parameters())
 
     def loss(moving: Weights, image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(torch.func.functional_call(model, moving, (image[None],)), label[None])
 
-    gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
+    gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0), randomness="different")
     x, y = client.data
     drawn = torch.Generator().manual_seed(client.round_key(round_, BATCHES).words[0] % 2**63)
-    for step in range(private.steps(len(y))):
-        batch = (torch.rand(len(y), generator=drawn, dtype=torch.float64) < private.rate(len(y))).nonzero()[:, 0]
-        batch = batch.to(y.device)
-        moving = {name: p.detach() for name, p in named.items()}
-        if len(batch):
-            grads = gradient(moving, x[batch], y[batch])
-        else:  # noise all the same: an empty batch is as private as any
-            grads = {name: p.new_zeros(0, *p.shape) for name, p in moving.items()}
-        ldpkernels.dp_sgd_step(
-            model,
-            optimizer,
-            private.C,
-            private.sigma,
-            batch_size=private.rate(len(y)) * len(y),
-            grads=grads,
-            generator=client.round_key(round_, NOISE).fold_in(step),
-        )
+    with own_draws(client, round_):
+        for step in range(private.steps(len(y))):
+            batch = (torch.rand(len(y), generator=drawn, dtype=torch.float64) < private.rate(len(y))).nonzero()[:, 0]
+            batch = batch.to(y.device)
+            moving = {name: p.detach() for name, p in named.items()}
+            if len(batch):
+                grads = gradient(moving, x[batch], y[batch])
+            else:  # noise all the same: an empty batch is as private as any
+                grads = {name: p.new_zeros(0, *p.shape) for name, p in moving.items()}
+            ldpkernels.dp_sgd_step(
+                model,
+                optimizer,
+                private.C,
+                private.sigma,
+                batch_size=private.rate(len(y)) * len(y),
+                grads=grads,
+                generator=client.round_key(round_, NOISE).fold_in(step),
+            )
     return {name: p.detach().clone() for name, p in named.items()}
 
 
 def honest_epsilon(private: PrivateSteps, examples: int, rounds: int, delta: float = 1e-5) -> float:
     """What an example of a participant of so many rounds loses, to whoever sees all of its uploads."""
-    from ldpkernels.accounting import sampled_gaussian
-
     if not rounds:
         return 0.0
     if not private.sigma:

@@ -8,15 +8,17 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 
 
 class HasRound(Protocol):
-    """A state knows how many rounds led to it."""
+    """A state is a dataclass that knows how many rounds led to it."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     @property
     def round(self) -> int:
@@ -24,7 +26,8 @@ class HasRound(Protocol):
 
 
 State = TypeVar("State", bound=HasRound)
-Row = dict[str, Any]
+Figure = float | str | None
+Row = dict[str, Figure]
 FORMAT = 1
 
 
@@ -39,7 +42,7 @@ def run(
     *,
     folder: str | Path | None = None,
     resume: bool = False,
-    described: dict[str, Any] | None = None,
+    described: Mapping[str, object] | None = None,
     label: str = "",
     progress: bool = True,
 ) -> tuple[State, list[Row]]:
@@ -76,7 +79,7 @@ def run(
     return state, rows
 
 
-def table(rows: list[Row], columns: dict[str, str]) -> str:
+def table(rows: Sequence[Mapping[str, Figure]], columns: Mapping[str, str]) -> str:
     """The rows as text: column name to format, such as {"round": "d", "accuracy": ".2%"}."""
     cells = [[_cell(row.get(name), form) for name, form in columns.items()] for row in rows]
     heads = [name.replace("_", " ") for name in columns]
@@ -84,7 +87,7 @@ def table(rows: list[Row], columns: dict[str, str]) -> str:
     return "\n".join("  ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)) for line in [heads, *cells])
 
 
-def write_csv(path: str | Path, rows: list[Row]) -> None:
+def write_csv(path: str | Path, rows: Sequence[Row]) -> None:
     """The rows as a file; whole, or not at all."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     scratch = Path(f"{path}.new")
@@ -95,23 +98,26 @@ def write_csv(path: str | Path, rows: list[Row]) -> None:
     os.replace(scratch, path)
 
 
-def _cell(value: Any, form: str) -> str:
+def _cell(value: Figure, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def _bar(rounds: range, label: str, progress: bool) -> Any:
+def _bar(rounds: range, label: str, progress: bool) -> Iterable[int]:
     try:
         from tqdm import tqdm
     except ImportError:
         return rounds
-    return tqdm(rounds, desc=label, unit="round", initial=rounds.start, total=rounds.stop, disable=not progress)
+    bar: Iterable[int] = tqdm(
+        rounds, desc=label, unit="round", initial=rounds.start, total=rounds.stop, disable=not progress
+    )
+    return bar
 
 
-def _plain(described: dict[str, Any]) -> str:
+def _plain(described: Mapping[str, object]) -> str:
     return json.dumps(described, sort_keys=True, default=dataclasses.asdict)
 
 
-def _save(path: Path, state: Any, rows: list[Row], described: dict[str, Any]) -> None:
+def _save(path: Path, state: HasRound, rows: list[Row], described: Mapping[str, object]) -> None:
     """Durable before it replaces the last one: a kill at any moment leaves one of the two, whole."""
     fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
     scratch = path.with_suffix(".new")
@@ -122,7 +128,7 @@ def _save(path: Path, state: Any, rows: list[Row], described: dict[str, Any]) ->
     os.replace(scratch, path)
 
 
-def _load(path: Path, state: State, described: dict[str, Any]) -> tuple[State, list[Row]]:
+def _load(path: Path, state: State, described: Mapping[str, object]) -> tuple[State, list[Row]]:
     try:
         saved = torch.load(path, weights_only=True)
         if saved["format"] != FORMAT:
@@ -140,4 +146,4 @@ def _load(path: Path, state: State, described: dict[str, Any]) -> tuple[State, l
     ]
     if differing:
         raise CheckpointError(f"{path} belongs to another run ({'; '.join(differing)}): give its settings")
-    return type(state)(**fields), rows
+    return dataclasses.replace(state, **fields), rows

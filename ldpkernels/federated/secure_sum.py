@@ -9,16 +9,17 @@ exact sums. Nothing is randomised, so the sum protects no client from inference:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ldpkernels.arrays import Integers
 from ldpkernels.keys import Key
 
-Words = np.ndarray[Any, np.dtype[np.uint64]]
+Masked = NDArray[np.uint64]  # integers modulo 2^64
 
 
-def masked(integers: np.ndarray[Any, np.dtype[np.int64]], me: int, everyone: Sequence[int], key: Key) -> Words:
+def masked(integers: Integers, me: int, everyone: Sequence[int], key: Key) -> Masked:
     """My integers, plus the mask that I share with everyone above me, minus those with everyone below, modulo 2^64.
 
     >>> key = Key((0,))
@@ -37,7 +38,7 @@ def masked(integers: np.ndarray[Any, np.dtype[np.int64]], me: int, everyone: Seq
     return total
 
 
-def unmasked(sent: Sequence[Words]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def unmasked(sent: Sequence[Masked]) -> Integers:
     """The sum of everyone's integers; it must lie within 63 bits."""
     total = np.zeros_like(sent[0])
     for one in sent:
@@ -45,7 +46,7 @@ def unmasked(sent: Sequence[Words]) -> np.ndarray[Any, np.dtype[np.int64]]:
     return total.view(np.int64)
 
 
-def pair_mask(low: int, high: int, size: int, key: Key) -> Words:
+def pair_mask(low: int, high: int, size: int, key: Key) -> Masked:
     """What the two members of a pair share."""
     seed = key.fold_in(low).fold_in(high).words[0]
     return np.random.Generator(np.random.Philox(seed)).integers(0, 2**64, size, np.uint64)

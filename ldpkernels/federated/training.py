@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+import ldpkernels
+from ldpkernels.federated.workers import Workers
 from ldpkernels.keys import Key
 
 Weights = dict[str, torch.Tensor]
@@ -32,19 +35,27 @@ class Client(NamedTuple):
         return self.key.fold_in(2 * round_ + use)
 
 
+Crew = Workers[tuple[nn.Module, list[Client]]]  # workers that hold a network and the clients of a run
+
+
 @dataclass(frozen=True)
 class Local:
     """How a client trains: E epochs, batches of B, rate gamma.
 
     `together` trains all clients of a round at once with `torch.func.vmap` over stacked weights, or one after another.
     None takes what was measured to be faster (benchmarks/test_federated.py): together on a GPU and for networks without
-    convolutions, whose many small operations cost more to launch than to compute; else one after another.
+    convolutions, whose many small operations cost more to launch than to compute; else one after another. Networks with
+    dropout train one after another: each client draws from its own key.
+
+    Only parameters are sent. A network with floating-point buffers is refused, as by `perturb_`, unless they are
+    constants: buffers="keep" leaves them as the network has them, with every client and with the server.
     """
 
     epochs: int = 1
     batch: int = 10
     rate: float = 0.03
     together: bool | None = None
+    buffers: Literal["keep"] | None = None
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch"):
@@ -54,9 +65,108 @@ class Local:
             raise ValueError(f"rate={self.rate} must be above 0")
 
 
+class Mean:
+    """The mean of plain models or updates: a sum in fp64, given in each tensor's own dtype.
+
+    >>> mean = Mean()
+    >>> mean.add({"w": torch.tensor([1.0, 2.0])})
+    >>> mean.add({"w": torch.tensor([2.0, 4.0])})
+    >>> mean.mean()
+    {'w': tensor([1.5000, 3.0000])}
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sum: Weights = {}
+        self._dtypes: dict[str, torch.dtype] = {}
+
+    def add(self, weights: Weights) -> None:
+        """Add one client's."""
+        for name, w in weights.items():
+            self._sum[name] = self._sum[name] + w.double() if name in self._sum else w.double()
+            self._dtypes[name] = w.dtype
+        self.count += 1
+
+    def mean(self) -> Weights:
+        """Nothing where nothing was added."""
+        return {name: (total / self.count).to(self._dtypes[name]) for name, total in self._sum.items()}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one client's."""
+        return sum(total.numel() * self._dtypes[name].itemsize for name, total in self._sum.items())
+
+
 def weights_of(network: nn.Module) -> Weights:
     """A copy of a network's parameters, by name."""
     return {name: p.detach().clone() for name, p in network.named_parameters()}
+
+
+def initial_weights(network: nn.Module, local: Local) -> Weights:
+    """The parameters to start from; a network that `perturb_` refuses is refused here, by name and with the cure."""
+    for name, module in network.named_modules():
+        if getattr(module, "running_mean", None) is not None:
+            raise ValueError(
+                f"module {name!r} ({type(module).__name__}) keeps running statistics of a client's data, which no "
+                "driver sends: build it with track_running_stats=False, or put a GroupNorm in its place"
+            )
+    for name, p in network.named_parameters():
+        if isinstance(p, nn.parameter.UninitializedParameter):
+            raise ValueError(f"parameter {name!r} is not initialized: run the network once on examples")
+    floating = [name for name, b in network.named_buffers() if b.is_floating_point() or b.is_complex()]
+    if floating and local.buffers is None:
+        raise ValueError(
+            f"buffer {floating[0]!r} (one of {len(floating)}) would stay with each client and never reach the server: "
+            "pass Local(buffers='keep') if it is a constant"
+        )
+    weights = weights_of(network)
+    ldpkernels.perturb_(weights_of(network), 0.0, 1.0, 1.0, generator=ldpkernels.key(0))  # all that it refuses
+    return weights
+
+
+def check(network: nn.Module, weights: Weights, clients: Sequence[Client], local: Local, round_: int) -> None:
+    """A ValueError where clients could not train, before anything is trained, spent or sent."""
+    together = trains_together(network, weights, local)
+    x, y = next((client.data for client in clients if len(client.data[1])), (None, None))
+    if x is None or y is None:
+        return
+    try:
+        with torch.no_grad(), evaluating(network):
+            scores = torch.func.functional_call(network, weights, (x[:2],))
+    except Exception as error:  # whatever a network of the user's raises
+        raise ValueError(f"the network does not take examples of shape {tuple(x.shape[1:])}: {error}") from error
+    if not isinstance(scores, torch.Tensor) or scores.dim() != 2 or len(scores) != len(x[:2]):
+        found = f"shape {tuple(scores.shape)}" if isinstance(scores, torch.Tensor) else f"type {type(scores).__name__}"
+        raise ValueError(f"the network's output for two examples has {found}: it must be [examples, classes]")
+    if int(y.max()) >= scores.shape[1]:
+        raise ValueError(f"label {int(y.max())} has no output: the network has {scores.shape[1]}")
+    if together and round_ == 0:  # it is slow beside a round of small networks, and does not change with the weights
+        one = {name: w[None] for name, w in weights.items()}
+        try:
+            _gradients_together(network, weights)(one, x[None, :2], y[None, :2])
+        except RuntimeError as error:
+            raise ValueError(f"torch.func.vmap cannot train this network: pass together=False ({error})") from error
+
+
+@contextlib.contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Without dropout and without learning statistics; afterwards every module is in its mode again."""
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@contextlib.contextmanager
+def own_draws(client: Client, round_: int) -> Iterator[None]:
+    """Dropout, and whatever else draws from torch's generators, follows from the client's key and the round."""
+    device = client.data[0].device
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(client.round_key(round_, BATCHES).fold_in(0).words[0] % 2**63)
+        yield
 
 
 def clients_of(x: torch.Tensor, y: torch.Tensor, parts: Sequence[torch.Tensor], key: Key) -> list[Client]:
@@ -72,20 +182,39 @@ def train(
     round_: int,
     *,
     only: Collection[str] | None = None,
+    workers: Crew | None = None,
 ) -> Iterator[tuple[Client, Weights]]:
     """Train every client from the same weights; each with what it arrives at, in the order of `clients`.
 
-    `only` names the parameters to train; the others stay as they are. The network gives the architecture alone.
+    `only` names the parameters to train; the others stay as they are. The network gives the architecture alone. Clients
+    that train one after another train beside each other where there are `workers`, to the same bits as on one thread.
     """
-    together = local.together
-    if together is None:
-        together = _is_faster_together(network, weights)
     sizes = {len(client.data[1]) for client in clients}
-    if together and len(sizes) == 1:
+    if trains_together(network, weights, local) and len(sizes) == 1:
         yield from _train_together(network, weights, clients, local, round_, only)
-    else:
+    elif workers is None:
         for client in clients:
             yield client, _train_one(network, weights, client, local, round_, only)
+    else:
+        common = weights, local, round_, None if only is None else tuple(only)
+        yield from zip(clients, workers.map(_train_there, common, places(workers, network, clients)), strict=True)
+
+
+def crew(network: nn.Module, clients: Sequence[Client], count: int, threads: int = 1) -> Crew:
+    """So many workers for a run with this network and these clients."""
+    devices = {tensor.device.type for client in clients for tensor in client.data}
+    if devices - {"cpu"}:
+        raise ValueError(f"workers train on the CPU, and the clients' data is on {sorted(devices)[0]!r}: do without")
+    return Workers(count, (network, list(clients)), threads=threads)
+
+
+def places(workers: Crew, network: nn.Module, clients: Sequence[Client]) -> list[int]:
+    """Where the workers have these clients."""
+    ours, theirs = workers.shared
+    where = {id(client): i for i, client in enumerate(theirs)}
+    if ours is not network or any(id(client) not in where for client in clients):
+        raise ValueError("the workers were started with another network or with other clients: start them with these")
+    return [where[id(client)] for client in clients]
 
 
 def batches(client: Client, local: Local, round_: int) -> Iterator[torch.Tensor]:
@@ -99,15 +228,52 @@ def batches(client: Client, local: Local, round_: int) -> Iterator[torch.Tensor]
 def accuracy(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor, batch: int = 1000) -> float:
     """The fraction of examples that the network puts into their class."""
     correct = 0
-    with torch.no_grad():
+    with torch.no_grad(), evaluating(network):
         for images, labels in zip(x.split(batch), y.split(batch), strict=True):
             correct += int((torch.func.functional_call(network, weights, (images,)).argmax(1) == labels).sum())
     return correct / len(y)
 
 
-def _is_faster_together(network: nn.Module, weights: Weights) -> bool:
-    on_gpu = any(w.is_cuda for w in weights.values())
-    return on_gpu or not any(isinstance(m, nn.Conv2d) for m in network.modules())
+def _gradients_together(
+    network: nn.Module, weights: Weights
+) -> Callable[[Weights, torch.Tensor, torch.Tensor], Weights]:
+    """From stacked weights, examples and labels to the stacked gradients; weights that are not stacked stay."""
+
+    def loss(moving: Weights, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(torch.func.functional_call(network, {**weights, **moving}, (x,)), y)
+
+    gradients: Callable[[Weights, torch.Tensor, torch.Tensor], Weights] = torch.func.vmap(torch.func.grad(loss))
+    return gradients
+
+
+def _draws(module: nn.Module) -> bool:
+    """Whether it is dropout, or (in recurrent networks and attention) has some."""
+    rate = getattr(module, "dropout", None)
+    return isinstance(module, nn.modules.dropout._DropoutNd) or (isinstance(rate, float) and rate > 0)
+
+
+def trains_together(network: nn.Module, weights: Weights, local: Local) -> bool:
+    """Whether all clients of a round train at once; a ValueError where that was asked for and cannot be."""
+    random = next((name for name, module in network.named_modules() if _draws(module)), None)
+    if local.together is None:
+        on_gpu = any(w.is_cuda for w in weights.values())
+        return random is None and (on_gpu or not any(isinstance(m, nn.Conv2d) for m in network.modules()))
+    if local.together and random is not None:
+        raise ValueError(
+            f"together=True cannot draw the dropout of module {random!r} from each client's key: pass together=False"
+        )
+    return local.together
+
+
+def _train_there(
+    shared: tuple[nn.Module, list[Client]],
+    common: tuple[Weights, Local, int, tuple[str, ...] | None],
+    place: int,
+) -> Weights:
+    """A worker's task."""
+    network, clients = shared
+    weights, local, round_, only = common
+    return _train_one(network, weights, clients[place], local, round_, only)
 
 
 def _train_one(
@@ -117,14 +283,14 @@ def _train_one(
     model.load_state_dict(weights, strict=False)
     trained = [p.requires_grad_(only is None or name in only) for name, p in model.named_parameters()]
     trained = [p for p in trained if p.requires_grad]
-    fast: Any = model
-    fast.to(memory_format=torch.channels_last)  # these small convolutions run 1.3 times faster so
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # small convolutions: 1.3 times faster
     x, y = client.data
-    for batch in batches(client, local, round_):
-        batch = batch.to(y.device)
-        gradients = torch.autograd.grad(F.cross_entropy(model(x[batch]), y[batch]), trained)
-        with torch.no_grad():
-            torch._foreach_add_(trained, gradients, alpha=-local.rate)
+    with own_draws(client, round_):
+        for batch in batches(client, local, round_):
+            batch = batch.to(y.device)
+            gradients = torch.autograd.grad(F.cross_entropy(model(x[batch]), y[batch]), trained)
+            with torch.no_grad():
+                torch._foreach_add_(trained, gradients, alpha=-local.rate)
     return {name: p.detach().clone(memory_format=torch.contiguous_format) for name, p in model.named_parameters()}
 
 
@@ -136,10 +302,7 @@ def _train_together(
     round_: int,
     only: Collection[str] | None,
 ) -> Iterator[tuple[Client, Weights]]:
-    def loss(moving: Weights, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return F.cross_entropy(torch.func.functional_call(network, {**weights, **moving}, (x,)), y)
-
-    gradient = torch.func.vmap(torch.func.grad(loss))
+    gradient = _gradients_together(network, weights)
     names = [name for name in weights if only is None or name in only]
     stacked = {name: weights[name].expand(len(clients), *weights[name].shape).clone() for name in names}
     x = torch.stack([client.data[0] for client in clients])

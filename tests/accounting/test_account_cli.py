@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line, and that docs/privacy.md prints what its commands print."""
 
-import argparse
 import json
 import re
 import shlex
@@ -9,18 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from ldpkernels.commands import account as _account_cli
+from ldpkernels.__main__ import main
+from ldpkernels.commands import program
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "privacy.md"
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
-PREFIX = "$ python -m ldpkernels "
+PREFIX = "$ ldpkernels "
 
 
 def run(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m ldpkernels")
-    _account_cli.add_parser(parser.add_subparsers(required=True))
-    args = parser.parse_args(arguments)
-    return int(args.run(args))
+    try:
+        return main(arguments)
+    except program.Refusal as refusal:
+        return int(refusal.code)
 
 
 def commands_of_the_document() -> list[tuple[str, str]]:
@@ -54,7 +54,7 @@ def test_the_example_in_every_help_runs(question: str, capsys: pytest.CaptureFix
         run(["account", question, "--help"])
     assert stop.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
-    example = text.partition("Example: python -m ldpkernels ")[2]
+    example = text.partition("Example: ldpkernels ")[2]
     assert example.startswith(f"account {question}")
     assert run(shlex.split(example)) == 0
     full = capsys.readouterr().out

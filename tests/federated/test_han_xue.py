@@ -234,6 +234,16 @@ def test_queries_are_a_part_of_the_samples(digits):
     assert all(bool((every == sample).flatten(1).all(1).any()) for sample in labelled)
 
 
+def test_samples_are_those_of_the_state_that_is_asked_for(digits):
+    world = han_xue.World(digits, quick())
+    makers = [world.generator(i).maker.state_dict() for i in range(3)]
+    silent = [{name: torch.zeros_like(w) for name, w in maker.items()} for maker in makers]
+    first, second = han_xue.State(makers=makers), han_xue.State(makers=silent)
+    made = world.samples(first)
+    assert float(world.samples(second).std()) < float(made.std())
+    assert torch.equal(world.samples(first), made)
+
+
 def test_bad_settings_are_refused_before_any_work(digits):
     for message, config in (
         ("batch=5000 is more than the 539 examples", lambda: quick(Recipe(1, 5000))),
@@ -280,6 +290,7 @@ def test_the_command_runs_resumes_and_draws(tmp_path, capsys):
     folder = tmp_path / "run"
     arguments = ["fl", "han-xue", "--dataset", "adult", "--data", str(tmp_path), "--parties", "3", "--steps", "4"]
     arguments += ["--batch", "16", "--models", "tree", "--generators", "vae", "gan", "--out", str(folder), "--sound"]
+    arguments += ["--workers", "1"]
     assert main([*arguments, "--vote-sigma", "9"]) == 0
     out = capsys.readouterr()
     assert "han-xue" in out.err  # progress

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m ldpkernels fl ldp-fed`, as a user runs it."""
+"""`ldpkernels fl ldp-fed`, as a user runs it."""
 
 import csv
 import math

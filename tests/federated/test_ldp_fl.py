@@ -227,6 +227,25 @@ def test_refusals(changes, message):
         Config(eps=1.0, **changes)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"C": 0.0, "R": -1.0}, r"R=-1\.0 must be finite and at least 0"),
+        ({"C": 0.0, "R": {"1": 0.2}}, "R names no range for '3.weight'"),
+        ({"adaptive": True, "ranges": {"growth": 0.5}}, r"growth=0\.5 must be at least 1"),
+        (
+            {"adaptive": True, "C": 0.0, "R": {"1.weight": 1, "1.bias": 1, "3": 1}},
+            "previous has no range for layer '1'",
+        ),
+        ({"adaptive": True, "eps": None, "ranges": {"method": "noise-subtracted"}}, "needs previous"),
+    ],
+)
+def test_ranges_that_do_not_fit_are_refused_before_the_first_round(changes, message):
+    network, _ = setting()
+    with pytest.raises(ValueError, match=message):
+        ldp_fl.init(network, Config(**{"eps": 1.0, **changes}))
+
+
 def test_batches_and_noise_have_their_own_keys():
     _, clients = setting()
     assert clients[0].round_key(3, BATCHES) != clients[0].round_key(3, NOISE)

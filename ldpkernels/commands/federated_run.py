@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands of `ldpkernels fl` share when they run."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import ldpkernels
+from ldpkernels.accounting import Ledger
+from ldpkernels.federated import data, networks, training, workers
+from ldpkernels.federated.training import Crew
+from ldpkernels.plot import new_figure, save
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A dataset on its device, the network's architecture and initial weights, and the clients."""
+
+    dataset: data.Dataset
+    network: nn.Module
+    clients: list[training.Client]
+
+    @property
+    def weights(self) -> int:
+        """How many the network has."""
+        return sum(p.numel() for p in self.network.parameters())
+
+    def accuracy(self, weights: training.Weights) -> float:
+        """Of these weights on the test examples."""
+        return training.accuracy(self.network, weights, self.dataset.test_x, self.dataset.test_y)
+
+
+def prepared(args: argparse.Namespace, network: str) -> Federation:
+    """What the options of data and run say, on the device."""
+    device = checked_device(args.device)
+    torch.set_num_threads(args.threads)
+    model = networks.network(network, args.seed)
+    dataset = data.load(args.dataset, args.data)
+    parts = data.deal(dataset.train_y, args.clients, args.seed, skew=args.skew)
+    moved = {name: getattr(dataset, name).to(device) for name in ("train_x", "train_y", "test_x", "test_y")}
+    dataset = dataclasses.replace(dataset, **moved)
+    clients = training.clients_of(dataset.train_x, dataset.train_y, parts, ldpkernels.key(args.seed))
+    return Federation(dataset, model.to(device), clients)
+
+
+def checked_device(name: str) -> torch.device:
+    """The device, if this machine has it and the kernels reach it."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"--device {name} is none that torch knows: use cpu or cuda") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"--device {name}: the kernels reach cpu and cuda only")
+    found = torch.cuda.device_count() if device.type == "cuda" else 1
+    if (device.index or 0) >= found:
+        raise ValueError(f"--device {name}: torch finds {found} CUDA devices here: use --device cpu")
+    return device
+
+
+def local_of(args: argparse.Namespace) -> training.Local:
+    """The client's training that the options describe."""
+    epochs, batch, rate = (
+        given if given is not None else default
+        for given, default in zip((args.epochs, args.batch, args.rate), args.training, strict=True)
+    )
+    return training.Local(epochs, batch, rate, None if args.together is None else args.together == "yes")
+
+
+def described(args: argparse.Namespace, algorithm: str, config: object, network: str) -> dict[str, object]:
+    """All that the run depends on."""
+    names = ("dataset", "clients", "skew", "threads", "device")
+    return {
+        "algorithm": algorithm, "config": config, "network": network, **{name: getattr(args, name) for name in names}
+    }  # fmt: skip
+
+
+@contextlib.contextmanager
+def hired(args: argparse.Namespace, federation: Federation, local: training.Local, busy: int) -> Iterator[Crew | None]:
+    """Workers for the clients, of whom so many are busy in a round; None where one process does as well."""
+    together = training.trains_together(federation.network, training.weights_of(federation.network), local)
+    count = min(args.workers or workers.available(args.threads), busy)
+    if together or count == 1 or checked_device(args.device).type != "cpu":
+        yield None
+    else:
+        with training.crew(federation.network, federation.clients, count, args.threads) as crew:
+            yield crew
+
+
+@contextlib.contextmanager
+def opened_ledger(args: argparse.Namespace) -> Iterator[Ledger | None]:
+    """The ledger of --ledger, if there is one."""
+    if args.ledger is None:
+        yield None
+        return
+    ledger = Ledger(args.ledger, epsilon=args.budget, delta=args.delta)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def draw_accuracy(path: str | Path, curves: Mapping[str, Sequence[float]], title: str) -> None:
+    """Accuracy over rounds, one line for each name; what has no noise is grey."""
+    figure, (axis,) = new_figure(1, 1, width=6.4, height=4)
+    for name, values in curves.items():
+        rounds, percent = range(1, len(values) + 1), [100 * v for v in values]
+        if name == "no noise":
+            axis.plot(rounds, percent, label=name, ls="--", color="0.55", zorder=1)
+        else:
+            axis.plot(rounds, percent, label=name, marker="o", ms=4)
+    axis.set(xlabel="round", ylabel="test accuracy (%)", ylim=(0, 102), title=title)
+    axis.legend(frameon=False, loc="lower right")
+    save(figure, path)

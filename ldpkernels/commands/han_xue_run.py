@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ldpkernels fl han-xue` at work."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from pathlib import Path
+
+import torch
+
+from ldpkernels.commands import han_xue_picture
+from ldpkernels.commands.program import Outcome
+from ldpkernels.federated import adult, data, han_xue, han_xue_privacy, runs, workers
+from ldpkernels.federated.dp_gan import Recipe
+from ldpkernels.federated.han_xue import Config, State, World
+from ldpkernels.federated.workers import Workers
+
+
+def federate(args: argparse.Namespace) -> Outcome:
+    """Run, print, draw."""
+    torch.set_num_threads(args.threads)
+    config = config_of(args)
+    dataset = adult.load(args.data) if args.dataset == "adult" else data.load(args.dataset, args.data)
+    world = World(dataset, config)
+    described = {"algorithm": "han-xue", "config": config, "dataset": args.dataset, "threads": args.threads}
+    state, rows = rounds_of(args, world, described)
+    mean = sum(state.standalone) / len(state.standalone)
+    print(f"\n{'baseline':>12}  {'-' if state.baseline is None else format(state.baseline, '.4f')}")
+    print(f"{'standalone':>12}  {mean:.4f}  (" + ", ".join(f"{a:.4f}" for a in state.standalone) + ")")
+    print(f"{'global':>12}  {state.accuracy:.4f}\n")
+    assert state.keep is not None
+    parts = han_xue_privacy.report(config, world.examples, len(state.keep))
+    print("What is protected:\n- " + "\n- ".join(map(str, parts)))
+    if args.out:
+        han_xue_picture.draw(Path(args.out) / "samples.png", world, state)
+        (Path(args.out) / "privacy.txt").write_text("\n".join(map(str, parts)) + "\n")
+        print(f"\nkept: {args.out}/metrics.csv, samples.png, privacy.txt, checkpoint.pt")
+    accuracies = {"baseline": state.baseline, "standalone": state.standalone, "global": state.accuracy}
+    return Outcome({**described, **accuracies, "protected": parts, "rounds": rows})
+
+
+def config_of(args: argparse.Namespace) -> Config:
+    """What the options say."""
+    return Config(
+        parties=args.parties,
+        recipe=Recipe(args.steps, args.batch, args.C, args.sigma, args.sound, args.loss, args.rate),
+        generators=tuple(args.generators),
+        models=tuple(args.models),
+        vote_sigma=args.vote_sigma,
+        queries=args.queries,
+        samples=args.samples,
+        local_epochs=args.local_epochs,
+        epochs=args.epochs,
+        baseline=not args.no_baseline,
+        chunk=max(100, args.steps // 20),  # a checkpoint holds all the parties' generators: some of them are enough
+        delta=args.delta,
+        seed=args.seed,
+    )
+
+
+def rounds_of(args: argparse.Namespace, world: World, described: dict[str, object]) -> tuple[State, list[runs.Row]]:
+    """The last state, and a row for each round."""
+    print(
+        f"{world.config.parties} parties with {world.examples:,} examples each; generators: {', '.join(world.kinds)}; "
+        f"models: {', '.join(world.model_kinds)}.",
+        flush=True,
+    )
+    started = time.perf_counter()
+    count = min(args.workers or workers.available(args.threads), world.config.parties)
+    with Workers(count, world, threads=args.threads) if count > 1 else contextlib.nullcontext() as crew:
+        state, rows = runs.run(
+            lambda state: han_xue.round_(state, world, workers=crew),
+            State(),
+            han_xue.rounds(world.config),
+            folder=args.out,
+            resume=args.resume,
+            described=described,
+            label="han-xue",
+            progress=not args.quiet,
+        )
+    print(f"{time.perf_counter() - started:.0f} seconds.\n")
+    told = [row for row in rows if row["accuracy"] is not None or str(row["part"]).startswith("vote")]
+    print(runs.table(told, {"part": "s", "accuracy": ".4f"}))
+    return state, rows

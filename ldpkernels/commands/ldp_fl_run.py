@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ldpkernels fl ldp-fl` at work."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import ldpkernels
+from ldpkernels.commands import federated_run
+from ldpkernels.commands.program import Outcome
+from ldpkernels.federated import latency, ldp_fl, networks, runs
+
+
+def federate(args: argparse.Namespace) -> Outcome:
+    """Run, print, draw."""
+    config, network = config_of(args), args.network or networks.LDP_FL[args.dataset]
+    described = federated_run.described(args, "ldp-fl", config, network)
+    rows, weights = rounds_of(args, config, described)
+    columns = {"round": "d", "clients": "d", "accuracy": ".2%", "upload_bytes": ",d", "honest_eps": ",.0f"}
+    print(runs.table(rows, columns))
+    if config.eps is not None:
+        print(
+            f"\neps={config.eps:g} is the privacy of each weight on its own. A client of all {len(rows)} rounds loses "
+            f"eps={rows[-1]['honest_eps']:,.0f} at delta={args.delta:g} to whoever sees its uploads: docs/privacy.md."
+        )
+    found = {**described, "weights": weights, "rounds": rows}
+    if args.latency is not None:
+        found["latency"] = links = latency.report(args.clients, 200, args.latency, ldpkernels.key(args.seed))
+        print(f"\nParameter shuffling, simulated; a guess links {1 / args.clients:.2%}:")
+        print(runs.table(links, {"sending": "s", "T": "g", "linked": ".2%", "duration": ".0f"}))
+    if args.out:
+        title = f"LDP-FL, {args.dataset}, {args.clients} clients"
+        curve = {name_of(config): [float(row["accuracy"] or 0) for row in rows]}
+        federated_run.draw_accuracy(Path(args.out) / "accuracy.png", curve, title)
+        print(f"\nkept: {args.out}/metrics.csv, accuracy.png, checkpoint.pt")
+    return Outcome(found)
+
+
+def config_of(args: argparse.Namespace) -> ldp_fl.Config:
+    """What the options say of the algorithm."""
+    ranges = ldp_fl.RangeOptions()
+    if args.adaptive:
+        ranges["method"] = args.ranges
+        if args.growth is not None:
+            ranges["growth"] = args.growth
+    return ldp_fl.Config(
+        eps=None if args.no_noise else args.eps,
+        C=0.0 if args.center is None and args.radius is not None else args.center,
+        R=args.radius,
+        upload=args.upload,
+        adaptive=args.adaptive,
+        ranges=ranges,
+        fraction=args.fraction,
+        mechanism=args.mechanism,
+        local=federated_run.local_of(args),
+        seed=args.seed,
+    )
+
+
+def name_of(config: ldp_fl.Config) -> str:
+    """The run in a few words."""
+    return "no noise" if config.eps is None else f"{config.mechanism}, eps={config.eps:g}"
+
+
+def rounds_of(
+    args: argparse.Namespace, config: ldp_fl.Config, described: dict[str, object]
+) -> tuple[list[runs.Row], int]:
+    """A row of figures for each round, and how many weights the network has."""
+    federation = federated_run.prepared(args, str(described["network"]))
+    network, clients, weights = federation.network, federation.clients, federation.weights
+    started = time.perf_counter()
+    busy = max(1, round(config.fraction * len(clients)))
+    with (
+        federated_run.opened_ledger(args) as ledger,
+        federated_run.hired(args, federation, config.local, busy) as crew,
+    ):
+
+        def spend() -> None:
+            if ledger is not None and config.eps is not None:
+                ledger.spend(ldp_fl.event(config), times=weights)
+
+        def step(state: ldp_fl.State) -> tuple[ldp_fl.State, runs.Row]:
+            after, row = ldp_fl.round_(state, clients, network, config, before_upload=spend, workers=crew)
+            honest = None if config.eps is None else ldp_fl.honest_epsilon(config, weights, after.round, args.delta)
+            return after, {**row, "accuracy": federation.accuracy(after.weights), "honest_eps": honest}
+
+        _, rows = runs.run(
+            step,
+            ldp_fl.init(network, config),
+            args.rounds,
+            folder=args.out,
+            resume=args.resume,
+            described=described,
+            label=name_of(config),
+            progress=not args.quiet,
+        )
+    print(f"{len(clients)} clients, {weights:,} weights, {time.perf_counter() - started:.0f} seconds.\n")
+    return rows, weights

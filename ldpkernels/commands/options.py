@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types of arguments, which argparse checks before any work, and the options that every command has."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from ldpkernels import plot
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_commands(parser: argparse.ArgumentParser, metavar: str) -> Commands:
+    """Commands without abbreviated options: a mistyped --d must not become --delta."""
+    exact = functools.partial(argparse.ArgumentParser, allow_abbrev=False)
+    return parser.add_subparsers(metavar=metavar, required=True, parser_class=exact)  # type: ignore[call-overload,no-any-return]
+
+
+def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """--json, the same for every command."""
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const="-",
+        type=json_file,
+        metavar="FILE",
+        help="give the result as JSON: to FILE.json beside the text, or without FILE on stdout (other text: stderr)",
+    )
+
+
+def integer(least: int) -> Callable[[str], int]:
+    """A whole number that is not below the least."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{value} is too small: use at least {least}")
+        return value
+
+    return read
+
+
+def seed(text: str) -> int:
+    """What `ldpkernels.key` and torch both take."""
+    value = integer(0)(text)
+    if value >= 2**63:
+        raise argparse.ArgumentTypeError(f"{value} is too large: use less than 2^63")
+    return value
+
+
+def number(
+    *, above: float = -float("inf"), least: float = -float("inf"), below: float = float("inf")
+) -> Callable[[str], float]:
+    """A finite number within bounds, of which `least` is allowed and the others are not."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+        if not (above < value < below and value >= least):
+            bounds = [f"above {above:g}"] * (above > -float("inf")) + [f"at least {least:g}"] * (least > -float("inf"))
+            bounds += [f"below {below:g}"] if below < float("inf") else ["finite"]
+            raise argparse.ArgumentTypeError(f"{text} must be {' and '.join(bounds)}")
+        return value
+
+    return read
+
+
+def picture(text: str) -> str:
+    """A file that matplotlib can write."""
+    try:
+        plot.check_format(text)
+    except (ImportError, ValueError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return _writable(text)
+
+
+def json_file(text: str) -> str:
+    """A file for JSON; the suffix keeps an argument that follows from being taken for its name."""
+    if text == "-":
+        return text
+    if Path(text).suffix != ".json":
+        raise argparse.ArgumentTypeError(f"{text!r} is no file for JSON: end its name in .json")
+    return _writable(text)
+
+
+def run_folder(text: str) -> str:
+    """A folder that exists or can be made, for figures and a picture."""
+    if Path(text).exists() and not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is a file: give a folder")
+    picture(str(Path(text) / "accuracy.png"))
+    return text
+
+
+def _writable(text: str) -> str:
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is a folder: give a file")
+    place = next(parent for parent in path.absolute().parents if parent.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {str(place)!r} is no folder that you may write")
+    return text

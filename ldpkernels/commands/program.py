@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The frame around every command: --json, messages instead of tracebacks, exit statuses.
+
+Status 0: done; 1: the command found what it looks for (a leak, a wrong mean); 2: it could not do what was asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command found: plain data, as --json gives it, and the exit status."""
+
+    found: object
+    status: int = 0
+
+
+class Refusal(SystemExit):
+    """The end of a command that cannot do what was asked for: its message, and status 2."""
+
+    def __init__(self, message: str, status: int = 2) -> None:
+        super().__init__(message)
+        self.code = status
+
+
+def carry_out(args: argparse.Namespace) -> int:
+    """Run the command that the arguments name; the exit status."""
+    try:
+        with _text_beside_json(args.json):
+            outcome: Outcome = args.main(args)
+        _write_json(args.json, outcome.found)
+    except KeyboardInterrupt:
+        raise _refused(args, "interrupted", 130) from None
+    except (ValueError, OSError, ImportError, RuntimeError) as error:
+        raise _refused(args, str(error)) from error
+    return outcome.status
+
+
+def plain(value: object) -> object:
+    """As JSON has it: dataclasses and rows as objects, and infinity, which JSON has not, as the word."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and math.isinf(value):
+        return "infinity" if value > 0 else "-infinity"
+    return value
+
+
+def _refused(args: argparse.Namespace, message: str, status: int = 2) -> Refusal:
+    words = f"ldpkernels {args.command}: {message}"
+    print(words, file=sys.stderr)
+    return Refusal(words, status)
+
+
+@contextlib.contextmanager
+def _text_beside_json(target: str | None) -> Iterator[None]:
+    """Where stdout is for JSON, whatever else the command says goes to stderr."""
+    if target == "-":
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    else:
+        yield
+
+
+def _write_json(target: str | None, found: object) -> None:
+    if target is None:
+        return
+    text = json.dumps(plain(found), indent=1, allow_nan=False)
+    if target == "-":
+        print(text)
+    else:
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        Path(target).write_text(text + "\n")
