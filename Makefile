@@ -6,15 +6,24 @@ EXTRAS := test,accounting,demo
 # torch first and pinned: left to a dependency, pip may fetch a build with several GB of CUDA libraries.
 TORCH ?= torch==2.13.0
 STAMP := $(VENV)/.ready
+# Processes that run tests; make test WORKERS=0 runs them in the first, for a debugger.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n : 4)))
+PYTEST := $(PY) -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not exhaustive and not gpu"
+# What takes long to show what changes rarely: Triton's interpreter, compilers of CUDA, training by the command line.
+UNHURRIED := tests/triton tests/test_cuda_static.py tests/test_clipped_noise_cuda.py tests/test_ordinal_cldp_cuda.py \
+  tests/test_import.py tests/test_cli.py tests/federated/test_fl_cli.py tests/federated/test_ldp_fed_cli.py
 # Libraries beside which make bench measures; where one cannot be installed, its rows are left out.
 PEERS := "opendp>=0.12" "diffprivlib>=0.6"
 
-.PHONY: demo test lint bench exhaustive gpu wheels neon clean help
+.PHONY: battery demo test quick numpy lint bench exhaustive gpu wheels neon clean help
 
 help:
 	@echo "make demo        train a small federated model under local differential privacy, and draw the result"
 	@echo "make test        lint, types, every test but the longest; what CI runs"
+	@echo "make quick       lint, types and the tests of a minute, for between two edits; CONTRIBUTING says what is left out"
+	@echo "make numpy       the tests that need no torch, where there is none; PYTHON names the interpreter"
 	@echo "make bench       throughput beside others and the memory floor: a table and a picture for each suite"
+	@echo "make battery     dieharder on the random streams as mechanisms use them (about an hour; needs dieharder)"
 	@echo "make exhaustive  every one of the 2^32 floats, for several settings (about 10 minutes)"
 	@echo "make gpu         GPU tests and benchmarks with the machine's own python3, torch and nvcc; needs no network"
 	@echo "make wheels      fetch the wheels that make gpu takes along to a machine without pytest"
@@ -36,11 +45,28 @@ lint: $(STAMP)
 	$(VENV)/bin/clang-format --dry-run --Werror $(shell find csrc -type f)
 
 test: lint
-	$(PY) -m pytest -m "not exhaustive and not gpu"
+	$(PYTEST)
+
+quick: lint
+	$(PYTEST) $(addprefix --ignore=,$(UNHURRIED))
+
+# One environment for each version: make numpy PYTHON=python3.13.
+NUMPY_ONLY = build/numpy-only-$(shell $(PYTHON) -c "import sys; print('%d.%d' % sys.version_info[:2])")
+NUMPY_TESTS := pytest pytest-xdist pytest-benchmark hypothesis ml_dtypes mpmath
+
+numpy:
+	test -x $(NUMPY_ONLY)/bin/python || $(PYTHON) -m venv $(NUMPY_ONLY)
+	$(NUMPY_ONLY)/bin/python -m pip install --quiet --disable-pip-version-check $(NUMPY_TESTS) \
+	  --config-settings=cmake.define.LDPKERNELS_CUDA=OFF --config-settings=build-dir=$(NUMPY_ONLY)/cmake --editable ".[accounting]"
+	$(NUMPY_ONLY)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not exhaustive and not gpu" \
+	  --doctest-ignore-import-errors --ignore ldpkernels/dp_sgd.py --deselect tests/test_import.py::test_the_command_line_has_help
 
 bench: $(STAMP)
 	-$(PY) -m pip install --quiet --disable-pip-version-check $(PEERS)
-	$(PY) benchmarks/report.py --out out/bench
+	$(PY) -m benchmarks.report --out out/bench
+
+battery: $(STAMP)
+	$(PY) -m tests.streams.battery
 
 exhaustive: $(STAMP)
 	$(PY) -m pytest -m exhaustive --capture=no

@@ -1,12 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of the suites; and their helpers, which are plain modules beside this file."""
-
-import sys
-from pathlib import Path
+"""Options of the suites."""
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

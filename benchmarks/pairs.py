@@ -11,14 +11,13 @@ import statistics
 import time
 from collections.abc import Callable
 
-import machine
 import numpy as np
-import peers
 import torch
-from peers import EPS, C, R
-from results import Target
 
 import ldpkernels
+from benchmarks import machine, peers
+from benchmarks.peers import EPS, C, R
+from benchmarks.results import Target
 
 Work = Callable[[], object]
 SLICE = 0.1
@@ -53,6 +52,8 @@ def targets(elements: int, patience: float) -> list[Target]:
     total, read = ldpkernels.Aggregate(), bits.view(torch.int64).sum
     pair(f"aggregate, {CLIENTS} clients : reading the bytes", 0.5, lambda: ldpkernels.aggregate(reports), read)
     pair(f"Aggregate.add, {CLIENTS} clients : reading the bytes", 0.5, lambda: total.add(*reports), read)
+    uploads = [one.to_bytes() for one in reports]
+    pair("Aggregate.add of uploads : of reports", 0.5, lambda: total.add(*uploads), lambda: total.add(*reports))
 
     model = peers.small_model()
     small = lambda: ldpkernels.perturb_(model, C, R, EPS, buffers="keep")  # noqa: E731

@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import peers_cldp
 import torch
-from pairs import Work, fastest, measure
-from peers import EPS, C, R
-from peers_cldp import ALPHA, SAMPLERS, M, installed
-from results import Target
 
 import ldpkernels
+from benchmarks import peers_cldp
+from benchmarks.pairs import Work, fastest, measure
+from benchmarks.peers import EPS, C, R
+from benchmarks.peers_cldp import ALPHA, SAMPLERS, M, installed
+from benchmarks.results import Target
 
 SAMPLES = 1 << 20
 

@@ -7,8 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from results import Row, pretty
-from suites import Suite
+from benchmarks.results import Row, pretty
+from benchmarks.suites import Suite
 
 COLORS = {"ours": "#1f6f8b", "peer": "#e08e45", "floor": "#b8bcc2"}
 LABELS = {"ours": "ldpkernels", "peer": "others, the same work", "floor": "floors: the memory alone"}

@@ -12,11 +12,9 @@ import tempfile
 import time
 from pathlib import Path
 
-import machine
-import picture
-import results
-from results import Row, Target
-from suites import SUITES, Suite
+from benchmarks import machine, picture, results
+from benchmarks.results import Row, Target
+from benchmarks.suites import SUITES, Suite
 
 HERE = Path(__file__).parent
 TARGETS = """\

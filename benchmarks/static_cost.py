@@ -248,8 +248,8 @@ def _topological(header: int, region: set[int], after: dict[int, set[int]], loop
 def compile_kernels(arch: str, folder: Path, ciphers: Iterable[str] = CIPHERS, dtypes: Iterable[str] = KERNELS) -> Path:
     """A cubin with a two-point kernel for each cipher, result and dtype; "all" is the one that serves every dtype."""
     kernels = [
-        f"template __global__ void two_point_kernel<{CIPHERS[c]}, Result::{r}, kFewSpans, {', '.join(served)}>"
-        "(const __grid_constant__ Plan<kFewSpans>);"
+        f"template __global__ void one_bit_kernel<TwoPoint, {CIPHERS[c]}, Output::{r}, kFewSpans, {', '.join(served)}>"
+        "(const __grid_constant__ OneBitPlan<TwoPoint, kFewSpans>);"
         for c in ciphers for r in RESULTS for d in dtypes
         for served in [[f"Dtype::{s}" for s in (DTYPES if d == "all" else [d])]]
     ]  # fmt: skip
@@ -263,7 +263,7 @@ def kernel_cost(cubin: Path, cipher: str, result: str, dtype: str) -> Cost:
     """The cost of one of `compile_kernels`' kernels; dtype "all" gives that of the kernel which serves every dtype."""
     codes = range(len(DTYPES)) if dtype == "all" else [DTYPES.index(dtype)]
     packed = "".join(rf"L(?:NS_5DtypeE|S\d+_){code}E" for code in codes)
-    name = rf"two_point_kernelINS_\d+{CIPHERS[cipher]}ELNS_6ResultE{RESULTS.index(result)}ELi\d+EJ{packed}EE"
+    name = rf"one_bit_kernelINS_8TwoPointENS_\d+{CIPHERS[cipher]}ELNS_6OutputE{RESULTS.index(result)}ELi\d+EJ{packed}EE"
     if cipher == "chacha20":
         return analyse_cubin(cubin, name, 32, inner_trips=10)  # double rounds
     return analyse_cubin(cubin, name, 64 // ITEM_BYTES.get(dtype, 8))

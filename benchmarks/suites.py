@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import pairs
-import pairs_family
-import test_clipped_noise
-from results import Row, Target
+from benchmarks import pairs, pairs_family, test_clipped_noise
+from benchmarks.results import Row, Target
 
 Accepts = Callable[[Row], bool]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clipped and noised sums beside eager torch, torch.compile and Opacus: time, and memory beyond the gradients.
 
-    python benchmarks/report.py --suite clipped
+    python -m benchmarks.report --suite clipped
 
 "eager" is the sum as one writes it, which makes a scaled copy; "eager einsum" is its best form, and Opacus's. The floor
 reads the gradients twice, as any sum must that clips by the norm of whole rows. Opacus's part is that of
@@ -17,13 +17,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import machine
-import pairs
 import pytest
 import torch
-from results import Target
 
 import ldpkernels
+from benchmarks import machine, pairs
+from benchmarks.results import Target
 from ldpkernels import _native
 
 pytestmark = pytest.mark.filterwarnings("default")

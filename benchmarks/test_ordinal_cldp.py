@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peers_cldp import ALPHA, SAMPLERS, M, installed, numpy_unboxed, torch_inverse, torch_unboxed
 
 import ldpkernels
+from benchmarks.peers_cldp import ALPHA, SAMPLERS, M, installed, numpy_unboxed, torch_inverse, torch_unboxed
 from ldpkernels import _native
 
 pytestmark = pytest.mark.filterwarnings("default")

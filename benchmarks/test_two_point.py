@@ -14,17 +14,18 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any, Literal
 
-import machine
 import numpy as np
-import peers
 import pytest
 import torch
-from peers import EPS, C, R
 
 import ldpkernels
-from ldpkernels import _launch, _native
+from benchmarks import machine, peers
+from benchmarks.peers import EPS, C, R
+from ldpkernels import _native
 from ldpkernels.dtypes import FLOAT32
 from ldpkernels.inputs.spans import span_table
+from ldpkernels.laws.registry import law_table
+from ldpkernels.laws.two_point import TwoPoint
 
 Measure = Callable[[str, Literal["ours", "peer", "floor"], str, float, float, Callable[[], object]], None]
 
@@ -241,9 +242,9 @@ def test_cached(measure: Measure, isa: str, generator: str, threads: int) -> Non
     w = torch.randn(IN_CACHE * threads)
     addresses = [w.data_ptr() + 4 * IN_CACHE * (i % threads) for i in range(times)]
     spans = span_table(addresses, [0] * times, [IN_CACHE] * times, [FLOAT32] * times)
-    laws = _launch.two_point_laws([C] * times, [R] * times, EPS, [FLOAT32] * times, "values")
+    laws = law_table(TwoPoint(EPS), [C] * times, [R] * times, [FLOAT32] * times, "values")
     words, n = cipher_key(generator), times * IN_CACHE
-    work = lambda: _native.two_point_values(spans, laws, words, isa, threads)  # noqa: E731
+    work = lambda: _native.launch("two_point", "values", spans, laws, words, isa, threads)  # noqa: E731
     measure(cached(threads), "ours", named("perturb_", isa, generator), n, 8 * n, work)
 
 

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "fields.h"
+
 // Every helper is forced inline. The CPU kernels are compiled once for each instruction set; an out-of-line copy of an
 // inline function could be merged by the linker across those files and run AVX-512 code on a machine without it.
 // LDPK_CALL is for what is better called: members of templates that no two instruction sets share.
@@ -17,9 +19,6 @@
 
 namespace ldpk {
 
-// The numbers are part of the Python interface (ldpkernels/_tables.py).
-enum class Dtype : int64_t { f32 = 0, f64 = 1, bf16 = 2, f16 = 3 };
-
 // One tensor of a launch. Its elements own the numbers first, first + 1, ... of the random stream (docs/rng.md);
 // `first` is a multiple of 8. Fields are 8 bytes wide so that every backend can read the table as 64-bit integers.
 struct Span {
@@ -28,6 +27,8 @@ struct Span {
   int64_t numel;
   int64_t first;
   int64_t dtype;
+
+  LDPK_FIELDS(Span, data, out, numel, first, dtype)
 };
 
 // 2 words: Philox4x32-10 with a 64-bit key. 8 words: ChaCha20 with a 256-bit key.

@@ -1,45 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registration: NumPy tables in, kernels out. Addresses in a table were checked by ldpkernels/_tensors.py.
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
+// Registration: NumPy tables in, kernels out. Addresses in a table were checked by ldpkernels/inputs/spans.py.
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "chacha.h"
+#include "cpu/detect.h"
 #include "cpu/dispatch.h"
 #include "cpu/parallel.h"
 #include "cpu/reduce.h"
 #include "cpu/tally.h"
+#include "crc32c.h"
 #include "philox.h"
-
-namespace py = pybind11;
+#include "tables.h"
 
 namespace ldpk {
 namespace {
 
-template <class T>
-using Table = py::array_t<T, py::array::c_style>;
 using Bytes = py::array_t<uint8_t, py::array::c_style>;
 
-std::vector<const Kernels*> available_kernels() {
-  std::vector<const Kernels*> found;
+// The best first. Asked once: CPUID is slow under a hypervisor.
+const std::vector<const Kernels*>& available_kernels() {
+  static const std::vector<const Kernels*> available = [] {
+    std::vector<const Kernels*> found;
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
-  if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    found.push_back(&kAvx512Kernels);
-  }
-  if (avx2) found.push_back(&kAvx2Kernels);
+    const X86 machine = this_x86();
+    if (machine.avx512()) found.push_back(&kAvx512Kernels);
+    if (machine.avx2()) found.push_back(&kAvx2Kernels);
 #elif defined(__aarch64__)
-  found.push_back(&kNeonKernels);
+    found.push_back(&kNeonKernels);
 #endif
-  found.push_back(&kScalarKernels);
-  return found;
+    found.push_back(&kScalarKernels);
+    return found;
+  }();
+  return available;
 }
 
 const Kernels& kernels_named(const std::string& name) {
@@ -57,34 +56,43 @@ Key key_of(const Table<uint32_t>& words) {
   return key;
 }
 
-constexpr int64_t kChunk =
-    1 << 16;  // elements a task: a multiple of every group, and small enough for the second-level cache
+// Elements a task: a multiple of every group, and small enough for the second-level cache.
+constexpr int64_t kTask = int64_t{1} << 16;
 
 // task(span, begin, end) over all chunks of all spans.
 template <class Task>
-void for_chunks(const Span* spans, int64_t count, int64_t threads, Task task) {
+void for_chunks(const Span* spans, int64_t count, int64_t chunk, int64_t threads, Task task) {
   std::vector<int64_t> first_task(count + 1, 0);
-  for (int64_t s = 0; s < count; ++s) first_task[s + 1] = first_task[s] + (spans[s].numel + kChunk - 1) / kChunk;
+  for (int64_t s = 0; s < count; ++s) first_task[s + 1] = first_task[s] + divided_up(spans[s].numel, chunk);
   parallel_for(first_task[count], threads, [&](int64_t t) {
     const int64_t s = std::upper_bound(first_task.begin(), first_task.end(), t) - first_task.begin() - 1;
-    const int64_t begin = (t - first_task[s]) * kChunk;
-    task(s, begin, std::min(begin + kChunk, spans[s].numel));
+    const int64_t begin = (t - first_task[s]) * chunk;
+    task(s, begin, std::min(begin + chunk, spans[s].numel));
   });
 }
 
+struct OnEveryCpu {
+  template <class Action>
+  static constexpr bool has() {
+    return true;
+  }
+};
+
 // A mechanism's kernel over all spans.
-template <class Law, Kernels::Run<Law> Kernels::* kernel>
-void run(const Table<Span>& spans, const Table<Law>& laws, const Table<uint32_t>& key_words, const std::string& isa,
-         int64_t threads) {
-  if (spans.size() != laws.size()) throw std::invalid_argument("one law for each span");
-  const Key key = key_of(key_words);
-  const auto run_chunk = kernels_named(isa).*kernel;
-  const Span* s = spans.data();
-  const Law* law = laws.data();
-  const int64_t count = spans.size();
-  py::gil_scoped_release unlocked;
-  for_chunks(s, count, threads,
-             [&](int64_t i, int64_t begin, int64_t end) { run_chunk(s[i], law[i], key, begin, end); });
+void launch(const std::string& mechanism, const std::string& output, const py::array& spans, const py::array& laws,
+            const Table<uint32_t>& key_words, const std::string& isa, int64_t threads) {
+  with_action(mechanism, output, OnEveryCpu{}, [&](auto action, size_t number) {
+    using Law = typename decltype(action)::Entry::Law;
+    if (spans.size() != laws.size()) throw std::invalid_argument("one law for each span");
+    const Key key = key_of(key_words);
+    const auto run_chunk = kernels_named(isa).actions[number];
+    const Span* s = records<Span>(spans, "spans");
+    const Law* law = records<Law>(laws, "laws");
+    const int64_t count = spans.size();
+    py::gil_scoped_release unlocked;
+    for_chunks(s, count, kTask, threads,
+               [&](int64_t i, int64_t begin, int64_t end) { run_chunk(s[i], law + i, key, begin, end); });
+  });
 }
 
 Table<uint32_t> keystream(const Table<uint32_t>& key_words, uint32_t stream, uint64_t first_block, int64_t blocks,
@@ -111,15 +119,15 @@ Table<uint32_t> cipher_block(const Table<uint32_t>& key_words, const Table<uint3
   return Table<uint32_t>(4, words);
 }
 
-std::vector<Summary> summarize_spans(const Table<Span>& spans, const std::string& isa, int64_t threads) {
+std::vector<Summary> summarize_spans(const py::array& spans, const std::string& isa, int64_t threads) {
   const Kernels& kernels = kernels_named(isa);
-  const Span* s = spans.data();
+  const Span* s = records<Span>(spans, "spans");
   const int64_t count = spans.size();
   std::vector<std::vector<Summary>> parts(count);
-  for (int64_t i = 0; i < count; ++i) parts[i].resize((s[i].numel + kChunk - 1) / kChunk);
+  for (int64_t i = 0; i < count; ++i) parts[i].resize(divided_up(s[i].numel, kSummaryPart));
   py::gil_scoped_release unlocked;
-  for_chunks(s, count, threads, [&](int64_t i, int64_t begin, int64_t end) {
-    parts[i][begin / kChunk] = kernels.summarize(s[i], begin, end);
+  for_chunks(s, count, kSummaryPart, threads, [&](int64_t i, int64_t begin, int64_t end) {
+    parts[i][begin / kSummaryPart] = kernels.summarize(s[i], begin, end);
   });
   std::vector<Summary> sums(count);
   for (int64_t i = 0; i < count; ++i) {
@@ -135,7 +143,7 @@ void tally_add(Tally& tally, const std::vector<Bytes>& reports, int64_t threads)
     pointers.push_back(report.data());
   }
   py::gil_scoped_release unlocked;
-  tally.add(std::move(pointers), threads);
+  tally.add(pointers, threads);
 }
 
 template <class Float>
@@ -149,9 +157,42 @@ void tally_decode(const Tally& tally, int64_t first, double offset, double step,
 }
 
 Bytes tally_planes(const Tally& tally) {
-  Bytes out(std::vector<py::ssize_t>{tally.planes(), tally.bytes()});
-  for (int64_t p = 0; p < tally.planes(); ++p) memcpy(out.mutable_data(p, 0), tally.plane(p), tally.bytes());
+  const auto planes = [&] {
+    py::gil_scoped_release unlocked;
+    return tally.planes();
+  }();
+  Bytes out(std::vector<py::ssize_t>{static_cast<int64_t>(planes.size()), tally.bytes()});
+  uint8_t* to = out.mutable_data();
+  for (const auto& plane : planes) to = std::copy(plane.begin(), plane.end(), to);
   return out;
+}
+
+void tally_restore(Tally& tally, int64_t count, const Bytes& planes) {
+  if (planes.ndim() != 2 || planes.shape(1) != tally.bytes()) throw std::invalid_argument("planes of another size");
+  const uint8_t* data = planes.data();
+  const int64_t n = planes.shape(0);
+  py::gil_scoped_release unlocked;
+  tally.restore(count, data, n);
+}
+
+void tally_merge(Tally& into, const Tally& from) {
+  if (into.bytes() != from.bytes()) throw std::invalid_argument("a tally of another size");
+  py::gil_scoped_release unlocked;
+  into.merge(from);
+}
+
+int64_t tally_count(const Tally& tally) {
+  py::gil_scoped_release unlocked;
+  return tally.count();
+}
+
+uint32_t crc32c(const py::buffer& data, bool by_table) {
+  const py::buffer_info bytes = data.request();
+  if (bytes.itemsize != 1 || bytes.ndim != 1 || (bytes.size > 1 && bytes.strides[0] != 1))
+    throw std::invalid_argument("a digest is of contiguous bytes");
+  const auto* p = static_cast<const uint8_t*>(bytes.ptr);
+  py::gil_scoped_release unlocked;
+  return by_table ? Crc32c::by_table(p, bytes.size) : Crc32c::of(p, bytes.size);
 }
 
 // Adds one-byte reports to counters. A chunk is summed in 16 bits, which 257 reports cannot overflow.
@@ -200,11 +241,11 @@ bool majority_vote(const Table<Int>& votes, int64_t classes, Table<Int> labels, 
 }
 
 // The sum of squares of each row of each span, as [rows, spans].
-Table<double> clipped_squares(const Table<Span>& spans, int64_t rows, const std::string& isa, int64_t threads) {
+Table<double> clipped_squares(const py::array& spans, int64_t rows, const std::string& isa, int64_t threads) {
   const Kernels& kernels = kernels_named(isa);
   Table<double> squares(std::vector<py::ssize_t>{rows, spans.size()});
   double* out = squares.mutable_data();
-  const Span* s = spans.data();
+  const Span* s = records<Span>(spans, "spans");
   const int64_t count = spans.size();
   py::gil_scoped_release unlocked;
   for (int64_t i = 0; i < count; ++i) square_rows(kernels, s[i], rows, threads, out + i, count);
@@ -226,7 +267,7 @@ Table<double> clipped_scales(const Table<double>& norms, const Table<double>& bo
 }
 
 // One scale for each row, or one for each row and span. With a bound above 0, norms of the rows in their place.
-void clipped_sums(const Table<Span>& spans, const Table<double>& scales, double bound, double stddev, double divisor,
+void clipped_sums(const py::array& spans, const Table<double>& scales, double bound, double stddev, double divisor,
                   double unit, int64_t grid_std, const Table<uint32_t>& key_words, const std::string& isa,
                   int64_t threads) {
   if (scales.ndim() != 2 || (scales.shape(1) != 1 && scales.shape(1) != spans.size()))
@@ -234,7 +275,7 @@ void clipped_sums(const Table<Span>& spans, const Table<double>& scales, double 
   const Kernels& kernels = kernels_named(isa);
   const Key key = key_of(key_words);
   const ClippedNoise noise{stddev, divisor, unit, grid_std};
-  const Span* s = spans.data();
+  const Span* s = records<Span>(spans, "spans");
   const double* scale = scales.data();
   const int64_t count = spans.size(), rows = scales.shape(0), stride = scales.shape(1);
   py::gil_scoped_release unlocked;
@@ -242,41 +283,31 @@ void clipped_sums(const Table<Span>& spans, const Table<double>& scales, double 
     sum_columns(kernels, s[i], {scale + (stride > 1 ? i : 0), stride, bound}, rows, noise, key, threads);
 }
 
+// A free-threaded Python takes its lock back for this module, which does not say that it can do without: nothing else
+// keeps another thread from resizing an array that a call reads. Calls give the lock up for their work, so the objects
+// of this module have locks of their own.
 PYBIND11_MODULE(_native, m) {
   m.doc() = "The C++ kernels of ldpkernels. The public functions are in the package.";
-  PYBIND11_NUMPY_DTYPE(Span, data, out, numel, first, dtype);
-  PYBIND11_NUMPY_DTYPE(TwoPointLaw, center, slope, fallback, k_lo, k_hi, lower, upper);
-  PYBIND11_NUMPY_DTYPE(OrdinalCldpLaw, bound, reach, saturate, wide, stochastic, scale, lanes, sign, quotient,
-                       thresholds);
-  m.attr("SPAN") = py::dtype::of<Span>();
-  m.attr("TWO_POINT_LAW") = py::dtype::of<TwoPointLaw>();
-  m.attr("ORDINAL_CLDP_LAW") = py::dtype::of<OrdinalCldpLaw>();
-  PYBIND11_NUMPY_DTYPE(PiecewiseLaw, center, slope, fallback, k_lo, k_hi, origin, band_draws, band_scale, rest_scale,
-                       rest_shift, band_end, places, cell_bits, lowest, step);
-  PYBIND11_NUMPY_DTYPE(HybridLaw, piecewise, last_draw, coin_lowest, coin_shift, coin_scale, lower_cell, upper_cell);
-  m.attr("PIECEWISE_LAW") = py::dtype::of<PiecewiseLaw>();
-  m.attr("HYBRID_LAW") = py::dtype::of<HybridLaw>();
+  m.attr("SPAN") = dtype_of<Span>();
+  py::dict laws;
+  Registry::each(
+      [&](auto entry) { laws[py::str(std::string(entry.name))] = dtype_of<typename decltype(entry)::Law>(); });
+  m.attr("LAWS") = laws;
 
   m.def("isas", [] {
     std::vector<std::string> names;
     for (const Kernels* k : available_kernels()) names.emplace_back(k->name);
     return names;
   });
-  m.def("two_point_values", run<TwoPointLaw, &Kernels::two_point_values>);
-  m.def("two_point_bits", run<TwoPointLaw, &Kernels::two_point_bits>);
-  m.def("two_point_thresholds", run<TwoPointLaw, &Kernels::two_point_thresholds>);
-  m.def("ordinal_cldp", run<OrdinalCldpLaw, &Kernels::ordinal_cldp>);
-  m.def("piecewise_values", run<PiecewiseLaw, &Kernels::piecewise_values>);
-  m.def("piecewise_cells", run<PiecewiseLaw, &Kernels::piecewise_cells>);
-  m.def("piecewise_turns", run<PiecewiseLaw, &Kernels::piecewise_turns>);
-  m.def("hybrid_values", run<HybridLaw, &Kernels::hybrid_values>);
-  m.def("hybrid_cells", run<HybridLaw, &Kernels::hybrid_cells>);
+  m.def("launch", launch, py::arg("mechanism"), py::arg("output"), py::arg("spans"), py::arg("laws"),
+        py::arg("key_words"), py::arg("isa"), py::arg("threads"));
   m.def("keystream", keystream);
   m.def("clipped_squares", clipped_squares);
   m.def("clipped_scales", clipped_scales);
   m.def("clipped_sums", clipped_sums);
   m.def("cipher_block", cipher_block);
 
+  m.def("crc32c", crc32c, py::arg("data"), py::arg("by_table") = false);
   m.def("add_bytes", add_bytes<uint32_t>, py::arg().noconvert(), py::arg(), py::arg());
   m.def("add_bytes", add_bytes<uint64_t>, py::arg().noconvert(), py::arg(), py::arg());
 
@@ -296,22 +327,14 @@ PYBIND11_MODULE(_native, m) {
   m.def("summarize", summarize_spans);
 
   py::class_<Tally>(m, "Tally")
-      .def(py::init([](int64_t bytes, const std::string& isa) { return Tally(bytes, kernels_named(isa)); }))
-      .def_property_readonly("count", &Tally::count)
+      .def(py::init(
+          [](int64_t bytes, const std::string& isa) { return std::make_unique<Tally>(bytes, kernels_named(isa)); }))
+      .def_property_readonly("count", tally_count)
       .def_property_readonly("bytes", &Tally::bytes)
       .def("add", tally_add)
-      .def("merge",
-           [](Tally& into, const Tally& from) {
-             if (into.bytes() != from.bytes()) throw std::invalid_argument("a tally of another size");
-             into.merge(from);
-           })
+      .def("merge", tally_merge)
       .def("planes", tally_planes)
-      .def("restore",
-           [](Tally& tally, int64_t count, const Bytes& planes) {
-             if (planes.ndim() != 2 || planes.shape(1) != tally.bytes())
-               throw std::invalid_argument("planes of another size");
-             tally.restore(count, planes.data(), planes.shape(0));
-           })
+      .def("restore", tally_restore)
       .def("decode_f32", tally_decode<float>)
       .def("decode_f64", tally_decode<double>);
 }

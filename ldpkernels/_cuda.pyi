@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any
+from ldpkernels.arrays import Floats, Laws, Spans
 
-import numpy as np
+MECHANISMS: frozenset[str]
 
-_Array = np.ndarray[Any, np.dtype[Any]]
-
-def ordinal_cldp(spans: _Array, laws: _Array, key: int, key_words: int, device: int, stream: int) -> None: ...
-def two_point_values(spans: _Array, laws: _Array, key: int, key_words: int, device: int, stream: int) -> None: ...
-def two_point_bits(spans: _Array, laws: _Array, key: int, key_words: int, device: int, stream: int) -> None: ...
-def two_point_thresholds(spans: _Array, laws: _Array, key: int, key_words: int, device: int, stream: int) -> None: ...
-def clipped_workspace(spans: _Array, rows: int, layers: int) -> int: ...
+def launch(
+    mechanism: str,
+    output: str,
+    spans: Spans,
+    laws: Laws,
+    key_address: int,
+    key_words: int,
+    device: int,
+    stream: int,
+) -> None: ...
+def clipped_workspace(spans: Spans, rows: int, layers: int) -> int: ...
 def clipped_sums(
-    spans: _Array,
-    bounds: _Array,
+    spans: Spans,
+    bounds: Floats,
     rows: int,
     stddev: float,
     divisor: float,
@@ -25,3 +29,14 @@ def clipped_sums(
     device: int,
     stream: int,
 ) -> None: ...
+def keystream(
+    key_address: int,
+    key_words: int,
+    stream_number: int,
+    first_block: int,
+    blocks: int,
+    out_address: int,
+    device: int,
+    stream: int,
+) -> None: ...
+def next_key(state_address: int, out_address: int, device: int, stream: int) -> None: ...

@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ldpkernels import _launch, _native
+from ldpkernels import _native, launch
 from ldpkernels.capabilities import host_isa
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
-from ldpkernels.inputs.containers import Tensors, collect
+from ldpkernels.inputs.containers import Buffers, Tensors, collect
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.laws.two_point import TwoPoint
 
@@ -63,7 +63,7 @@ def ranges(
     previous: Any = None,
     eps: float | None = None,
     clients: int | None = None,
-    buffers: str | None = None,
+    buffers: Buffers | None = None,
 ) -> tuple[Any, Any]:
     """New ranges (C, R) for the next round, from the aggregated model; they fit `perturb_` and `report` as they are.
 
@@ -88,7 +88,7 @@ def ranges(
     ({'a': 1.0, 'b': 2.25}, {'a': 2.0, 'b': 0.25})
     """
     _check(method, by, quantile, growth, previous, eps, clients)
-    tensors = collect(model, buffers)
+    tensors, _ = collect(model, buffers)
     layers = _layers(tensors, by)
     C: dict[str, float] = {}
     R: dict[str, float] = {}
@@ -168,7 +168,7 @@ def _summaries(tensors: Tensors, dtypes: list[Any]) -> list[Any]:
     flat = [_contiguous(t) for t in tensors.values]
     addresses = [t.data_ptr() if tensors.is_torch else t.ctypes.data for t in flat]
     spans = span_table(addresses, [0] * len(flat), [_size(t) for t in flat], dtypes)
-    summaries: list[Any] = _native.summarize(spans, host_isa(), _launch.worthwhile_threads(spans))
+    summaries: list[Any] = _native.summarize(spans, host_isa(), launch.threads_for(int(spans["numel"].sum())))
     return summaries
 
 

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
 
 Array: TypeAlias = NDArray[Any]  # of a format that is known only when it runs
 Floats: TypeAlias = NDArray[np.float64]
@@ -16,3 +19,4 @@ Words: TypeAlias = NDArray[np.uint32]
 Flags: TypeAlias = NDArray[np.bool_]
 Spans: TypeAlias = NDArray[np.void]  # records of _native.SPAN: ldpkernels/inputs/spans.py
 Laws: TypeAlias = NDArray[np.void]  # records of _native.LAWS: what a kernel executes for each span
+AnyArray: TypeAlias = "Array | torch.Tensor"

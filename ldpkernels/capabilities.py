@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernels run. They all give the same bits, so this is a matter of speed and of checking."""
+"""Which kernels run. They all give the same bits, so this is a matter of speed and of checking.
+
+One rule: what a caller forces is what runs, or an error says what could. Without force it is the first that is able.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,12 @@ import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any
 
 from ldpkernels import _native
+from ldpkernels.gpu import runs_cuda
 
 _forced: ContextVar[str | None] = ContextVar("ldpkernels_backend", default=None)
+_ALWAYS = (*_native.isas(), "reference")  # they have every kernel
 
 
 def backends() -> tuple[str, ...]:
@@ -26,7 +30,7 @@ def backends() -> tuple[str, ...]:
     >>> "reference" in backends()
     True
     """
-    return (*_gpu_backends(), *_native.isas(), "reference")
+    return (*_gpu_backends(), *_ALWAYS)
 
 
 @contextlib.contextmanager
@@ -47,23 +51,41 @@ def backend(name: str) -> Iterator[None]:
         _forced.reset(token)
 
 
-def chosen(device_type: str) -> str:
-    """The backend for tensors on a type of device: the forced one if it can, else the fastest."""
+def able(kernel: str, device: str, index: int | None = None) -> tuple[str, ...]:
+    """The capability table: the backends that run a kernel on a type of device, the fastest first.
+
+    Triton, the instruction sets and the reference have every kernel; CUDA C++ has those of its module, on devices
+    (`index` says which) and drivers that are not older than it is.
+    """
+    if device == "cuda":
+        found = _gpu_backends()
+        if "cuda" in found and (kernel not in _cuda_kernels() or not (index is None or runs_cuda(index))):
+            return tuple(name for name in found if name != "cuda")
+        return found
+    if device == "cpu":
+        return (*_ALWAYS, "triton") if _interpreting() and "triton" in _gpu_backends() else _ALWAYS
+    raise ValueError(f"tensors on {device!r} are not supported: move them to 'cpu' or 'cuda'")
+
+
+def offers(name: str, kernel: str) -> bool:
+    """Whether a backend runs a kernel on some device of this machine."""
+    return any(name in able(kernel, device) for device in ("cpu", "cuda"))
+
+
+def chosen(kernel: str, device: str, index: int | None = None) -> str:
+    """The backend for a kernel on a type of device: the forced one if it is able, else the fastest."""
     name = forced()
-    if device_type == "cuda":
-        able = _gpu_backends()
-    elif device_type == "cpu":
-        able = (*_native.isas(), "reference")
-        if name == "triton" and os.environ.get("TRITON_INTERPRET") == "1":
-            able += ("triton",)
-    else:
-        raise ValueError(f"tensors on {device_type!r} are not supported: move them to 'cpu' or 'cuda'")
-    if not able:
+    if name is None and device == "cpu":
+        return _ALWAYS[0]
+    candidates = able(kernel, device, index)
+    if not candidates:
         raise RuntimeError("tensors on 'cuda' need the CUDA backend (build with nvcc) or Triton (pip install triton)")
     if name is None:
-        return able[0]
-    if name not in able:
-        raise ValueError(f"backend {name!r} cannot reach tensors on {device_type!r}: use one of {', '.join(able)}")
+        return candidates[0]
+    if name not in candidates:
+        raise ValueError(
+            f"backend {name!r} runs no {kernel!r} kernel on {device!r} here: use one of {', '.join(candidates)}"
+        )
     return name
 
 
@@ -81,20 +103,24 @@ def host_isa() -> str:
 
 def threads() -> int:
     """How many CPU threads a large call may use: torch's setting where torch is in use."""
-    torch: Any = sys.modules.get("torch")
+    torch = sys.modules.get("torch")
     if torch is not None:
         return int(torch.get_num_threads())
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _known(name: str) -> str:
-    if name not in (*_native.isas(), "reference") and name not in backends():  # the second question may import torch
+    if name not in _ALWAYS and name not in backends():  # the second question may import torch
         raise ValueError(f"backend {name!r} is not available here: use one of {', '.join(backends())}")
     return name
 
 
+def _interpreting() -> bool:
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
 def _gpu_backends() -> tuple[str, ...]:
-    return _found(os.environ.get("TRITON_INTERPRET") == "1")
+    return _found(_interpreting())
 
 
 @lru_cache(maxsize=2)
@@ -108,3 +134,10 @@ def _found(interpreter: bool) -> tuple[str, ...]:
     if (gpu or interpreter) and importlib.util.find_spec("triton"):
         found.append("triton")
     return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def _cuda_kernels() -> frozenset[str]:
+    from ldpkernels import _cuda
+
+    return _cuda.MECHANISMS | {"clipped_noise", "next_key"}

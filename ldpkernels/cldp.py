@@ -4,19 +4,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from ldpkernels import _launch_cldp
-from ldpkernels.inputs.checks import numpy_dtype, refuse_outside
-from ldpkernels.inputs.containers import collect, per_tensor
-from ldpkernels.inputs.memory import Memory, refuse_shared_memory
-from ldpkernels.inputs.spans import span_table
+from ldpkernels import launch
+from ldpkernels.arrays import Array
+from ldpkernels.inputs.checks import checked_arrays, refuse_outside
+from ldpkernels.inputs.containers import Buffers, collect
+from ldpkernels.inputs.spans import integer_span, span_table
+from ldpkernels.inputs.views import contiguous, through
 from ldpkernels.keys import Generator, numpy_key, torch_key
-from ldpkernels.laws.ordinal_cldp_thresholds import Mechanism
+from ldpkernels.laws.ordinal_cldp_thresholds import Noise, Rounding, checked_m, checked_rho, integer_laws, weight_laws
+
+if TYPE_CHECKING:
+    import torch
 
 Model = TypeVar("Model")
+Values = TypeVar("Values", Array, "torch.Tensor")
 Alpha = float | Sequence[float] | Mapping[str, float]
 
 
@@ -26,10 +31,10 @@ def cldp_(
     c: float,
     rho: int,
     *,
-    mechanism: Mechanism = "exponential",
-    rounding: str = "nearest",
+    mechanism: Noise = "exponential",
+    rounding: Rounding = "nearest",
     generator: Generator = None,
-    buffers: str | None = None,
+    buffers: Buffers | None = None,
 ) -> Model:
     """Perturb every weight in place by the ordinal CLDP mechanism of LDP-Fed, and return the model.
 
@@ -48,13 +53,14 @@ def cldp_(
         mechanism: "exponential" is the paper's: inside the box, and biased towards its middle. "laplace" adds discrete
             Laplace noise of the same alpha: unbiased, at a quarter of the variance, and not kept to the box.
         rounding: "nearest" is the paper's; "stochastic" makes the integer the scaled weight on average.
-        generator: A `torch.Generator` (for arrays a `numpy.random.Generator`), an `ldpkernels.key`, a key tensor, or
-            "secure" for ChaCha20 keyed by the operating system. None is the device's default generator for tensors, and
-            "secure" for arrays.
+        generator: None (or "secure") for ChaCha20 with a key from the operating system, whatever was seeded. To
+            reproduce, an `ldpkernels.key`, a key tensor, or a seeded `torch.Generator` (`torch.default_generator` is
+            one; for arrays a `numpy.random.Generator`).
         buffers: "perturb" or "keep", for a module with floating-point buffers.
 
     Everything is checked before the first write. A NaN weight is reported as 0, an infinite one as the end of the box.
-    No gradient flows through. How long a call takes depends a little on the weights (docs/mechanisms/ordinal_cldp.md).
+    Autograd does not see it, as under `torch.no_grad`: gradients pass through as if nothing was changed. How long a
+    call takes depends a little on the weights (docs/mechanisms/ordinal_cldp.md).
 
     >>> import numpy as np, ldpkernels
     >>> w = np.full(100_000, 0.3, np.float32)
@@ -62,38 +68,38 @@ def cldp_(
     >>> out is w, round(float(out.mean()), 2), round(float(out.std()), 2)
     (True, 0.3, 0.14)
     """
-    tensors = collect(model, buffers)
-    alphas = per_tensor("alpha", alpha, tensors)
+    tensors, (alphas,) = collect(model, buffers, in_place=True, alpha=alpha)
+    variances = [name for name in tensors.names if name.endswith("running_var")] if buffers == "perturb" else []
+    if variances:
+        raise ValueError(
+            f"{variances[0]!r} could become negative, as the box [-c, c] is: pass buffers='keep' if buffers stay, or "
+            "perturb it by perturb_ with a range of its own"
+        )
     if tensors.is_torch:
-        import torch
+        from ldpkernels.ops import define, ordinal_cldp_
 
-        from ldpkernels.ops import ordinal_cldp as ops_cldp
-        from ldpkernels.ops import two_point as ops
-
-        if not torch.compiler.is_compiling():  # there, the operation itself checks when it runs
-            dtypes, _ = ops.check(tensors.values, tensors.names)
-            _launch_cldp.weight_laws(alphas, c, rho, dtypes, mechanism, rounding)
-        with torch.no_grad():
-            key = torch_key(generator, tensors.values[0].device)
-            ops_cldp.ordinal_cldp_(tensors.values, key, alphas, float(c), int(rho), mechanism, rounding)
+        key = torch_key(generator, tensors.values[0].device)
+        arguments = (key, alphas, float(c), checked_rho(rho), mechanism, rounding)
+        define.named(ordinal_cldp_, tensors.values, tensors.names, *arguments)
         return model
-    arrays = tensors.values
-    dtypes = [numpy_dtype(n, a, written=True) for n, a in zip(tensors.names, arrays, strict=True)]
-    memories = [Memory(a.ctypes.data, a.shape, a.strides, a.itemsize) for a in arrays]
-    refuse_shared_memory(tensors.names, memories)
-    laws = _launch_cldp.weight_laws(alphas, c, rho, dtypes, mechanism, rounding)
-    flat = [np.ascontiguousarray(a) for a in arrays]
-    spans = span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
-    _launch_cldp.run(spans, laws, numpy_key(generator), "cpu")
-    for array, values in zip(arrays, flat, strict=True):
-        if not array.flags.c_contiguous:
-            array[...] = values
+    dtypes = checked_arrays(tensors.names, tensors.values, written=True)
+    laws, words = weight_laws(alphas, c, rho, dtypes, mechanism, rounding), numpy_key(generator)
+
+    def run(flat: Sequence[Array]) -> None:
+        spans = span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
+        launch.run("ordinal_cldp", "values", spans, laws, words, "cpu")
+
+    flat = contiguous(tensors.values)
+    if flat is tensors.values:
+        run(flat)
+    else:
+        through(tensors.values, flat, run)
     return model
 
 
 def cldp_sample(
-    v: Any, alpha: float, M: int, *, mechanism: Mechanism = "exponential", generator: Generator = None
-) -> Any:
+    v: Values, alpha: float, M: int, *, mechanism: Noise = "exponential", generator: Generator = None
+) -> Values:
     """A sample of the ordinal CLDP mechanism for every integer of v, as a new tensor or array of the same shape.
 
     Args:
@@ -111,20 +117,20 @@ def cldp_sample(
     if not isinstance(v, np.ndarray):
         import torch
 
-        from ldpkernels.ops import ordinal_cldp as ops_cldp
+        from ldpkernels.ops.ordinal_cldp import check_integers, ordinal_cldp_sample
 
-        ops_cldp.check_integers(v)
-        if not torch.compiler.is_compiling():
-            _launch_cldp.integer_laws(alpha, M, mechanism)
+        check_integers(v)
         with torch.no_grad():
-            key = torch_key(generator, v.device)
-            return ops_cldp.ordinal_cldp_sample(v, key, float(alpha), int(M), mechanism)
+            sample: torch.Tensor = ordinal_cldp_sample(
+                v, torch_key(generator, v.device), float(alpha), checked_m(M), mechanism
+            )
+            return sample
     if v.dtype != np.int64 or not v.dtype.isnative:
         raise TypeError(f"v has dtype {v.dtype}: convert it to int64")
-    laws = _launch_cldp.integer_laws(alpha, M, mechanism)
+    laws = integer_laws(alpha, M, mechanism)
     if v.size:
         refuse_outside("v", int(v.min()), int(v.max()), int(M))
     flat, out = np.ascontiguousarray(v), np.empty(v.shape, np.int64)
-    spans = _launch_cldp.integer_span(flat.ctypes.data, out.ctypes.data, flat.size)
-    _launch_cldp.run(spans, laws, numpy_key(generator), "cpu")
+    spans = integer_span(flat.ctypes.data, out.ctypes.data, flat.size)
+    launch.run("ordinal_cldp", "values", spans, laws, numpy_key(generator), "cpu")
     return out

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from ldpkernels import capabilities
-from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
+from ldpkernels import launch
+from ldpkernels.arrays import Array
+from ldpkernels.inputs.checks import numpy_dtype
 from ldpkernels.inputs.containers import rows_of
-from ldpkernels.inputs.spans import span_table
+from ldpkernels.inputs.views import contiguous
 from ldpkernels.keys import Generator, numpy_key, torch_key
-from ldpkernels.laws import clipped_noise as _clipped
+from ldpkernels.laws import clipped_noise as law
+from ldpkernels.optional import is_tensor
 
 NoiseKind = Literal["gaussian", "discrete"]
 Clipping = Literal["flat", "per-layer"]
@@ -39,7 +40,7 @@ class ClippedInfo:
     @property
     def clipped(self) -> int:
         """How many rows were scaled down, in some layer."""
-        over = [self._column(i) * _clipped.MARGIN > bound for i, bound in enumerate(self.bounds)]
+        over = [self._column(i) * law.MARGIN > bound for i, bound in enumerate(self.bounds)]
         some = over[0]
         for column in over[1:]:
             some = some | column
@@ -74,7 +75,7 @@ def clipped_noised_sum(
             sample. fp32, fp64, bf16 or fp16; non-contiguous and expanded ones are copied.
         C: The bound, positive. With clipping="per-layer" also one for each layer.
         sigma: The noise multiplier; 0 for no noise and no privacy.
-        generator: As in `ldpkernels.perturb_`: None, a `torch.Generator`, an `ldpkernels.key`, a key tensor, "secure".
+        generator: As in `ldpkernels.perturb_`: None for a key from the operating system.
         noise: "gaussian" adds normal numbers of fp64 precision to a floating-point sum. "discrete" rounds every clipped
             row towards zero onto a grid of spacing 2^-26 C or so, adds integers exactly, and adds a discrete Gaussian
             drawn from integers alone: its guarantee holds for the bits that are released.
@@ -124,23 +125,30 @@ def clipped_noised_mean(
 
 
 def _reduce(
-    x: Any, C: Any, sigma: float, divisor: float, generator: Generator, how: tuple[str, str], return_info: bool
+    x: Any,
+    C: Any,
+    sigma: float,
+    divisor: float,
+    generator: Generator,
+    how: tuple[NoiseKind, Clipping],
+    return_info: bool,
 ) -> Any:
     names, tensors = _rows(x)
-    limits = _numbers(C)
-    torch: Any = sys.modules.get("torch")
-    if torch is not None and isinstance(tensors[0], torch.Tensor):
-        from ldpkernels.ops import clipped_noise as ops
+    limits, size = _numbers(C), float(sigma)
+    if is_tensor(tensors[0]):
+        from ldpkernels.ops.clipped_noise import checked_rows
+        from ldpkernels.ops.clipped_noise import clipped_noised_sum as operation
 
-        if not torch.compiler.is_compiling():  # there, the operation itself checks when it runs
-            for name, t in zip(names, tensors, strict=True):
-                torch_dtype(name, t, overlapping=True)
-            rows_of(names, [t.shape for t in tensors])
-            _clipped.check(limits, float(sigma), *how, len(tensors))
+        if any(getattr(t, "is_meta", False) for t in tensors):  # one would turn the operation into its fake
+            checked_rows(tensors, names)
         key = torch_key(generator, tensors[0].device)
-        out, norms = ops.clipped_noised_sum(tensors, key, limits, float(sigma), divisor, *how)
+        try:
+            out, norms = operation(tensors, key, limits, size, divisor, *how)
+        except Exception:
+            checked_rows(tensors, names)  # the same error, with the tensor's name
+            raise
     else:
-        out, norms = _reduce_arrays(names, tensors, limits, float(sigma), divisor, generator, how)
+        out, norms = _reduce_arrays(names, tensors, limits, size, divisor, generator, how)
     result: Any = out[0]
     if isinstance(x, Mapping):
         result = dict(zip(x, out, strict=True))
@@ -148,38 +156,32 @@ def _reduce(
         result = list(out)
     if not return_info:
         return result
-    bounds = tuple(_clipped.bounds(limits, how[1], len(tensors)))
+    bounds = tuple(law.bounds(limits, how[1], len(tensors)))
     return result, ClippedInfo(norms[:, 0] if norms.shape[1] == 1 else norms, bounds)
 
 
 def _reduce_arrays(
     names: list[str],
-    arrays: list[Any],
+    arrays: list[Array],
     C: list[float],
     sigma: float,
     divisor: float,
     generator: Generator,
-    how: tuple[str, str],
-) -> tuple[list[Any], Any]:
+    how: tuple[NoiseKind, Clipping],
+) -> tuple[list[Array], Array]:
     dtypes = [numpy_dtype(n, a, written=False, overlapping=True) for n, a in zip(names, arrays, strict=True)]
     rows = rows_of(names, [a.shape for a in arrays])
-    _clipped.check(C, sigma, *how, len(arrays))
-    divisor = _clipped.divisor_of(divisor, rows)
-    if capabilities.chosen("cpu") == "triton":
-        raise ValueError("backend 'triton' has clipped sums of torch tensors only: pass tensors, or use a CPU backend")
-    key = numpy_key(generator)
-    flat = [np.ascontiguousarray(a) for a in arrays]
+    law.check(C, sigma, *how, len(arrays))
+    divisor, key = law.divisor_of(divisor, rows), numpy_key(generator)
     out = [np.empty(a.shape[1:], np.float64 if a.itemsize == 8 else np.float32) for a in arrays]
-    sizes = [o.size for o in out]
-    spans = span_table([a.ctypes.data for a in flat], [o.ctypes.data for o in out], sizes, dtypes)
-    norms = _clipped.run(spans, rows, C, sigma, divisor, how, key)
+    limits, noise = law.bounds(C, how[1], len(arrays)), law.noise_of(C, sigma, how[0], rows)
+    norms = launch.clipped_sums(contiguous(arrays), out, dtypes, limits, noise, divisor, key, "cpu")
     with np.errstate(over="ignore"):
-        return [o.astype(a.dtype, copy=False) for o, a in zip(out, arrays, strict=True)], norms
+        return [o.astype(a.dtype, copy=False) for o, a in zip(out, arrays, strict=True)], np.asarray(norms)
 
 
 def _rows(x: Any) -> tuple[list[str], list[Any]]:
-    torch: Any = sys.modules.get("torch")
-    if isinstance(x, np.ndarray) or (torch is not None and isinstance(x, torch.Tensor)):
+    if isinstance(x, np.ndarray) or is_tensor(x):
         return [""], [x]
     if isinstance(x, Mapping):
         named = [(str(name), value) for name, value in x.items()]

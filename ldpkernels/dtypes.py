@@ -7,6 +7,14 @@ import struct
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias, Union
+
+from numpy.typing import DTypeLike as NumpyDtype
+
+if TYPE_CHECKING:
+    import torch
+
+DtypeLike: TypeAlias = Union[NumpyDtype, "torch.dtype"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,3 +120,15 @@ DTYPES = {d.name: d for d in (FLOAT32, FLOAT64, BFLOAT16, FLOAT16)}
 def compute_dtype(dtype: Dtype) -> Dtype:
     """The format in which a kernel compares weights of `dtype` with their range."""
     return FLOAT64 if dtype is FLOAT64 else FLOAT32
+
+
+def dtype_named(dtype: DtypeLike) -> Dtype:
+    """One of the four formats, from its name or from a NumPy or torch dtype.
+
+    >>> dtype_named("torch.bfloat16").name
+    'bfloat16'
+    """
+    name = str(getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise TypeError(f"dtype {dtype} is not supported: use one of {', '.join(DTYPES)}")
+    return DTYPES[name]

@@ -4,21 +4,23 @@
 from __future__ import annotations
 
 import operator
-import os
 import secrets
-import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Literal, Union
 
 import numpy as np
+
+from ldpkernels import _native
+from ldpkernels.arrays import Words
 
 if TYPE_CHECKING:
     import torch
 
-Generator = Union[None, str, "Key", "torch.Generator", "torch.Tensor", np.random.Generator]
+Generator = Union[None, Literal["secure"], "Key", "torch.Generator", "torch.Tensor", np.random.Generator]
 
 PHILOX, CHACHA20 = 1, 4  # 64-bit words of a key
 _DERIVATION = 1  # the counter's domain for derived keys
+_UNSEEDED = 67280421310721  # what a torch.Generator starts from until it is seeded
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,6 @@ class Key:
         >>> key(0).fold_in(3) == key(0).fold_in(3) != key(0).fold_in(4)
         True
         """
-        from ldpkernels import _native
-
         i = operator.index(i)
         if not 0 <= i < 2**64:
             raise ValueError(f"i={i} must be from 0 to 2^64 - 1")
@@ -52,11 +52,11 @@ class Key:
         block = _native.cipher_block(self.uint32(), counter)
         return Key(_words(block[: 2 * len(self.words)]))
 
-    def uint32(self) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    def uint32(self) -> Words:
         """The words as the kernels read them."""
         return np.array(self.words, "<u8").view("<u4").astype(np.uint32)
 
-    def tensor(self, device: Any = "cpu") -> torch.Tensor:
+    def tensor(self, device: str | torch.device = "cpu") -> torch.Tensor:
         """The key as an int64 tensor, for a CUDA graph or an operation of `torch.ops.ldpkernels`."""
         import torch
 
@@ -78,7 +78,7 @@ def key(seed: int) -> Key:
 
 
 def secure_key() -> Key:
-    """A fresh ChaCha20 key from the operating system, which is what `generator="secure"` draws for each call."""
+    """A fresh ChaCha20 key from the operating system: what every call without a generator draws."""
     return Key(_words(np.frombuffer(secrets.token_bytes(32), "<u4")))
 
 
@@ -96,7 +96,7 @@ def numpy_key(generator: Generator) -> Key:
 
 
 def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
-    """The key for one call on tensors of `device`; without a generator, drawn from the device's default one."""
+    """The key for one call on tensors of `device`; without a generator, a secure one."""
     import torch
 
     if isinstance(generator, torch.Tensor):
@@ -107,20 +107,21 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
         return generator
     if isinstance(generator, Key):
         return generator.tensor(device)
-    if isinstance(generator, str) and generator == "secure":
-        if torch.compiler.is_compiling():
-            raise RuntimeError(
-                "generator='secure' would be drawn once, when the function is compiled: pass "
-                "secure_key().tensor(device) as an argument of the compiled function"
-            )
-        return secure_key().tensor(device)
-    if generator is None:
-        words = torch.randint(-(2**63), 2**63 - 1, (PHILOX,), dtype=torch.int64, device=device)
-        return words ^ _fork_salt() if _forked else words
+    if generator is None or (isinstance(generator, str) and generator == "secure"):
+        if device.type == "cpu" and not torch.compiler.is_compiling():
+            return torch.frombuffer(bytearray(secrets.token_bytes(8 * CHACHA20)), dtype=torch.int64)
+        import ldpkernels.ops  # noqa: F401  (registers the operation)
+
+        key: torch.Tensor = torch.ops.ldpkernels.fresh_key(device)
+        return key
     if isinstance(generator, torch.Generator):
-        size = (PHILOX,)
+        if generator.initial_seed() == _UNSEEDED:
+            raise ValueError(
+                "generator was never seeded, and such a torch.Generator is the same everywhere: seed it, or pass none "
+                "for a key from the operating system"
+            )
         words = torch.randint(
-            -(2**63), 2**63 - 1, size, dtype=torch.int64, device=generator.device, generator=generator
+            -(2**63), 2**63 - 1, (PHILOX,), dtype=torch.int64, device=generator.device, generator=generator
         )
         return words.to(device, non_blocking=True)
     raise TypeError(
@@ -129,33 +130,9 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
     )
 
 
-def _described(generator: Any) -> str:
+def _described(generator: object) -> str:
     return repr(generator) if isinstance(generator, str) else f"a {type(generator).__name__}"  # a tensor may be a key
 
 
-def _words(block: np.ndarray[Any, Any]) -> tuple[int, ...]:
+def _words(block: Words) -> tuple[int, ...]:
     return tuple(int(w) for w in np.ascontiguousarray(block).astype("<u4").view("<u8"))
-
-
-# A forked child inherits the default generator's state: parent and child would draw the same keys, and put the same
-# noise on different updates. So a child that has not been seeded anew mixes 63 bits of its own into the keys it draws.
-_forked = False
-_salt = 0
-_seed_at_fork: int | None = None
-
-
-def _default_seed() -> int | None:
-    return sys.modules["torch"].initial_seed() if "torch" in sys.modules else None
-
-
-def _after_fork_in_child() -> None:
-    global _forked, _salt, _seed_at_fork
-    _forked, _salt, _seed_at_fork = True, secrets.randbits(63), _default_seed()
-
-
-def _fork_salt() -> int:
-    return _salt if _default_seed() == _seed_at_fork else 0
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

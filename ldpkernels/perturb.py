@@ -3,20 +3,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias, TypeVar
 
 import numpy as np
 
-from ldpkernels import _launch
-from ldpkernels.inputs.checks import numpy_dtype
-from ldpkernels.inputs.containers import Tensors, collect, per_tensor
-from ldpkernels.inputs.memory import Memory, refuse_shared_memory
+from ldpkernels import launch
+from ldpkernels.arrays import AnyArray, Array, Bytes
+from ldpkernels.dtypes import Dtype
+from ldpkernels.inputs.checks import checked_arrays, checked_tensors, tensor_dtypes
+from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, collect
 from ldpkernels.inputs.spans import span_table
-from ldpkernels.keys import Generator, numpy_key, torch_key
-from ldpkernels.laws.hybrid import Mechanism, mechanism_named
-from ldpkernels.laws.two_point import Output, TwoPoint
+from ldpkernels.inputs.views import contiguous, through
+from ldpkernels.keys import Generator, Key, numpy_key, torch_key
+from ldpkernels.laws.registry import MechanismName, kind_named, law_table, mechanism_named
+from ldpkernels.laws.two_point import TwoPoint
+from ldpkernels.laws.weightwise import Output, Weightwise, checked_eps
+from ldpkernels.optional import is_compiling
 from ldpkernels.reports import Report
 from ldpkernels.wire.codec import codec_of
 from ldpkernels.wire.layout import Layout
@@ -24,19 +27,20 @@ from ldpkernels.wire.layout import Layout
 if TYPE_CHECKING:
     import torch
 
-Model = TypeVar("Model")
-Range = float | Sequence[float] | Mapping[str, float]
+Weights: TypeAlias = "AnyArray | torch.nn.Module | Sequence[AnyArray] | Mapping[str, AnyArray]"
+Model = TypeVar("Model", bound="Weights")
+Range: TypeAlias = Numbers
 
 
 def perturb_(
     model: Model,
     C: Range,
     R: Range,
-    eps: float,
+    eps: SupportsFloat,
     *,
-    mechanism: str = "two-point",
+    mechanism: MechanismName = "two-point",
     generator: Generator = None,
-    buffers: str | None = None,
+    buffers: Buffers | None = None,
 ) -> Model:
     """Perturb every weight in place, by default by the two-point mechanism of LDP-FL, and return the model.
 
@@ -53,13 +57,17 @@ def perturb_(
         R: Radius of the range, likewise. Weights outside are clipped.
         eps: Privacy parameter of each weight.
         mechanism: "two-point", "piecewise" or "hybrid".
-        generator: A `torch.Generator` (for arrays a `numpy.random.Generator`), an `ldpkernels.key`, a key tensor, or
-            "secure" for ChaCha20 keyed by the operating system. None is the device's default generator for tensors, and
-            "secure" for arrays.
-        buffers: "perturb" or "keep", for a module with floating-point buffers.
+        generator: None (or "secure") for ChaCha20 with a key from the operating system, whatever was seeded. To
+            reproduce, an `ldpkernels.key`, a key tensor, or a seeded `torch.Generator` (`torch.default_generator` is
+            one; for arrays a `numpy.random.Generator`).
+        buffers: "perturb" or "keep", for a module with floating-point buffers, or a mapping with the statistics of
+            batch normalisation. A running variance needs a range whose outputs are not negative, and a count of
+            batches must be zero. With "keep", nothing but the parameters may leave.
 
-    Everything is checked before the first write. A NaN weight is reported as C, an infinite one as the end of the
-    range. Autograd does not see it, as under `torch.no_grad`.
+    Everything is checked before the first write, and what would leave with a module unperturbed is refused: extra
+    states, packed weights, tensors that are attributes. (`torch.save` of a view stores all of its storage: save a
+    clone.) A NaN weight is reported as C, an infinite one as the end of the range. Autograd does not see it, as under
+    `torch.no_grad`: gradients pass through as if nothing was changed.
 
     >>> import numpy as np, ldpkernels
     >>> w = np.full(100_000, 0.3, np.float32)
@@ -67,38 +75,32 @@ def perturb_(
     >>> out is w, sorted(set(out.tolist())), round(float(out.mean()), 1)
     (True, [-2.1639535427093506, 2.1639535427093506], 0.3)
     """
-    if not _compiling():  # there, the operation itself checks when it runs
-        eps = mechanism_named(mechanism, eps).eps
-    tensors, c, r = _prepare(model, C, R, buffers)
+    if is_compiling():  # there, the operation itself checks when it runs
+        kind_named(mechanism)
+    else:
+        mechanism_named(mechanism, eps)
+    tensors, (c, r) = collect(model, buffers, in_place=True, C=C, R=R)
+    if buffers == "perturb" and not is_compiling():
+        _refuse_negative_variances(tensors, c, r, mechanism_named(mechanism, eps))
     if tensors.is_torch:
-        import torch
+        from ldpkernels.ops import OPERATIONS, define
 
-        from ldpkernels.ops import two_point as ops
-
-        operation = _operation(mechanism, "")
-        if any(getattr(t, "is_meta", False) for t in tensors.values):  # one would turn the operation into its fake
-            ops.check(tensors.values, tensors.names)
         key = torch_key(generator, tensors.values[0].device)
-        try:
-            with torch.no_grad():
-                operation(tensors.values, key, c, r, float(eps))
-        except Exception:
-            ops.check(tensors.values, tensors.names)  # the same error, with the tensor's name
-            raise
+        define.named(OPERATIONS[mechanism].perturb, tensors.values, tensors.names, key, c, r, float(eps))
     else:
         _perturb_arrays(tensors, c, r, mechanism_named(mechanism, eps), generator)
     return model
 
 
 def report(
-    model: Any,
+    model: Weights,
     C: Range,
     R: Range,
-    eps: float,
+    eps: SupportsFloat,
     *,
-    mechanism: str = "two-point",
+    mechanism: MechanismName = "two-point",
     generator: Generator = None,
-    buffers: str | None = None,
+    buffers: Buffers | None = None,
 ) -> Report:
     """What `perturb_` does, for a server that calls `ldpkernels.aggregate`: one bit a weight, or one byte.
 
@@ -112,30 +114,21 @@ def report(
     2
     """
     executed = mechanism_named(mechanism, eps)
-    tensors, c, r = _prepare(model, C, R, buffers)
+    tensors, (c, r) = collect(model, buffers, C=C, R=R)
     if tensors.is_torch:
-        import torch
+        from ldpkernels.ops import OPERATIONS, define
 
-        from ldpkernels.ops import two_point as ops
-
-        dtypes, device = ops.check(tensors.values, tensors.names)
-        with torch.no_grad():
-            key = torch_key(generator, device)
-            payload = _operation(mechanism, "report")(tensors.values, key, c, r, executed.eps)
+        key = torch_key(generator, tensors.values[0].device)
+        arguments = (key, c, r, executed.eps)
+        payload = define.named(OPERATIONS[mechanism].report, tensors.values, tensors.names, *arguments)
+        dtypes = tensor_dtypes(tensors.values)
     else:
-        dtypes = _checked_arrays(tensors, written=False)
-        laws = _launch.laws_of(executed, c, r, dtypes, "report")
-        flat = [np.ascontiguousarray(a) for a in tensors.values]
-        sizes, codec = [a.size for a in flat], codec_of(executed.name)
-        payload = np.empty(codec.payload_bytes(sizes), np.uint8)
-        outs = [payload.ctypes.data + offset for offset in codec.offsets(sizes)]
-        spans = span_table([a.ctypes.data for a in flat], outs, sizes, dtypes)
-        _launch.run(executed, "report", spans, laws, numpy_key(generator), "cpu")
-    layout = Layout.of(tensors, c, r, executed, dtypes)
-    return Report(layout, payload)
+        dtypes = checked_arrays(tensors.names, tensors.values, written=False)
+        payload = _report_arrays(tensors.values, dtypes, c, r, executed, numpy_key(generator))
+    return Report(Layout.of(tensors, c, r, executed, dtypes), payload)
 
 
-def two_point_threshold(x: Any, c: float, r: float, eps: float, *, output: Output = "report") -> torch.Tensor | Any:
+def two_point_threshold(x: Any, c: float, r: float, eps: float, *, output: Output = "report") -> Any:
     """The integers T that are executed, as int64: the report is "upper" with probability exactly T / 2^32.
 
     `output="report"` is the law of `report`, and `output="values"` the law of `perturb_` on tensors of x's dtype, whose
@@ -146,67 +139,66 @@ def two_point_threshold(x: Any, c: float, r: float, eps: float, *, output: Outpu
     >>> two_point_threshold(np.float32([-1, 0, 1, np.nan]), c=0.0, r=1.0, eps=1.0)
     array([1155094610, 2147483648, 3139872686, 2147483648])
     """
-    if not _compiling():
-        eps = TwoPoint(eps).eps
+    if not is_compiling():
+        eps = checked_eps(eps)
     if output not in ("report", "values"):
         raise ValueError(f"output={output!r} must be 'report' or 'values'")
-    tensors, c_values, r_values = _prepare(x, c, r, None)
+    tensors, (c_values, r_values) = collect(x, None, C=c, R=r)
     if tensors.container != "tensor":
         raise TypeError(f"x is a {tensors.container}: pass one tensor")
     if tensors.is_torch:
-        from ldpkernels.ops import two_point as ops
+        from ldpkernels.ops.two_point import two_point_threshold as operation
 
-        if not _compiling():
-            ops.check(tensors.values, tensors.names)
-        return ops.two_point_threshold(x, c_values[0], r_values[0], float(eps), output)
-    dtypes = [numpy_dtype("", x, written=False)]
-    laws = _launch.two_point_laws(c_values, r_values, eps, dtypes, output)
+        try:
+            return operation(x, c_values[0], r_values[0], float(eps), output)
+        except Exception:
+            checked_tensors([x], names=[""])  # the same error, without the tensor's number
+            raise
+    dtypes = checked_arrays([""], [x], written=False)
+    laws = law_table(TwoPoint(eps), c_values, r_values, dtypes, output)
     flat, thresholds = np.ascontiguousarray(x), np.empty(x.shape, np.int64)
     spans = span_table([flat.ctypes.data], [thresholds.ctypes.data], [flat.size], dtypes)
-    _launch.two_point("thresholds", spans, laws, numpy_key(None), "cpu")
+    launch.run("two_point", "thresholds", spans, laws, Key((0,)), "cpu")
     return thresholds
 
 
-def _operation(mechanism: str, suffix: str) -> Any:
-    """The torch operation of a mechanism."""
-    if mechanism == "two-point":
-        from ldpkernels.ops import two_point as ops
-
-        return getattr(ops, f"two_point_{suffix}")
-    from ldpkernels.ops import cells as ops_cells
-
-    if mechanism not in ops_cells.MECHANISMS:
-        raise ValueError(f"mechanism={mechanism!r} must be 'two-point', 'piecewise' or 'hybrid'")
-    return getattr(ops_cells, f"{mechanism}_{suffix}")
-
-
-def _compiling() -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.compiler.is_compiling())
-
-
-def _prepare(model: Any, C: Range, R: Range, buffers: str | None) -> tuple[Tensors, list[float], list[float]]:
-    tensors = collect(model, buffers)
-    return tensors, per_tensor("C", C, tensors), per_tensor("R", R, tensors)
-
-
-def _checked_arrays(tensors: Tensors, written: bool) -> Any:
-    arrays = tensors.values
-    dtypes = [numpy_dtype(n, a, written) for n, a in zip(tensors.names, arrays, strict=True)]
-    memories = [Memory(a.ctypes.data, a.shape, a.strides, a.itemsize) for a in arrays]
-    refuse_shared_memory(tensors.names, memories)
-    return dtypes
+def _refuse_negative_variances(tensors: Tensors, c: list[float], r: list[float], mechanism: Weightwise) -> None:
+    """Batch normalisation takes a running variance's square root: eval() would give NaN."""
+    for name, tensor, center, radius in zip(tensors.names, tensors.values, c, r, strict=True):
+        if name.endswith("running_var"):
+            low = float(min(mechanism.outputs(center, radius, tensor.dtype)))
+            if low < 0:
+                raise ValueError(
+                    f"C={center:g} and R={radius:g} of {name!r} have the output {low:g}, and a variance is not "
+                    "negative: give it a range of its own with a larger C or a smaller R, or pass buffers='keep' if "
+                    "buffers stay"
+                )
 
 
 def _perturb_arrays(
-    tensors: Tensors, c: list[float], r: list[float], mechanism: Mechanism, generator: Generator
+    tensors: Tensors, c: list[float], r: list[float], mechanism: Weightwise, generator: Generator
 ) -> None:
-    arrays = tensors.values
-    dtypes = _checked_arrays(tensors, written=True)
-    laws = _launch.laws_of(mechanism, c, r, dtypes, "values")
-    flat = [np.ascontiguousarray(a) for a in arrays]
-    spans = span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
-    _launch.run(mechanism, "values", spans, laws, numpy_key(generator), "cpu")
-    for array, values in zip(arrays, flat, strict=True):
-        if not array.flags.c_contiguous:
-            array[...] = values
+    dtypes = checked_arrays(tensors.names, tensors.values, written=True)
+    laws, key = law_table(mechanism, c, r, dtypes, "values"), numpy_key(generator)
+
+    def run(flat: Sequence[Array]) -> None:
+        spans = span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
+        launch.run(mechanism.kernel, "values", spans, laws, key, "cpu")
+
+    flat = contiguous(tensors.values)
+    if flat is tensors.values:
+        run(flat)
+    else:
+        through(tensors.values, flat, run)
+
+
+def _report_arrays(
+    arrays: Sequence[Array], dtypes: list[Dtype], c: list[float], r: list[float], mechanism: Weightwise, key: Key
+) -> Bytes:
+    laws, flat = law_table(mechanism, c, r, dtypes, "report"), contiguous(arrays)
+    sizes, codec = [a.size for a in flat], codec_of(mechanism.reported)
+    payload = np.empty(codec.payload_bytes(sizes), np.uint8)
+    outs = [payload.ctypes.data + offset for offset in codec.offsets(sizes)]
+    spans = span_table([a.ctypes.data for a in flat], outs, sizes, dtypes)
+    launch.run(mechanism.kernel, mechanism.reported, spans, laws, key, "cpu")
+    return payload

@@ -10,7 +10,7 @@ import numpy as np
 
 from ldpkernels.dtypes import FLOAT64
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
-from ldpkernels.inputs.containers import Tensors, collect
+from ldpkernels.inputs.containers import Buffers, Tensors, collect
 from ldpkernels.keys import Generator, Key, numpy_key, torch_key
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.privunitg import PrivUnitG
@@ -26,7 +26,7 @@ def perturb_vector(
     norm: float,
     bound: float | None = None,
     generator: Generator = None,
-    buffers: str | None = None,
+    buffers: Buffers | None = None,
 ) -> Any:
     """A randomised copy of an update under **one eps for all of it**, unbiased but for the clipping.
 
@@ -54,7 +54,7 @@ def perturb_vector(
     >>> sent["w"].shape, sent["b"].shape
     ((20, 30), (30,))
     """
-    tensors = collect(model, buffers)
+    tensors, _ = collect(model, buffers)
     check = torch_dtype if tensors.is_torch else lambda n, a: numpy_dtype(n, a, written=False)
     dtypes = [check(n, t) for n, t in zip(tensors.names, tensors.values, strict=True)]
     norm = _checked_norm(norm)
@@ -105,8 +105,8 @@ def _checked_norm(norm: float) -> float:
 
 
 def _key(tensors: Tensors, generator: Generator) -> Key:
-    if not tensors.is_torch:
-        return numpy_key(generator)
+    if generator is None or isinstance(generator, (str, Key)) or not tensors.is_torch:
+        return numpy_key(generator)  # the vector is perturbed in host memory, wherever it came from
     words = torch_key(generator, tensors.values[0].device).cpu().tolist()
     return Key(tuple(w % 2**64 for w in words))
 

@@ -3,29 +3,29 @@
 
 from __future__ import annotations
 
-import operator
-import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ldpkernels import _native, capabilities
+from ldpkernels import launch
+from ldpkernels.arrays import AnyArray
+from ldpkernels.clipped_noise import clipped_noised_sum
+from ldpkernels.inputs.ballots import checked_classes, refuse_strangers
 from ldpkernels.keys import Generator
+from ldpkernels.optional import is_tensor
 
 if TYPE_CHECKING:
     from ldpkernels.accounting import PrivacyResult
-
-_DTYPES = ("uint8", "int32", "int64")
 
 
 class Vote(NamedTuple):
     """The label of each sample, in the dtype of the votes, and whether the sample is kept, as booleans."""
 
-    labels: Any
+    labels: Any  # a tensor for tensors, an array for arrays
     keep: Any
 
 
-def majority_vote(votes: Any, classes: int) -> Vote:
+def majority_vote(votes: AnyArray, classes: int) -> Vote:
     """Label each sample with the class that most parties voted for; drop it where that was close.
 
     Han and Xue (section 3.3) remove a sample whose first and second counts are equal or one apart. By that rule one
@@ -44,16 +44,19 @@ def majority_vote(votes: Any, classes: int) -> Vote:
     >>> vote.labels, vote.keep
     (array([1, 0, 2]), array([ True, False, False]))
     """
-    classes = _checked(votes, classes)
-    torch: Any = sys.modules.get("torch")
-    if torch is not None and isinstance(votes, torch.Tensor):
-        from ldpkernels.ops import votes as ops_votes
+    classes = checked_classes(votes, classes)
+    if is_tensor(votes):
+        from ldpkernels.ops.votes import majority_vote as operation
 
-        return Vote(*ops_votes.majority_vote(votes, classes))
-    return Vote(*run(np.ascontiguousarray(votes), classes, capabilities.forced() or ""))
+        return Vote(*operation(votes, classes))
+    ballots = np.ascontiguousarray(votes)
+    found = launch.majority_vote(ballots, classes, "cpu")
+    if found is None:
+        refuse_strangers(ballots, classes)
+    return Vote(*(np.asarray(one) for one in found or ()))
 
 
-def noisy_vote(votes: Any, classes: int, sigma: float, *, generator: Generator = None) -> Vote:
+def noisy_vote(votes: AnyArray, classes: int, sigma: float, *, generator: Generator = None) -> Vote:
     """`majority_vote` on counts with normal noise of deviation sigma (GNMax, Papernot et al. 2018).
 
     The noisy counts decide alone, over which sample to drop too, so that all of it is post-processing of one Gaussian
@@ -72,32 +75,31 @@ def noisy_vote(votes: Any, classes: int, sigma: float, *, generator: Generator =
     if not 0 <= float(sigma) < float("inf"):
         raise ValueError(f"sigma={sigma} must be 0 or more and finite: the deviation of the noise on a count")
     counts = vote_counts(votes, classes)
-    torch: Any = sys.modules.get("torch")
-    from ldpkernels.clipped_noise import clipped_noised_sum
+    if is_tensor(votes):
+        import torch
 
-    if torch is not None and isinstance(votes, torch.Tensor):
         nothing = torch.empty((0, *counts.shape), dtype=torch.float64, device=votes.device)
         noisy = counts + clipped_noised_sum(nothing, 1.0, float(sigma), generator=generator)
         most = noisy.topk(min(2, classes), dim=1)
         labels, first, second = most.indices[:, 0].to(votes.dtype), most.values[:, 0], most.values[:, -1]
     else:
-        nothing = np.empty((0, *counts.shape))
-        noisy = counts + clipped_noised_sum(nothing, 1.0, float(sigma), generator=generator)
+        noisy = counts + clipped_noised_sum(np.empty((0, *counts.shape)), 1.0, float(sigma), generator=generator)
         labels = noisy.argmax(1).astype(votes.dtype)
         ordered = np.sort(noisy, axis=1)
         first, second = ordered[:, -1], ordered[:, -2] if classes > 1 else ordered[:, -1]
     return Vote(labels, first - (second if classes > 1 else 0 * second) > 1)
 
 
-def vote_counts(votes: Any, classes: int) -> Any:
+def vote_counts(votes: AnyArray, classes: int) -> Any:
     """How many parties voted for each class, as int64 [samples, classes]."""
-    classes = _checked(votes, classes)
-    torch: Any = sys.modules.get("torch")
-    if torch is not None and isinstance(votes, torch.Tensor):
+    classes = checked_classes(votes, classes)
+    if is_tensor(votes):
+        import torch
+
         if votes.device.type == "cpu":
-            _refuse_strangers(votes.numpy(), classes)
+            refuse_strangers(votes.numpy(), classes)
         return torch.stack([(votes == c).sum(0) for c in range(classes)], 1)
-    _refuse_strangers(votes, classes)
+    refuse_strangers(votes, classes)
     return np.stack([(votes == c).sum(0) for c in range(classes)], 1)
 
 
@@ -129,45 +131,3 @@ def vote_epsilon(samples: int, sigma: float, *, delta: float = 1e-5) -> PrivacyR
         ),
         composed.method,
     )
-
-
-def run(votes: Any, classes: int, backend: str) -> tuple[Any, Any]:
-    """Labels and keeps of a contiguous array that was checked; "" is the fastest backend."""
-    if backend == "reference":
-        from ldpkernels.reference import votes as reference_votes
-
-        _refuse_strangers(votes, classes)
-        return reference_votes.majority_vote(votes, classes)
-    isa = backend if backend in _native.isas() else _native.isas()[0]
-    labels, keep = np.empty(votes.shape[1], votes.dtype), np.empty(votes.shape[1], np.bool_)
-    threads = max(1, min(capabilities.threads(), votes.size >> 20))
-    if not _native.majority_vote(votes, classes, labels, keep, isa, threads):
-        _refuse_strangers(votes, classes)
-    return labels, keep
-
-
-def _checked(votes: Any, classes: int) -> int:
-    torch: Any = sys.modules.get("torch")
-    is_tensor = torch is not None and isinstance(votes, torch.Tensor)
-    if not is_tensor and not isinstance(votes, np.ndarray):
-        raise TypeError(f"votes is a {type(votes).__name__}: pass a tensor or an array of {', '.join(_DTYPES)}")
-    name = str(votes.dtype).removeprefix("torch.")
-    if name not in _DTYPES or (not is_tensor and not votes.dtype.isnative):
-        raise TypeError(f"votes are {name}: pass {', '.join(_DTYPES)}")
-    if votes.ndim != 2 or votes.shape[0] < 1:
-        raise ValueError(f"votes have shape {tuple(votes.shape)}: pass [parties, samples], with one party or more")
-    count = operator.index(classes)
-    largest = 255 if name == "uint8" else 2**31 - 1
-    if not 1 <= count <= largest:
-        raise ValueError(f"classes={classes} must be from 1 to {largest} for votes of {name}")
-    return count
-
-
-def _refuse_strangers(votes: Any, classes: int) -> None:
-    strange = np.argwhere((votes < 0) | (votes >= classes))
-    if len(strange):
-        party, sample = (int(i) for i in strange[0])
-        raise ValueError(
-            f"party {party} votes {int(votes[party, sample])} on sample {sample}: votes are from 0 to {classes - 1},"
-            f" or pass more classes than {classes}"
-        )

@@ -5,9 +5,9 @@ import ml_dtypes
 import numpy as np
 
 from ldpkernels import Hybrid, Key, Piecewise, _native
+from ldpkernels.dtypes import dtype_named
 from ldpkernels.inputs.spans import span_table
-from ldpkernels.laws.two_point import dtype_named
-from ldpkernels.reference import cells as reference_cells
+from ldpkernels.reference import registry as reference
 
 N = 2**32
 DTYPES = [np.dtype(np.float32), np.dtype(np.float64), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)]
@@ -23,8 +23,8 @@ def cells_of(mechanism, c, r, eps, dtype, output):
 def record(mechanism, cells):
     """A table of one law, as the kernels read it."""
     if mechanism == "hybrid":
-        return np.array([cells.hybrid_record()], _native.HYBRID_LAW)
-    return np.array([cells.piecewise_record()], _native.PIECEWISE_LAW)
+        return np.array([cells.hybrid_record()], _native.LAWS["hybrid"])
+    return np.array([cells.piecewise_record()], _native.LAWS["piecewise"])
 
 
 def run(mechanism, output, x, cells, key, backend, first=0, threads=1):
@@ -40,9 +40,9 @@ def run(mechanism, output, x, cells, key, backend, first=0, threads=1):
     else:
         laws = record(mechanism, cells)
     if backend == "reference":
-        reference_cells.cells(mechanism, output, spans, laws, words)
+        reference.launch(mechanism, output, spans, laws, words)
     else:
-        getattr(_native, f"{mechanism}_{output}")(spans, laws, words, backend, threads)
+        _native.launch(mechanism, output, spans, laws, words, backend, threads)
     return out.view(BITS[out.itemsize]).copy() if output == "values" else out
 
 

@@ -1,17 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
+"""What holds for all tests: a process's share of the cores, Triton interpreted, and the fixtures of the kernels."""
+
+import importlib
+import importlib.util
+import os
+import re
+import sys
+
 import pytest
-import torch
 
 import ldpkernels
 from ldpkernels import _native
 
+try:
+    import torch
+except ImportError:  # make numpy: what a client without torch needs
+    torch = None
+
+INTERPRETED = torch is not None and importlib.util.find_spec("triton") is not None and not torch.cuda.is_available()
+
+
+def _share_the_cores(workers):
+    """As many threads as fall to one of several processes, here and in subprocesses; two at least, to have threads."""
+    threads = max(2, (os.cpu_count() or 1) // workers)
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    if torch is not None:
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+
+
+def _interpret_triton():
+    """Have all of Triton's functions interpreted, which is decided for each where it is defined.
+
+    torch.compile imports Triton too, so this comes before any test, in every process that runs tests. Afterwards the
+    variable is as it was: tests and subprocesses outside tests/triton see a machine on which Triton cannot run.
+    """
+    assert "triton" not in sys.modules, "triton was imported before the tests, so it is not interpreted"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        importlib.import_module("triton").knobs.runtime.interpret = True
+
+
+if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
+    _share_the_cores(int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
+if INTERPRETED:
+    _interpret_triton()
+
+NEEDS_TORCH = re.compile(r"^(import|from) torch\b", re.M)
 ISAS = _native.isas()
-FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+FLOATS = [getattr(torch, name) for name in ("float32", "float64", "bfloat16", "float16")] if torch else []
 EPS = 0.8
 KEY = ldpkernels.key(11)
 
 
-def outputs(c, r, dtype=torch.float32):
+def outputs(c, r, dtype="float32"):
     """The two values that perturb_ at EPS writes."""
     return set(ldpkernels.TwoPoint(EPS).outputs(c, r, dtype))
 
@@ -33,3 +74,15 @@ def key(request):
     """A fixed key of each cipher."""
     words = {"philox": (0x0123456789ABCDEF,), "chacha20": (1, 2**64 - 1, 0xA5A5A5A55A5A5A5A, 2**63)}
     return ldpkernels.Key(words[request.param])
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu") and not (torch and torch.cuda.is_available()):
+        pytest.skip("needs a CUDA device")
+
+
+def pytest_ignore_collect(collection_path):
+    if torch is not None:
+        return None
+    path = collection_path
+    return path.name == "triton" or (path.suffix == ".py" and bool(NEEDS_TORCH.search(path.read_text()))) or None

@@ -4,8 +4,9 @@
 import numpy as np
 
 from ldpkernels import _native
+from ldpkernels.dtypes import dtype_named
 from ldpkernels.inputs.spans import span_table
-from ldpkernels.laws.two_point import dtype_named, two_point_law
+from ldpkernels.laws.two_point import two_point_law
 from ldpkernels.reference import two_point as reference
 
 FULL = (0.0, 1.0, 0.0, -(2**31) + 1, 2**31 - 1)  # k = round(x), for every threshold that there is
@@ -21,11 +22,11 @@ def run(output, x, law, key, backend, first=0, threads=1):
     out = data if output == "values" else np.zeros(shape, {"bits": np.uint8, "thresholds": np.int64}[output])
     spans = span_table([data.ctypes.data], [out.ctypes.data], [data.size], [dtype_named(data.dtype)])
     spans["first"] = first
-    laws = np.array([law], _native.TWO_POINT_LAW)
+    laws = np.array([law], _native.LAWS["two_point"])
     if backend == "reference":
         reference.two_point(output, spans, laws, key.uint32())
     else:
-        getattr(_native, f"two_point_{output}")(spans, laws, key.uint32(), backend, threads)
+        _native.launch("two_point", output, spans, laws, key.uint32(), backend, threads)
     return out.view(BITS[out.itemsize]).copy() if output == "values" else out
 
 

@@ -19,26 +19,26 @@ def test_the_list():
 
 def test_a_block_forces_and_gives_back(monkeypatch):
     monkeypatch.delenv("LDPKERNELS_BACKEND", raising=False)
-    fastest = capabilities.chosen("cpu")
+    fastest = capabilities.chosen("two_point", "cpu")
     assert fastest == _native.isas()[0] == capabilities.host_isa()
     with backend("scalar"):
-        assert capabilities.chosen("cpu") == capabilities.host_isa() == "scalar"
+        assert capabilities.chosen("two_point", "cpu") == capabilities.host_isa() == "scalar"
         with backend("reference"):
-            assert capabilities.chosen("cpu") == "reference"
+            assert capabilities.chosen("two_point", "cpu") == "reference"
             assert capabilities.host_isa() == _native.isas()[0]
-        assert capabilities.chosen("cpu") == "scalar"
+        assert capabilities.chosen("two_point", "cpu") == "scalar"
     with pytest.raises(RuntimeError), backend("scalar"):
         raise RuntimeError
-    assert capabilities.chosen("cpu") == fastest
+    assert capabilities.chosen("two_point", "cpu") == fastest
 
 
 def test_unknown_backends_and_devices(monkeypatch):
     with pytest.raises(ValueError, match=r"backend 'sse9' is not available here: use one of .*scalar"), backend("sse9"):
         pass
     with pytest.raises(ValueError, match="'mps' are not supported"):
-        capabilities.chosen("mps")
+        capabilities.chosen("two_point", "mps")
     with backend("scalar"), pytest.raises((ValueError, RuntimeError), match="cuda"):
-        capabilities.chosen("cuda")
+        capabilities.chosen("two_point", "cuda")
     monkeypatch.setenv("LDPKERNELS_BACKEND", "mmx")
     x = np.zeros(4)
     with pytest.raises(ValueError, match="backend 'mmx'"):
@@ -47,7 +47,7 @@ def test_unknown_backends_and_devices(monkeypatch):
 
 
 def test_a_process_is_forced_by_its_environment():
-    script = "from ldpkernels import capabilities as b; print(b.chosen('cpu'), b.host_isa())"
+    script = "from ldpkernels import capabilities as b; print(b.chosen('two_point', 'cpu'), b.host_isa())"
     environment = {**os.environ, "LDPKERNELS_BACKEND": "scalar"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["scalar", "scalar"]
@@ -55,10 +55,10 @@ def test_a_process_is_forced_by_its_environment():
 
 def test_the_forced_backend_runs(monkeypatch):
     """Not only named: the reference is seen at work."""
-    from ldpkernels.reference import two_point as reference
+    from ldpkernels.reference import registry
 
     calls = []
-    monkeypatch.setattr(reference, "two_point", lambda *a: calls.append(a[0]))
+    monkeypatch.setitem(registry.KERNELS, "two_point", lambda *a: calls.append(a[0]))
     x = np.zeros(9)
     with backend("reference"):
         ldpkernels.perturb_(x, 0.0, 1.0, 1.0)
@@ -68,13 +68,24 @@ def test_the_forced_backend_runs(monkeypatch):
 
 
 def test_threads_are_bounded_by_the_work():
-    from ldpkernels import _launch
-    from ldpkernels.dtypes import DTYPES
-    from ldpkernels.inputs.spans import span_table
+    from ldpkernels import launch
 
     def wanted(*sizes):
-        dtypes = [DTYPES["float32"]] * len(sizes)
-        return _launch.worthwhile_threads(span_table([0] * len(sizes), [0] * len(sizes), sizes, dtypes))
+        return launch.threads_for(sum(sizes))
 
     assert wanted(10) == wanted() == wanted(0, 0) == 1
-    assert wanted(_launch.SMALL * 1000) == capabilities.threads() >= 1
+    assert wanted(launch.SMALL * 1000) == capabilities.threads() >= 1
+
+
+def test_a_device_that_cuda_does_not_run_on_is_served_by_triton(monkeypatch):
+    monkeypatch.setattr(capabilities, "_gpu_backends", lambda: ("cuda", "triton"))
+    monkeypatch.setattr(capabilities, "_cuda_kernels", lambda: frozenset({"two_point"}))
+    monkeypatch.setattr(capabilities, "runs_cuda", lambda index: index == 1)
+    assert capabilities.chosen("two_point", "cuda", 1) == "cuda"
+    assert capabilities.chosen("two_point", "cuda", 0) == "triton"
+    assert capabilities.chosen("piecewise", "cuda", 1) == "triton"
+    monkeypatch.setenv("LDPKERNELS_BACKEND", "cuda")
+    for kernel, index in (("two_point", 0), ("piecewise", 1)):
+        message = f"backend 'cuda' runs no '{kernel}' kernel on 'cuda' here: use one of triton"
+        with pytest.raises(ValueError, match=message):
+            capabilities.chosen(kernel, "cuda", index)

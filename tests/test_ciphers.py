@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Published known answers for both ciphers, and one keystream on every instruction set.
+import ctypes
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ldpkernels import _native
-from ldpkernels.reference import two_point as reference
+from ldpkernels.reference import ciphers as reference
+from tests import emulation
 
 # Blocks before, at and after the places where a counter word carries, and where a step of 32 blocks ends.
 STARTS = [0, 1, 31, 2**32 - 37, 2**32 - 1, 2**32, 2**33 + 5, 2**63 - 3, 2**64 - 80]
@@ -29,20 +31,52 @@ def test_known_answers(name, count):
         assert reference_cipher(counter, key) == block
 
 
-@pytest.mark.parametrize("name", ["philox", "chacha20"])
-def test_known_answers_in_a_keystream(name, isa):
-    """The vectors whose last word is domain 0 are blocks of a keystream, so the vectorised code meets them too."""
+def meet_known_answers(name, keystream):
+    """The vectors whose last word is domain 0 are blocks of a keystream, which every backend computes in its own way.
+
+    `keystream(key, stream, first_block, blocks)` has its words.
+    """
     met = 0
     for counter, key, block in vectors(name):
         if counter[3] == 0:
-            first = (counter[0] | counter[1] << 32) - 3
-            if first < 0:
-                first += 3
-            stream = _native.keystream(np.array(key, np.uint32), counter[2], first, 40, isa).reshape(40, -1)
-            at = (counter[0] | counter[1] << 32) - first
-            assert stream[at].tolist() == block
+            at = counter[0] | counter[1] << 32
+            first = max(at - 3, 0)
+            stream = keystream(np.array(key, np.uint32), counter[2], first, 40).reshape(40, -1)
+            assert stream[at - first].tolist() == block
             met += 1
     assert met >= 1
+
+
+@pytest.mark.parametrize("name", ["philox", "chacha20"])
+def test_known_answers_in_a_keystream(name, isa):
+    meet_known_answers(name, lambda *arguments: _native.keystream(*arguments, isa))
+
+
+@pytest.mark.parametrize("name", ["philox", "chacha20"])
+def test_known_answers_in_cudas_keystream_on_the_host(name, tmp_path_factory):
+    emulate = emulation.compiled("emulate_keystream.cpp", tmp_path_factory)
+    pointer, integer = ctypes.c_void_p, ctypes.c_int64
+    emulate.argtypes = [pointer, ctypes.c_int, ctypes.c_uint32, ctypes.c_uint64, integer, pointer]
+
+    def keystream(key, stream, first, blocks):
+        out = np.zeros(blocks * (4 if len(key) == 2 else 16), np.uint32)
+        emulate(key.ctypes.data, len(key), stream, first, blocks, out.ctypes.data)
+        return out
+
+    meet_known_answers(name, keystream)
+    for key in (PHILOX, CHACHA):
+        for start in STARTS:
+            assert np.array_equal(keystream(key, 5, start, 67), reference.keystream(key, 5, start, 67))
+
+
+def test_a_gpu_derives_the_keys_that_the_specification_names(tmp_path_factory):
+    emulate = emulation.compiled("emulate_next_key.cpp", tmp_path_factory)
+    emulate.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p]
+    state = np.concatenate([CHACHA, np.zeros(2, np.uint32)])
+    for number in (0, 1, 2**32 - 1, 2**32, 2**64 - 1):
+        key = np.zeros(8, np.uint32)
+        emulate(state.ctypes.data, number, key.ctypes.data)
+        assert key.tolist() == reference.keystream(CHACHA, 0, number, 1)[:8].tolist()
 
 
 @pytest.mark.parametrize("key", [PHILOX, CHACHA], ids=["philox", "chacha20"])

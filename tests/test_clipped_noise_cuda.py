@@ -13,12 +13,12 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels import _native
+from benchmarks import static_cost
+from ldpkernels import _native, launch
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.laws import clipped_noise as _clipped
 from tests import emulation
-from tests.test_cuda_static import static_cost
 
 ROOT = Path(__file__).resolve().parent.parent
 KEYS = {"philox": ldpkernels.key(0x0123456789ABCDEF), "chacha20": ldpkernels.Key((2**64 - 1, 5, 0, 2**63))}
@@ -61,10 +61,15 @@ def matrix(shape, kind, seed):
         return x.astype(kind.name)
 
 
+def on_cpu(spans, rows, C, sigma, divisor, how, key):
+    noise, limits = _clipped.noise_of(C, sigma, how[0], rows), _clipped.bounds(C, how[1], len(spans))
+    return launch.clipped_sums_on_cpu(spans, rows, limits, noise, divisor, key.uint32(), _native.isas()[0])
+
+
 def both(emulate, x, kinds, C, sigma, divisor, how, key, first=0):
     """Bytes of norms and sums of the emulated kernels and of the CPU's."""
     found = []
-    for run in (emulate, _clipped.run):
+    for run in (emulate, on_cpu):
         out = [np.full(m.shape[1], 77, np.float64 if m.itemsize == 8 else np.float32) for m in x]
         addresses = [o.ctypes.data for o in out]
         spans = span_table([m.ctypes.data for m in x], addresses, [m.shape[1] for m in x], kinds)
@@ -178,4 +183,4 @@ def test_the_module_lists_the_kernels():
     cuda = pytest.importorskip("ldpkernels._cuda")
     spans = np.zeros(2, _native.SPAN)
     spans["numel"] = [1, 70_000]
-    assert cuda.clipped_workspace(spans.view(cuda.SPAN), 5000, 2) == 5000 * 2 + 5000 * (1 + 2) + 2 * 70_001
+    assert cuda.clipped_workspace(spans, 5000, 2) == 5000 * 2 + 5000 * (1 + 2) + 2 * 70_001

@@ -39,11 +39,12 @@ def test_views_and_the_default_generator():
     for view in (x[::2], x.transpose(1, 2), x[:, :1].expand(8, 6, 4), x[0].expand(3, 6, 4), torch._neg_view(x)):
         a = clipped_noised_sum(view, 2.0, 0.5, generator=KEY)
         assert torch.equal(a, clipped_noised_sum(view.clone(), 2.0, 0.5, generator=KEY))
+    a, b = (clipped_noised_sum(x, 2.0, 0.5, generator=torch.Generator().manual_seed(1)) for _ in range(2))
+    assert torch.equal(a, b)
     torch.manual_seed(1)
     a = clipped_noised_sum(x, 2.0, 0.5)
     torch.manual_seed(1)
-    assert torch.equal(a, clipped_noised_sum(x, 2.0, 0.5))
-    assert not torch.equal(a, clipped_noised_sum(x, 2.0, 0.5))
+    assert not torch.equal(a, clipped_noised_sum(x, 2.0, 0.5)), "a seed that was not asked for"
     assert clipped_noised_mean(x, 1.0, 1.0, generator="secure").shape == (6, 4)
 
 

@@ -2,35 +2,21 @@
 """The CUDA kernels without a GPU: the cost of their machine code, and what their steps compute on the host."""
 
 import ctypes
-import importlib.util
 import mmap
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks import static_cost
 from ldpkernels import _native
 from tests import emulation
 
-ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ("values", "bits", "thresholds")
 DTYPES = (np.uint32, np.uint64, np.uint16, np.uint16)  # the bits of f32, f64, bf16, f16
 KEYS = {
     "philox": np.array([0x12345678, 0x9ABCDEF0], np.uint32),
     "chacha20": np.arange(0x01234567, 0x01234567 + 8, dtype=np.uint32) * np.uint32(0x9E3779B1),
 }
-
-
-def _load_static_cost():
-    spec = importlib.util.spec_from_file_location("static_cost", ROOT / "benchmarks" / "static_cost.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-static_cost = _load_static_cost()
 
 
 @pytest.mark.parametrize(("arch", "cipher"), [("sm_80", "philox"), ("sm_90", "philox"), ("sm_90", "chacha20")])
@@ -57,25 +43,11 @@ def test_static_cost(arch, cipher, tmp_path):
 @pytest.fixture(scope="module")
 def emulate(tmp_path_factory):
     """The kernels of csrc/cuda, run lane by lane on the host."""
-    function = emulation.compiled("emulate.cpp", tmp_path_factory)
-    function.argtypes = [
-        ctypes.c_int,
-        *[ctypes.c_void_p] * 2,
-        ctypes.c_int64,
-        ctypes.c_void_p,
-        ctypes.c_int,
-        ctypes.c_int64,
-    ]
-
-    def run(result, spans, laws, key, blocks=1):
-        number = RESULTS.index(result)
-        function(number, spans.ctypes.data, laws.ctypes.data, len(spans), key.ctypes.data, len(key), blocks)
-
-    return run
+    return emulation.one_bit("two_point", tmp_path_factory)
 
 
 def native(result, spans, laws, key):
-    getattr(_native, f"two_point_{result}")(spans, laws, key, "scalar", 1)
+    _native.launch("two_point", result, spans, laws, key, "scalar", 1)
 
 
 def weights(rng, dtype, n):
@@ -120,7 +92,7 @@ class Case:
         sizes = [16 + shift + n * DTYPES[dtype]().itemsize + 32 for dtype, n, shift in shapes]
         self.starts = np.cumsum([0, *sizes]) // 16 * 16
         self.data = np.full(self.starts[-1] + 4096, 0xA5, np.uint8)
-        self.laws = np.array([law(rng, dtype) for dtype, _, _ in shapes], _native.TWO_POINT_LAW)
+        self.laws = np.array([law(rng, dtype) for dtype, _, _ in shapes], _native.LAWS["two_point"])
         self.firsts = []
         for (dtype, n, shift), start in zip(shapes, self.starts, strict=False):
             bits = weights(rng, dtype, n).view(np.uint8)
@@ -195,7 +167,7 @@ class TestEmulated:
             for guard in (base, base + 3 * page):
                 assert libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(page), 0) == 0
             out = np.zeros(8 * 2 * page, np.uint8)
-            one = np.array([law(np.random.default_rng(0), 0)], _native.TWO_POINT_LAW)
+            one = np.array([law(np.random.default_rng(0), 0)], _native.LAWS["two_point"])
             for dtype, bits in enumerate(DTYPES):
                 item = bits().itemsize
                 for n in (1, 7, 8, 255, 256, 257, 2 * page // item):

@@ -8,7 +8,7 @@ import pytest
 
 import ldpkernels
 from ldpkernels import Hybrid, Piecewise, TwoPoint, best_mechanism
-from ldpkernels.reference.cells import hybrid_cell
+from ldpkernels.reference.hybrid import hybrid_cell
 from tests.cells import DTYPES, N, cells_of, counts_of, record, some_turns
 from tests.laws import within_exp
 

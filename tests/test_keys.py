@@ -29,20 +29,22 @@ def perturbed(generator=None, library="torch"):
     return bytes((perturb_(x, 0.0, 1.0, 1.0, generator=generator) > 0).tolist())
 
 
-def test_manual_seed_reproduces_and_seed_0_is_a_seed():
+def test_a_seeded_generator_reproduces_and_seed_0_is_a_seed():
     found = {}
     for seed in (0, 1, 2**63 - 1):
         torch.manual_seed(seed)
-        first, second = perturbed(), perturbed()
+        first, second = (perturbed(torch.default_generator) for _ in range(2))
         torch.manual_seed(seed)
-        assert (perturbed(), perturbed()) == (first, second)
+        assert [perturbed(torch.default_generator) for _ in range(2)] == [first, second]
         assert first != second
         found[seed] = first
     assert len(set(found.values())) == 3
-    state = torch.random.get_rng_state()
-    third = perturbed()
-    torch.random.set_rng_state(state)
-    assert perturbed() == third
+
+
+def test_a_generator_that_was_never_seeded_is_refused():
+    with pytest.raises(ValueError, match="never seeded"):
+        perturbed(torch.Generator())
+    assert perturbed(torch.Generator().manual_seed(5)) == perturbed(torch.Generator().manual_seed(5))
 
 
 def test_generators_of_the_callers_own():
@@ -67,23 +69,19 @@ def test_an_explicit_key_is_the_same_everywhere():
     assert perturbed(key(0)) != perturbed(key(1))
 
 
-def test_arrays_without_a_generator_draw_from_the_operating_system():
-    np.random.seed(0)  # noqa: NPY002  the global state must not matter
-    torch.manual_seed(0)
-    first = perturbed(library="numpy")
-    np.random.seed(0)  # noqa: NPY002
-    torch.manual_seed(0)
-    assert perturbed(library="numpy") != first
-    assert len(numpy_key(None).words) == 4
-
-
+@pytest.mark.parametrize("generator", [None, "secure"])
 @pytest.mark.parametrize("library", ["torch", "numpy"])
-def test_secure_differs_each_time_whatever_the_seed(library):
+def test_without_a_generator_keys_come_from_the_operating_system_whatever_was_seeded(library, generator):
     seen = set()
+    state = torch.random.get_rng_state()
     for _ in range(20):
-        torch.manual_seed(0)
-        seen.add(perturbed("secure", library))
+        torch.random.set_rng_state(state)
+        np.random.seed(0)  # noqa: NPY002  the global state must not matter
+        seen.add(perturbed(generator, library))
+        assert torch.equal(torch.random.get_rng_state(), state), "the default generator moved"
     assert len(seen) == 20
+    assert len(numpy_key(generator).words) == 4
+    assert torch_key(generator, CPU).shape == (4,)
 
 
 def test_secure_is_chacha20():
@@ -146,56 +144,123 @@ def test_folded_keys_are_the_same_in_every_process():
 
 
 FORK = """
-import os, sys, torch
-from ldpkernels.keys import torch_key
-cpu = torch.device("cpu")
+import os, torch
 torch.manual_seed(3)
-torch_key(None, cpu)
-def draw(tag, n=2):
-    print(tag, *(torch_key(None, cpu).item() for _ in range(n)), sep="=", flush=True)
-def child(tag, reseed=None):
+torch.rand(3)
+{first}
+def child():
     if pid := os.fork():
-        os.waitpid(pid, 0)
-        return
-    if reseed is not None:
-        torch.manual_seed(reseed)
-    draw(tag)
-    if tag == "nested":
-        if not os.fork():
-            draw("grandchild")
-        else:
-            os.wait()
+        return os.waitpid(pid, 0)
+    draw()
+    os.fork() or draw()
     os._exit(0)
-child("one"); child("two"); child("nested"); child("seeded", 99); child("again", 99)
-draw("parent")
-torch.manual_seed(99)
-draw("expected")
+def draw():
+    import ldpkernels
+    bits = ldpkernels.report(torch.zeros(256), 0.0, 1.0, 1.0).bits.tobytes().hex()
+    torch.manual_seed(42)
+    print(bits, ldpkernels.report(torch.zeros(256), 0.0, 1.0, 1.0).bits.tobytes().hex(), flush=True)
+child(), child(), draw()
 """
 
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork on this system")
-def test_forked_processes_never_share_a_stream_unless_they_are_seeded():
-    drawn = {tag: keys for tag, *keys in (line.split("=") for line in run_python(FORK))}
-    unseeded = [drawn[tag] for tag in ("one", "two", "nested", "grandchild", "parent")]
-    assert len({k for keys in unseeded for k in keys}) == 10, "two processes drew one key"
-    assert drawn["seeded"] == drawn["again"] == drawn["expected"], "a seed set in the child was not honoured"
+@pytest.mark.parametrize("first", ["", "import ldpkernels"], ids=["imported after the fork", "imported before"])
+def test_forked_processes_never_share_noise(first):
+    drawn = run_python(FORK.format(first=first))
+    assert len(drawn) == len(set(drawn)) >= 6
 
 
-def test_the_parent_draws_as_if_it_had_not_forked():
-    script = "import os, torch, ldpkernels.keys as k; torch.manual_seed(3); {}"
-    draw = "print(k.torch_key(None, torch.device('cpu')).item())"
-    assert run_python(script.format(draw)) == run_python(script.format(f"os.fork() or os._exit(0); os.wait(); {draw}"))
+SPAWN = """
+import multiprocessing, torch, ldpkernels
+def bits(_):
+    torch.manual_seed(42)
+    return ldpkernels.report(torch.zeros(256), 0.0, 1.0, 1.0).bits.tobytes().hex()
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        print(*pool.map(bits, range(4)))
+"""
+
+
+def test_spawned_processes_that_seed_alike_never_share_noise(tmp_path):
+    (tmp_path / "spawned.py").write_text(SPAWN)
+    done = subprocess.run([sys.executable, tmp_path / "spawned.py"], capture_output=True, text=True, check=True)
+    assert len(set(done.stdout.split())) == 4
+
+
+class Reports(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        torch.manual_seed(42)
+        return torch.from_numpy(ldpkernels.report(torch.zeros(256), 0.0, 1.0, 1.0).bits)
+
+
+def test_workers_of_a_data_loader_never_share_noise():
+    found = [bytes(batch.tolist()) for batch in torch.utils.data.DataLoader(Reports(), None, num_workers=2)]
+    assert len(set(found)) == 4
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+def test_a_compiled_function_draws_anew_at_every_call_and_in_every_compilation():
+    @torch.compile(fullgraph=True, dynamic=False)
+    def noisy(x):
+        return perturb_(x.clone(), 0.0, 1.0, 1.0), perturb_(x.clone(), 0.0, 1.0, 1.0)
+
+    seen = []
+    for n in (256, 256, 512, 256):  # a new shape compiles anew
+        torch.manual_seed(42)
+        seen += [bytes((y[:256] > 0).tolist()) for y in noisy(torch.zeros(n))]
+    assert len(set(seen)) == 8
+    torch._dynamo.reset()
+    seen += [bytes((y > 0).tolist()) for y in noisy(torch.zeros(256))]
+    assert len(set(seen)) == 10
+
+
+def test_a_checkpoint_draws_anew_when_it_recomputes_and_the_gradient_is_the_same():
+    x = torch.linspace(-2, 2, 12, dtype=torch.float64).reshape(4, 3).requires_grad_()
+    seen = []
+
+    def loss(rows):
+        out = ldpkernels.clipped_noised_mean(rows, 1.0, 5.0)
+        seen.append(out.detach().clone())
+        return out.sum()
+
+    with torch.utils.checkpoint.set_checkpoint_early_stop(False):
+        torch.utils.checkpoint.checkpoint(loss, x, use_reentrant=False).backward()
+    again, x.grad = x.grad, None
+    ldpkernels.clipped_noised_mean(x, 1.0, 0.0).sum().backward()
+    assert len(seen) == 2
+    assert not torch.equal(*seen)
+    assert torch.equal(x.grad, again)
 
 
 def test_threads_draw_distinct_keys():
-    torch.manual_seed(0)
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        jobs = [pool.submit(lambda: [torch_key(None, CPU).item() for _ in range(500)]) for _ in range(16)]
+        jobs = [pool.submit(lambda: [tuple(torch_key(None, CPU).tolist()) for _ in range(500)]) for _ in range(16)]
         keys = [k for job in jobs for k in job.result()]
     assert len(set(keys)) == 8000
-    torch.manual_seed(0)
-    alone = [torch_key(None, CPU).item() for _ in range(8000)]
+    seeded = torch.Generator().manual_seed(0)
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        keys = [job.result() for job in [pool.submit(lambda: torch_key(seeded, CPU).item()) for _ in range(8000)]]
+    seeded.manual_seed(0)
+    alone = [torch_key(seeded, CPU).item() for _ in range(8000)]
     assert collections.Counter(keys) == collections.Counter(alone), "threads drew other keys than one thread does"
+
+
+@pytest.mark.parametrize("generator", [None, "secure", key(3)])
+def test_vmap_is_refused_where_rows_would_have_the_same_noise(generator):
+    rows = torch.zeros(3, 5)
+    for call in (
+        lambda x: ldpkernels.cldp_sample(x.long(), 0.1, 10, generator=generator),
+        lambda x: perturb_(x, 0.0, 1.0, 1.0, generator=generator),
+        lambda x: ldpkernels.cldp_(x, 0.1, 1.0, 2, generator=generator),
+        lambda x: ldpkernels.clipped_noised_sum(x, 1.0, 1.0, generator=generator),
+        lambda x: ldpkernels.report(x, 0.0, 1.0, 1.0, generator=generator).payload,
+    ):
+        with pytest.raises(Exception, match="vmap"):
+            torch.vmap(call)(rows)
+    assert not rows.any()
 
 
 def test_threads_perturb_at_once_without_disturbing_each_other():
@@ -209,7 +274,7 @@ def test_threads_perturb_at_once_without_disturbing_each_other():
 
 
 def test_keys_of_a_torch_generator_have_64_random_bits():
-    torch.manual_seed(0)
-    words = np.array([torch_key(None, CPU).item() for _ in range(300)], np.int64)
+    generator = torch.Generator().manual_seed(0)
+    words = np.array([torch_key(generator, CPU).item() for _ in range(300)], np.int64)
     ones = np.unpackbits(words.view(np.uint8).reshape(300, 8), axis=1).mean(axis=0)
     assert ((ones > 0.3) & (ones < 0.7)).all(), "a bit hardly moves (chance 1e-11)"

@@ -11,7 +11,8 @@ import pytest
 
 from ldpkernels import OrdinalCLDP, _native
 from ldpkernels.accounting import MetricEvent
-from ldpkernels.laws.ordinal_cldp_thresholds import DIGITS, N, coins_for, law_row
+from ldpkernels.laws.ordinal_cldp_thresholds import DIGITS, coins_for, law_row
+from ldpkernels.laws.ordinal_cldp_thresholds import RANGE as N
 
 MECHANISMS = ["exponential", "laplace"]
 ALPHAS = [1e-30, 1e-9, 1e-3, 0.1, math.log(2), 1.0, 5.0, 20.0, 300.0, 1e308]
@@ -131,7 +132,7 @@ def test_the_whole_range_of_alpha_and_m_has_thresholds():
 def test_the_table_holds_the_thresholds(mechanism):
     for alpha, m in ((4.3e-7, 10**10), (1.0, 5), (1e-15, 2**61)):
         coins = coins_for(alpha, m, mechanism)
-        law = np.array([law_row(alpha, m, mechanism)], _native.ORDINAL_CLDP_LAW)[0]
+        law = np.array([law_row(alpha, m, mechanism)], _native.LAWS["ordinal_cldp"])[0]
         lanes = [
             sum((int(w) >> lane & 1) << (DIGITS - 1 - i) for i, w in enumerate(law["thresholds"])) for lane in range(64)
         ]

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import ldpkernels
+import ldpkernels.ops
 from ldpkernels import cldp_, cldp_sample
-from ldpkernels.ops import ordinal_cldp as ops_cldp
 
 KEY = torch.tensor([7], dtype=torch.int64)
 pytestmark = [
@@ -77,10 +77,7 @@ def test_shapes_and_generators():
         assert cldp_sample(v, 0.1, 5).shape == v.shape
         assert cldp_sample(v.numpy(), 0.1, 5).shape == v.shape
     v = torch.zeros(100, dtype=torch.int64)
-    torch.manual_seed(5)
     first, second = cldp_sample(v, 1e-3, 10**6), cldp_sample(v, 1e-3, 10**6)
-    torch.manual_seed(5)
-    assert torch.equal(cldp_sample(v, 1e-3, 10**6), first)
     assert not torch.equal(first, second)
     again = [cldp_sample(v, 1e-3, 10**6, generator=torch.Generator().manual_seed(0)) for _ in range(2)]
     assert torch.equal(*again)
@@ -110,10 +107,10 @@ def test_opcheck(key):
     views = [x[0].t(), x[1][::2], x[2][:0]]
     for sample in (x, views):
         arguments = (sample, key, [0.1 + i for i in range(len(sample))], 1.0, 2, "exponential", "nearest")
-        torch.library.opcheck(ops_cldp.ordinal_cldp_.default, arguments)
+        torch.library.opcheck(torch.ops.ldpkernels.ordinal_cldp_.default, arguments)
     v = torch.arange(-20, 20)
     for sample in (v, v[::3], v[:0], v.reshape(5, 8).t()):
-        torch.library.opcheck(ops_cldp.ordinal_cldp_sample.default, (sample, key, 0.1, 50, "laplace"))
+        torch.library.opcheck(torch.ops.ldpkernels.ordinal_cldp_sample.default, (sample, key, 0.1, 50, "laplace"))
 
 
 def test_compiled_graphs_have_the_eager_bits():

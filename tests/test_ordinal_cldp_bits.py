@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import ldpkernels
-from ldpkernels import _launch_cldp, _native
+from ldpkernels import _native
 from ldpkernels.dtypes import DTYPES
-from ldpkernels.inputs.spans import span_table
+from ldpkernels.inputs.spans import integer_span, span_table
+from ldpkernels.laws.ordinal_cldp_thresholds import integer_laws, weight_laws
 from ldpkernels.reference import ordinal_cldp as reference_cldp
 from tests.conftest import ISAS
 
@@ -41,13 +42,13 @@ def run(v, law, key, backend, first=0, threads=1):
     """The kernel on integers that stand at `first` in the stream."""
     alpha, m, mechanism = law
     out = np.full(v.shape, 77)
-    spans = _launch_cldp.integer_span(v.ctypes.data, out.ctypes.data, v.size)
+    spans = integer_span(v.ctypes.data, out.ctypes.data, v.size)
     spans["first"] = first
-    laws = _launch_cldp.integer_laws(alpha, m, mechanism)
+    laws = integer_laws(alpha, m, mechanism)
     if backend == "reference":
-        reference_cldp.ordinal_cldp(spans, laws, key.uint32())
+        reference_cldp.ordinal_cldp("values", spans, laws, key.uint32())
     else:
-        _native.ordinal_cldp(spans, laws, key.uint32(), backend, threads)
+        _native.launch("ordinal_cldp", "values", spans, laws, key.uint32(), backend, threads)
     return out
 
 
@@ -104,15 +105,15 @@ def test_weights_of_every_dtype(dtype, mechanism, rounding, key):
     for alpha, c, rho in ((0.4, 1.0, 2), (1e-3, 1.0, 4), (4.3e-7, 0.75, 10 if kind.itemsize > 2 else 6)):
         if mechanism == "laplace" and alpha < 1e-5 and dtype == "float16":
             continue  # refused: its noise would overflow
-        laws = _launch_cldp.weight_laws([alpha], c, rho, [kind], mechanism, rounding)
+        laws = weight_laws([alpha], c, rho, [kind], mechanism, rounding)
         results = {}
         for backend in (*ISAS, "reference"):
             w = weights.copy()
             spans = span_table([w.ctypes.data], [0], [w.size], [kind])
             if backend == "reference":
-                reference_cldp.ordinal_cldp(spans, laws, key.uint32())
+                reference_cldp.ordinal_cldp("values", spans, laws, key.uint32())
             else:
-                _native.ordinal_cldp(spans, laws, key.uint32(), backend, 1)
+                _native.launch("ordinal_cldp", "values", spans, laws, key.uint32(), backend, 1)
             results[backend] = w
         assert all(np.array_equal(w, results["reference"]) for w in results.values())
         assert not np.array_equal(results["reference"], weights)

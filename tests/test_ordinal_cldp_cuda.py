@@ -11,9 +11,10 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels import _launch_cldp, _native
+from ldpkernels import _native
 from ldpkernels.dtypes import DTYPES
-from ldpkernels.inputs.spans import span_table
+from ldpkernels.inputs.spans import integer_span, span_table
+from ldpkernels.laws.ordinal_cldp_thresholds import integer_laws, weight_laws
 from tests import emulation
 from tests.test_ordinal_cldp_bits import IDS, LAWS, integers
 
@@ -36,12 +37,12 @@ def emulate(tmp_path_factory):
 def test_integers(law, key, emulate):
     alpha, m, mechanism = law
     v = integers(3000, m, 5)
-    laws = _launch_cldp.integer_laws(alpha, m, mechanism)
+    laws = integer_laws(alpha, m, mechanism)
     for first, n in ((0, 3000), (8, 1), (24, 777), (2**35 - 8, 100)):
         found, expected = np.full(n, 77), np.full(n, 78)
-        spans = _launch_cldp.integer_span(v.ctypes.data, expected.ctypes.data, n)
+        spans = integer_span(v.ctypes.data, expected.ctypes.data, n)
         spans["first"] = first
-        _native.ordinal_cldp(spans, laws, key.uint32(), "", 1)
+        _native.launch("ordinal_cldp", "values", spans, laws, key.uint32(), "", 1)
         spans["out"] = found.ctypes.data
         emulate(spans, laws, key)
         assert np.array_equal(found, expected)
@@ -62,11 +63,11 @@ def test_many_tensors_of_every_dtype(rounding, key, emulate):
             weights.append(x.astype(kind.name))
         dtypes.append(kind)
         alphas.append([0.5, 1e-3, 1e-11][i % 3])
-    laws = _launch_cldp.weight_laws(alphas, 1.0, 4, dtypes, "exponential", rounding)
+    laws = weight_laws(alphas, 1.0, 4, dtypes, "exponential", rounding)
     copies = [w.copy() for w in weights]
     sizes = [w.size for w in weights]
     for tensors, run in (
-        (weights, lambda spans: _native.ordinal_cldp(spans, laws, key.uint32(), "", 1)),
+        (weights, lambda spans: _native.launch("ordinal_cldp", "values", spans, laws, key.uint32(), "", 1)),
         (copies, lambda spans: emulate(spans, laws, key)),
     ):
         run(span_table([w.ctypes.data for w in tensors], [0] * len(sizes), sizes, dtypes))

@@ -119,8 +119,8 @@ def test_a_report_writes_its_bytes_and_no_other(isa):
         out = np.full(40, 0xEE, np.uint8)
         x = weights(n, DTYPES[0])
         spans = span_table([x.ctypes.data], [out.ctypes.data + 8], [n], [FLOAT32])
-        laws = np.array([law(DTYPES[0], "bits")], _native.TWO_POINT_LAW)
-        _native.two_point_bits(spans, laws, ldpkernels.key(0).uint32(), isa, 1)
+        laws = np.array([law(DTYPES[0], "bits")], _native.LAWS["two_point"])
+        _native.launch("two_point", "bits", spans, laws, ldpkernels.key(0).uint32(), isa, 1)
         size = (n + 7) // 8
         assert (out[:8] == 0xEE).all()
         assert (out[8 + size :] == 0xEE).all()

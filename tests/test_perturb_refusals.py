@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import ldpkernels
+import ldpkernels.ops
 from ldpkernels import perturb_, report
-from ldpkernels.ops import two_point as ops
 
 
 def quantized():
@@ -251,8 +251,8 @@ def test_the_raw_operations_check_too():
         ([*x, x[0][3:]], key, [0.0] * 3, [1.0] * 3, 1.0, ValueError),
         ([*x, torch.ones(3).int()], key, [0.0] * 3, [1.0] * 3, 1.0, TypeError),
     ]:
-        for op in (ops.two_point_, ops.two_point_report):
+        for op in (torch.ops.ldpkernels.two_point_, torch.ops.ldpkernels.two_point_report):
             refuses(error, "key|tensor|argument|C=|R=|eps=|zip", lambda op=op, a=(tensors, k, c, r, eps): op(*a), x)
     with pytest.raises(ValueError, match="eps"):
-        ops.two_point_threshold(x[0], 0.0, 1.0, math.nan, "report")
+        torch.ops.ldpkernels.two_point_threshold(x[0], 0.0, 1.0, math.nan, "report")
     assert ldpkernels.two_point_threshold(x[0], 0.0, 1.0, 1.0).shape == x[0].shape

@@ -8,8 +8,8 @@ import pytest
 
 import ldpkernels
 from ldpkernels import Piecewise
-from ldpkernels.laws.piecewise_circle import _circle, best_circle, exp_down
-from ldpkernels.reference.cells import piecewise_cell
+from ldpkernels.laws.piecewise_circle import best_circle, circle_of, exp_down
+from ldpkernels.reference.piecewise import piecewise_cell
 from tests.cells import DTYPES, N, cells_of, counts_of, draws_below, run, some_turns
 from tests.laws import executed, within_exp
 
@@ -23,7 +23,7 @@ def small_circles():
     while True:
         cells, bits = int(rng.integers(2, 9)), int(rng.integers(1, 6))
         band, draws = int(rng.integers(1, cells)), int(rng.integers(cells << bits, 4 * cells << bits))
-        circle = _circle(cells, band, bits, draws, int(rng.integers(draws * band // cells, draws)))
+        circle = circle_of(cells, band, bits, draws, int(rng.integers(draws * band // cells, draws)))
         if circle is not None and circle.fewest >= 1:
             yield circle
 
@@ -56,7 +56,7 @@ def test_eps_of_the_executed_integers(eps, cells):
     assert circle.draws == N
     # A circle with one more draw in the band in 10^4 would break it: nothing is given away.
     if eps < 10:
-        loose = _circle(cells, circle.band, circle.cell_bits, N, circle.band_draws + (N - circle.band_draws) // 500)
+        loose = circle_of(cells, circle.band, circle.cell_bits, N, circle.band_draws + (N - circle.band_draws) // 500)
         assert loose is None or loose.most > exp_down(eps) * loose.fewest
 
 
@@ -199,7 +199,7 @@ def test_every_16_bit_pattern(dtype, c, r):
 
 
 def test_variance_of_arrays_tensors_and_numbers_and_the_worst():
-    import torch
+    torch = pytest.importorskip("torch")
 
     for eps in (0.7, 1.0, 3.0, 9.0):
         for mechanism in (Piecewise(eps), ldpkernels.Hybrid(eps)):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels.ops import votes as ops_votes
+import ldpkernels.ops
 from ldpkernels.reference import votes as reference_votes
 from tests.statistics import binomial_test, fits, rejected
 
@@ -153,7 +153,7 @@ def test_the_operation_of_torch():
     assert np.array_equal(vote.labels.numpy(), array.labels)
     assert np.array_equal(vote.keep.numpy(), array.keep)
     for sample in (votes.t().contiguous().t(), votes[:, :0]):
-        torch.library.opcheck(ops_votes.majority_vote.default, (sample, 4))
+        torch.library.opcheck(torch.ops.ldpkernels.majority_vote.default, (sample, 4))
 
 
 def test_a_noisy_vote_without_noise_is_the_exact_one():

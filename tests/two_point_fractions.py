@@ -5,7 +5,9 @@ import math
 from fractions import Fraction
 
 from ldpkernels.dtypes import Dtype, compute_dtype, power_of_two
-from ldpkernels.laws.two_point import Law, N, Output, _lowest_threshold
+from ldpkernels.laws.two_point import Law, lowest_threshold_of
+from ldpkernels.laws.weightwise import DRAWS as N
+from ldpkernels.laws.weightwise import Output
 
 SMALLEST_RADIUS = Fraction(1, 2**96)
 
@@ -14,7 +16,7 @@ def two_point_law(c: float, r: float, eps: float, dtype: Dtype, output: Output) 
     """The integers for a range [c - r, c + r], for reports or for values written back in `dtype`."""
     compute = compute_dtype(dtype)
     center, radius = _checked_range(c, r, compute)
-    lowest = _lowest_threshold(eps)
+    lowest = lowest_threshold_of(eps)
     half = N // 2 - lowest
     reach = radius * Fraction(N // 2, half)
     if output == "report":

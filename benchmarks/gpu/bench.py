@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +11,10 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import machine
-import peers
-import results
-from peers import EPS, C, R
-from results import Row, Target
-
 import ldpkernels
+from benchmarks import machine, peers, results
+from benchmarks.peers import EPS, C, R
+from benchmarks.results import Row, Target
 
 Work = Callable[[], object]
 GENERATORS: dict[str, Any] = {"Philox": ldpkernels.Key((7,)), "ChaCha20": ldpkernels.Key((1, 2, 3, 4))}

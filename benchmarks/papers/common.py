@@ -8,19 +8,16 @@ import json
 import os
 import re
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import machine
+from benchmarks.results import facts_table
+from benchmarks.results import table as markdown_table
+
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-
-import machine  # noqa: E402
-from results import facts_table  # noqa: E402
-from results import table as markdown_table  # noqa: E402
-
 __all__ = ["Cells", "facts_table", "markdown_table", "not_run", "parser_of", "percent", "spread", "write_markdown"]
 
 Cell = dict[str, Any]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Han and Xue's tables 1 and 2 and their figures with 10 and 20 parties, rerun, and the same for the sound variant.
 
-    python benchmarks/papers/han_xue.py adult --data DIR
-    python benchmarks/papers/han_xue.py mnist --data DIR
-    python benchmarks/papers/han_xue.py fashion-mnist --data DIR
+    python -m benchmarks.papers.han_xue adult --data DIR
+    python -m benchmarks.papers.han_xue mnist --data DIR
+    python -m benchmarks.papers.han_xue fashion-mnist --data DIR
 
 Finished cells are kept in the JSON file; --only REGEX runs some of them, --dry writes the page from what is there. A
 cell of the sound variant is labelled twice: by exact votes, and by GNMax with the eps of the generators.
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import Cell, Cells, parser_of, write_markdown
-from han_xue_page import PAPER, sections
+from benchmarks.papers.common import Cell, Cells, parser_of, write_markdown
+from benchmarks.papers.han_xue_page import PAPER, sections
 
 DELTA = 1e-5
 QUERIES = 1000  # samples that GNMax labels

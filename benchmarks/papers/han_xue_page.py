@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from common import markdown_table
+from benchmarks.papers.common import markdown_table
 
 # Han and Xue's table 1 (baseline, standalone, global), the accuracies of their table 2, and their T, B and N.
 PAPER: dict[str, dict[str, Any]] = {

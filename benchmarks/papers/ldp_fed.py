@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LDP-Fed's table and figure, rerun on Fashion-MNIST: `python benchmarks/papers/ldp_fed.py --data DIR`.
+"""LDP-Fed's table and figure, rerun on Fashion-MNIST: `python -m benchmarks.papers.ldp_fed --data DIR`.
 
 Every cell is one run with one seed; --seed 1, 2, ... adds others, and the page has their means and deviations. Finished
 cells are kept in the JSON file, so that an interrupted rerun goes on; --only REGEX runs some of them, --dry writes the
@@ -14,8 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from common import Cell, Cells, markdown_table, not_run, parser_of, percent, spread, write_markdown
-from ldp_fed_runs import (
+
+import ldpkernels
+from benchmarks.papers.common import Cell, Cells, markdown_table, not_run, parser_of, percent, spread, write_markdown
+from benchmarks.papers.ldp_fed_runs import (
     ALPHAS,
     CYCLES,
     FED,
@@ -33,8 +35,6 @@ from ldp_fed_runs import (
     config_of,
     in_order,
 )
-
-import ldpkernels
 from ldpkernels.federated import comparisons, ldp_fed, networks
 
 

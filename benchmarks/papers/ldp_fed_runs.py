@@ -9,9 +9,8 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from common import Cell
-
 import ldpkernels
+from benchmarks.papers.common import Cell
 from ldpkernels.federated import comparisons, data, ldp_fed, networks, private_sgd, runs, training
 from ldpkernels.federated.workers import available
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LDP-FL's tables and figures, rerun: `python benchmarks/papers/ldp_fl.py --data DIR`.
+"""LDP-FL's tables and figures, rerun: `python -m benchmarks.papers.ldp_fl --data DIR`.
 
 Every cell is one run of `ldpkernels.federated.ldp_fl` with one seed (the paper averages ten); --seed 1, 2, ... adds
 others, and the page has their means and deviations. Finished cells are kept in the JSON file; --only REGEX runs some of
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from common import Cell, Cells, markdown_table, not_run, parser_of, percent, spread, write_markdown
+from benchmarks.papers.common import Cell, Cells, markdown_table, not_run, parser_of, percent, spread, write_markdown
 
 PAPER = {  # n and rounds of the paper's experiments, its fixed radius, its learning rate
     "mnist": (100, 10, 0.075, 0.03),

@@ -7,22 +7,16 @@
 
 #include <cmath>
 
-#include "../mechanisms/clipped_noise.h"
+#include "../dtype.h"
+#include "dispatch.h"
 #include "skeleton.h"
 
 namespace ldpk {
 
-constexpr int64_t kPiece = 1024;    // elements whose squares are added in 16 lanes
-constexpr int64_t kColumns = 4096;  // columns a task
-constexpr int64_t kRowBlock = 64;   // rows added in the data's precision before fp64 takes over
-
-template <Dtype dtype>
-using Wide = std::conditional_t<dtype == Dtype::f64, double, float>;
-
 // Elements [0, n) of a row as fp32 or fp64: themselves, or a copy in `buffer`.
 template <class Lanes, Dtype dtype>
-LDPK_FN const Wide<dtype>* widened(const typename Element<dtype>::Bits* in, int64_t n, Wide<dtype>* buffer) {
-  if constexpr (sizeof(*in) == sizeof(*buffer)) return reinterpret_cast<const Wide<dtype>*>(in);
+LDPK_FN const FloatOf<dtype>* widened(const BitsOf<dtype>* in, int64_t n, FloatOf<dtype>* buffer) {
+  if constexpr (sizeof(*in) == sizeof(*buffer)) return reinterpret_cast<const FloatOf<dtype>*>(in);
   int64_t i = 0;
   for (; i + Lanes::count <= n; i += Lanes::count) {
     const auto x = Element<dtype>::template load<Lanes>(in + i);
@@ -32,24 +26,24 @@ LDPK_FN const Wide<dtype>* widened(const typename Element<dtype>::Bits* in, int6
   return buffer;
 }
 
-// The sum of squares of elements [0, n), in fp64. In each piece of 1024, element i goes to lane i mod 16;
+// The sum of squares of elements [0, n), in fp64. In each piece element i goes to lane i mod 16;
 // lanes l and l + 8 are added, then l and l + 4, l + 2, l + 1; pieces are added in order.
 template <class Lanes, Dtype dtype>
-double squares_of(const typename Element<dtype>::Bits* in, int64_t n) {
-  constexpr int width = Lanes::blocks > 1 ? Lanes::blocks : 2, registers = 16 / width;
+double squares_of(const BitsOf<dtype>* in, int64_t n) {
+  constexpr int width = Lanes::blocks > 1 ? Lanes::blocks : 2, registers = kSquareLanes / width;
   typedef double Doubles __attribute__((vector_size(8 * width)));
-  typedef Wide<dtype> Narrow __attribute__((vector_size(sizeof(Wide<dtype>) * width)));
-  Wide<dtype> buffer[kPiece];
+  typedef FloatOf<dtype> Narrow __attribute__((vector_size(sizeof(FloatOf<dtype>) * width)));
+  FloatOf<dtype> buffer[kPiece];
   double total = 0;
   for (int64_t begin = 0; begin < n; begin += kPiece) {
     int64_t count = n - begin < kPiece ? n - begin : kPiece;
-    const Wide<dtype>* x = widened<Lanes, dtype>(in + begin, count, buffer);
-    if (count % 16 != 0) {  // zeros add nothing
+    const FloatOf<dtype>* x = widened<Lanes, dtype>(in + begin, count, buffer);
+    if (count % kSquareLanes != 0) {  // zeros add nothing
       if (x != buffer) memcpy(buffer, x, count * sizeof(*x));
-      for (x = buffer; count % 16 != 0; ++count) buffer[count] = 0;
+      for (x = buffer; count % kSquareLanes != 0; ++count) buffer[count] = 0;
     }
     Doubles sums[registers] = {};
-    for (int64_t i = 0; i < count; i += 16) {
+    for (int64_t i = 0; i < count; i += kSquareLanes) {
 #pragma GCC unroll 8
       for (int r = 0; r < registers; ++r) {
         Narrow narrow;
@@ -58,9 +52,9 @@ double squares_of(const typename Element<dtype>::Bits* in, int64_t n) {
         sums[r] += wide * wide;
       }
     }
-    double lanes[16];
+    double lanes[kSquareLanes];
     memcpy(lanes, sums, sizeof(lanes));
-    for (int half = 8; half > 0; half /= 2) {
+    for (int half = kSquareLanes / 2; half > 0; half /= 2) {
       for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
     }
     total += lanes[0];
@@ -70,8 +64,8 @@ double squares_of(const typename Element<dtype>::Bits* in, int64_t n) {
 
 // acc[j] += scale * row[j] for eight rows, one after the other.
 template <class Lanes, Dtype dtype>
-LDPK_FN void add_eight(const typename Element<dtype>::Bits* const* rows, const Wide<dtype>* scales, int64_t n,
-                       Wide<dtype>* __restrict acc) {
+LDPK_FN void add_eight(const BitsOf<dtype>* const* rows, const FloatOf<dtype>* scales, int64_t n,
+                       FloatOf<dtype>* __restrict acc) {
   int64_t j = 0;
   if constexpr (dtype == Dtype::f64) {
     const double* x[8];
@@ -103,9 +97,9 @@ LDPK_FN void add_eight(const typename Element<dtype>::Bits* const* rows, const W
 }
 
 template <class Lanes, Dtype dtype>
-LDPK_FN void add_one(const typename Element<dtype>::Bits* row, Wide<dtype> scale, int64_t n,
-                     Wide<dtype>* __restrict acc, Wide<dtype>* buffer) {
-  const Wide<dtype>* __restrict x = widened<Lanes, dtype>(row, n, buffer);
+LDPK_FN void add_one(const BitsOf<dtype>* row, FloatOf<dtype> scale, int64_t n, FloatOf<dtype>* __restrict acc,
+                     FloatOf<dtype>* buffer) {
+  const FloatOf<dtype>* __restrict x = widened<Lanes, dtype>(row, n, buffer);
   for (int64_t j = 0; j < n; ++j) acc[j] += x[j] * scale;
 }
 
@@ -115,10 +109,10 @@ LDPK_FN void add_one(const typename Element<dtype>::Bits* row, Wide<dtype> scale
 template <class Lanes, Dtype dtype>
 void sum_rows(const Span& span, const RowScales& scales, double unit, int64_t row, int64_t row_end, int64_t begin,
               int64_t end, double* __restrict total) {
-  using Bits = typename Element<dtype>::Bits;
+  using Bits = BitsOf<dtype>;
   const Bits* data = reinterpret_cast<const Bits*>(span.data) + begin;
   const int64_t n = end - begin;
-  Wide<dtype> acc[kColumns], buffer[kColumns];
+  FloatOf<dtype> acc[kColumns], buffer[kColumns];
   for (int64_t j = 0; j < n; ++j) total[j] = 0;
   for (; row < row_end; row += kRowBlock) {
     const Bits* rows[kRowBlock];
@@ -132,13 +126,13 @@ void sum_rows(const Span& span, const RowScales& scales, double unit, int64_t ro
     }
     if (unit > 0) {
       for (int r = 0; r < count; ++r) {
-        const Wide<dtype>* __restrict x = widened<Lanes, dtype>(rows[r], n, buffer);
+        const FloatOf<dtype>* __restrict x = widened<Lanes, dtype>(rows[r], n, buffer);
         const double s = scale[r] / unit;
         for (int64_t j = 0; j < n; ++j) total[j] += __builtin_trunc(x[j] * s);
       }
     } else {
-      Wide<dtype> narrow[kRowBlock];
-      for (int r = 0; r < count; ++r) narrow[r] = scale_as(Wide<dtype>{}, scale[r]);
+      FloatOf<dtype> narrow[kRowBlock];
+      for (int r = 0; r < count; ++r) narrow[r] = scale_as(FloatOf<dtype>{}, scale[r]);
       for (int64_t j = 0; j < n; ++j) acc[j] = 0;
       int r = 0;
       for (; r + 8 <= count; r += 8) add_eight<Lanes, dtype>(rows + r, narrow + r, n, acc);
@@ -153,13 +147,14 @@ void sum_rows(const Span& span, const RowScales& scales, double unit, int64_t ro
 template <class Lanes, Dtype dtype>
 void sum_numbers(const Span& span, const RowScales& scales, double unit, int64_t row, int64_t row_end, double* total) {
   constexpr int64_t blocks = 16, chunk = blocks * kRowBlock;
-  Wide<dtype> buffer[chunk], products[chunk];
+  FloatOf<dtype> buffer[chunk], products[chunk];
   double scale[chunk], integers[chunk];
   total[0] = 0;
   for (; row < row_end; row += chunk) {
     const int64_t n = row_end - row < chunk ? row_end - row : chunk;
-    using Bits = typename Element<dtype>::Bits;
-    const Wide<dtype>* __restrict x = widened<Lanes, dtype>(reinterpret_cast<const Bits*>(span.data) + row, n, buffer);
+    using Bits = BitsOf<dtype>;
+    const FloatOf<dtype>* __restrict x =
+        widened<Lanes, dtype>(reinterpret_cast<const Bits*>(span.data) + row, n, buffer);
     for (int64_t i = 0; i < n; ++i) scale[i] = scales.numbers[(row + i) * scales.stride];
     if (scales.bound > 0) {
       for (int64_t i = 0; i < n; ++i) scale[i] = row_scale(scale[i], scales.bound);
@@ -172,32 +167,17 @@ void sum_numbers(const Span& span, const RowScales& scales, double unit, int64_t
       for (int64_t i = 0; i < n; ++i) total[0] += integers[i];
     } else {
       for (int64_t i = 0; i < n; ++i) {
-        const Wide<dtype> product = x[i] * scale_as(Wide<dtype>{}, scale[i]);
+        const FloatOf<dtype> product = x[i] * scale_as(FloatOf<dtype>{}, scale[i]);
         products[i] = scale[i] == 0 ? 0 : product;
       }
       for (int64_t i = n; i < chunk; ++i) products[i] = 0;
-      Wide<dtype> sums[blocks] = {};
+      FloatOf<dtype> sums[blocks] = {};
       for (int64_t i = 0; i < kRowBlock; ++i) {
 #pragma GCC unroll 16
         for (int b = 0; b < blocks; ++b) sums[b] += products[b * kRowBlock + i];
       }
-      for (const Wide<dtype> sum : sums) total[0] += sum;
+      for (const FloatOf<dtype> sum : sums) total[0] += sum;
     }
-  }
-}
-
-// Calls f with the dtype as a constant.
-template <class F>
-LDPK_FN auto with_dtype(int64_t dtype, F f) {
-  switch (static_cast<Dtype>(dtype)) {
-    case Dtype::f32:
-      return f(std::integral_constant<Dtype, Dtype::f32>{});
-    case Dtype::f64:
-      return f(std::integral_constant<Dtype, Dtype::f64>{});
-    case Dtype::bf16:
-      return f(std::integral_constant<Dtype, Dtype::bf16>{});
-    default:
-      return f(std::integral_constant<Dtype, Dtype::f16>{});
   }
 }
 
@@ -205,17 +185,17 @@ LDPK_FN auto with_dtype(int64_t dtype, F f) {
 template <class Lanes>
 void row_squares(const Span& span, int64_t row, int64_t row_end, int64_t begin, int64_t end, double* out,
                  int64_t stride) {
-  with_dtype(span.dtype, [&](auto dtype) {
-    const auto* data = reinterpret_cast<const typename Element<dtype()>::Bits*>(span.data);
+  with_dtype(span, [&](auto dtype) {
+    const auto* data = reinterpret_cast<const BitsOf<dtype()>*>(span.data);
     if (span.numel != 1) {
       for (; row < row_end; ++row)
         out[row * stride] = squares_of<Lanes, dtype()>(data + row * span.numel + begin, end - begin);
       return;
     }
-    Wide<dtype()> buffer[kPiece];
+    FloatOf<dtype()> buffer[kPiece];
     for (; row < row_end; row += kPiece) {
       const int64_t n = row_end - row < kPiece ? row_end - row : kPiece;
-      const Wide<dtype()>* x = widened<Lanes, dtype()>(data + row, n, buffer);
+      const FloatOf<dtype()>* x = widened<Lanes, dtype()>(data + row, n, buffer);
       for (int64_t i = 0; i < n; ++i) out[(row + i) * stride] = static_cast<double>(x[i]) * static_cast<double>(x[i]);
     }
   });
@@ -238,7 +218,7 @@ void row_scales(const double* bounds, int64_t layers, int64_t row, int64_t row_e
 template <class Lanes>
 void row_sums(const Span& span, const RowScales& scales, double unit, int64_t row, int64_t row_end, int64_t begin,
               int64_t end, double* total) {
-  with_dtype(span.dtype, [&](auto dtype) {
+  with_dtype(span, [&](auto dtype) {
     if (span.numel == 1) return sum_numbers<Lanes, dtype()>(span, scales, unit, row, row_end, total);
     sum_rows<Lanes, dtype()>(span, scales, unit, row, row_end, begin, end, total);
   });

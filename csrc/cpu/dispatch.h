@@ -2,10 +2,11 @@
 // One table of kernels for each instruction set, chosen when the program runs.
 #pragma once
 
+#include <array>
+
 #include "../mechanisms/clipped_noise.h"
-#include "../mechanisms/hybrid.h"
-#include "../mechanisms/ordinal_cldp.h"
-#include "../mechanisms/two_point.h"
+#include "../mechanisms/registry.h"
+#include "../order.h"
 #include "summary.h"
 
 namespace ldpk {
@@ -18,19 +19,15 @@ struct Ballots {
   int64_t parties, columns, classes, bytes;
 };
 
+// The most columns that row_sums and noised take at once: what they keep on the stack. No part of the bits.
+constexpr int64_t kColumns = 4096;
+static_assert(kColumns % 2 == 0, "columns draw their noise in pairs");
+
 struct Kernels {
-  template <class Law>
-  using Run = void (*)(const Span&, const Law&, const Key&, int64_t begin, int64_t end);
+  // Elements [begin, end) of a span, begin a multiple of 8. The law is one of the mechanism's.
+  using RunAction = void (*)(const Span&, const void* law, const Key&, int64_t begin, int64_t end);
   const char* name;
-  Run<TwoPointLaw> two_point_values;
-  Run<TwoPointLaw> two_point_bits;
-  Run<TwoPointLaw> two_point_thresholds;
-  Run<OrdinalCldpLaw> ordinal_cldp;
-  Run<PiecewiseLaw> piecewise_values;
-  Run<PiecewiseLaw> piecewise_cells;
-  Run<PiecewiseLaw> piecewise_turns;
-  Run<HybridLaw> hybrid_values;
-  Run<HybridLaw> hybrid_cells;
+  std::array<RunAction, Registry::actions> actions;  // in the registry's order
   void (*keystream)(const Key&, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out);
   Summary (*summarize)(const Span&, int64_t begin, int64_t end);
   void (*count_bits)(int bits, const uint8_t* const* reports, uint8_t* const* planes, int plane_count, int64_t begin,

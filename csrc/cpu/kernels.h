@@ -6,8 +6,8 @@
 #include "cells.h"
 #include "clipped_noise.h"
 #include "dispatch.h"
+#include "one_bit.h"
 #include "ordinal_cldp.h"
-#include "two_point.h"
 #include "votes.h"
 
 namespace ldpk {
@@ -30,35 +30,35 @@ void keystream(const Key& key, uint32_t stream, uint64_t first_block, int64_t bl
 
 template <class Lanes>
 Summary summarize(const Span& span, int64_t begin, int64_t end) {
-  const auto of = [&](auto dtype) {
-    using Bits = typename Element<dtype()>::Bits;
-    return summarize_range<Lanes, dtype()>(reinterpret_cast<const Bits*>(span.data) + begin, end - begin);
-  };
-  switch (static_cast<Dtype>(span.dtype)) {
-    case Dtype::f32:
-      return of(std::integral_constant<Dtype, Dtype::f32>{});
-    case Dtype::f64:
-      return of(std::integral_constant<Dtype, Dtype::f64>{});
-    case Dtype::bf16:
-      return of(std::integral_constant<Dtype, Dtype::bf16>{});
-    default:
-      return of(std::integral_constant<Dtype, Dtype::f16>{});
-  }
+  Summary sums;
+  with_dtype(span, [&](auto dtype) {
+    const auto* data = reinterpret_cast<const BitsOf<dtype()>*>(span.data);
+    sums = summarize_range<Lanes, dtype()>(data + begin, end - begin);
+  });
+  return sums;
+}
+
+template <class Lanes, class Action>
+void run_erased(const Span& span, const void* law, const Key& key, int64_t begin, int64_t end) {
+  using Entry = typename Action::Entry;
+  using Law = typename Entry::Law;
+  OnCpu<typename Entry::Shape>::template run<Lanes, Action::output>(span, *static_cast<const Law*>(law), key, begin,
+                                                                    end);
+}
+
+template <class Lanes>
+constexpr auto actions_for() {
+  std::array<Kernels::RunAction, Registry::actions> actions{};
+  size_t i = 0;
+  Registry::each_action([&](auto action) { actions[i++] = run_erased<Lanes, decltype(action)>; });
+  return actions;
 }
 
 template <class Lanes>
 constexpr Kernels kernels_for(const char* name) {
   return {
       .name = name,
-      .two_point_values = run<Lanes, TwoPointValues>,
-      .two_point_bits = run<Lanes, TwoPointBits>,
-      .two_point_thresholds = run<Lanes, TwoPointThresholds>,
-      .ordinal_cldp = ordinal_cldp<Lanes>,
-      .piecewise_values = run<Lanes, CellValues<PiecewiseCells>>,
-      .piecewise_cells = run<Lanes, CellBytes<PiecewiseCells>>,
-      .piecewise_turns = run<Lanes, PiecewiseTurns>,
-      .hybrid_values = run<Lanes, CellValues<HybridCells>>,
-      .hybrid_cells = run<Lanes, CellBytes<HybridCells>>,
+      .actions = actions_for<Lanes>(),
       .keystream = keystream<Lanes>,
       .summarize = summarize<Lanes>,
       .count_bits = count_bits<Lanes>,

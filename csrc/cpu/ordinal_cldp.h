@@ -139,32 +139,32 @@ struct OrdinalCldpTile {
     }
   }
 
-  template <Dtype dtype, class Bits>
-  void load_weights(const Bits* in) {
+  template <Dtype dtype>
+  void load_weights(const BitsOf<dtype>* in) {
     law.bound <= kSmallInteger ? load<dtype, true>(in) : load<dtype, false>(in);
   }
 
-  template <Dtype dtype, class Bits>
-  void store_weights(Bits* __restrict out) const {
+  template <Dtype dtype>
+  void store_weights(BitsOf<dtype>* __restrict out) const {
     const double scale = law.scale;
     const int64_t size = n;
-    for (int64_t e = 0; e < size; ++e) out[e] = weight_bits<dtype>(static_cast<double>(samples[e]) / scale);
+    for (int64_t e = 0; e < size; ++e) out[e] = rounded_bits<dtype>(static_cast<double>(samples[e]) / scale);
   }
 
  private:
-  template <Dtype dtype, bool small, class Bits>
-  void load(const Bits* __restrict in) {
+  template <Dtype dtype, bool small>
+  void load(const BitsOf<dtype>* __restrict in) {
     const WeightGrid<small> grid(law);
     const int64_t size = n;
     int64_t* __restrict v = values;
     if (!law.stochastic) {
-      for (int64_t e = 0; e < size; ++e) v[e] = grid.nearest(weight_number<dtype>(in[e]));
+      for (int64_t e = 0; e < size; ++e) v[e] = grid.nearest(Element<dtype>::number(in[e]));
       return;
     }
     const Word* __restrict words = draws(kRoundingDraw);
     for (int64_t e = 0; e < size; ++e) {
       const uint32_t high = static_cast<uint32_t>(words[e] >> (8 * sizeof(Word) - 32));
-      v[e] = grid.stochastic(weight_number<dtype>(in[e]), high);
+      v[e] = grid.stochastic(Element<dtype>::number(in[e]), high);
     }
   }
 };
@@ -175,42 +175,31 @@ void ordinal_cldp_range(const Span& span, const OrdinalCldpLaw& span_law, const 
   for (int64_t at = begin; at < end; at += kCldpTile) {
     const int64_t n = end - at < kCldpTile ? end - at : kCldpTile;
     OrdinalCldpTile<Lanes, Cipher, Word> tile(law, key, static_cast<uint64_t>(span.first + at), n);
-    const auto weights = [&](auto dtype) {
-      using Bits = typename Element<dtype()>::Bits;
-      tile.template load_weights<dtype()>(reinterpret_cast<const Bits*>(span.data) + at);
-      tile.sample();
-      tile.template store_weights<dtype()>(reinterpret_cast<Bits*>(span.data) + at);
-    };
     if (span.dtype == kIntegers) {
       tile.load_integers(reinterpret_cast<const int64_t*>(span.data) + at);
       tile.sample();
       memcpy(reinterpret_cast<int64_t*>(span.out) + at, tile.samples, n * sizeof(int64_t));
       continue;
     }
-    switch (static_cast<Dtype>(span.dtype)) {
-      case Dtype::f32:
-        weights(std::integral_constant<Dtype, Dtype::f32>{});
-        break;
-      case Dtype::f64:
-        weights(std::integral_constant<Dtype, Dtype::f64>{});
-        break;
-      case Dtype::bf16:
-        weights(std::integral_constant<Dtype, Dtype::bf16>{});
-        break;
-      case Dtype::f16:
-        weights(std::integral_constant<Dtype, Dtype::f16>{});
-        break;
-    }
+    with_dtype(span, [&](auto dtype) {
+      auto* data = reinterpret_cast<BitsOf<dtype()>*>(span.data) + at;
+      tile.template load_weights<dtype()>(data);
+      tile.sample();
+      tile.template store_weights<dtype()>(data);
+    });
   }
 }
 
-template <class Lanes>
-void ordinal_cldp(const Span& span, const OrdinalCldpLaw& law, const Key& key, int64_t begin, int64_t end) {
-  const bool chacha = key.size == ChaCha20::key_words;
-  if (law.wide && chacha) return ordinal_cldp_range<Lanes, ChaCha20, uint64_t>(span, law, key, begin, end);
-  if (law.wide) return ordinal_cldp_range<Lanes, Philox, uint64_t>(span, law, key, begin, end);
-  if (chacha) return ordinal_cldp_range<Lanes, ChaCha20, uint32_t>(span, law, key, begin, end);
-  ordinal_cldp_range<Lanes, Philox, uint32_t>(span, law, key, begin, end);
-}
+template <>
+struct OnCpu<Resampled> {
+  template <class Lanes, Output>
+  static void run(const Span& span, const OrdinalCldpLaw& law, const Key& key, int64_t begin, int64_t end) {
+    const bool chacha = key.size == ChaCha20::key_words;
+    if (law.wide && chacha) return ordinal_cldp_range<Lanes, ChaCha20, uint64_t>(span, law, key, begin, end);
+    if (law.wide) return ordinal_cldp_range<Lanes, Philox, uint64_t>(span, law, key, begin, end);
+    if (chacha) return ordinal_cldp_range<Lanes, ChaCha20, uint32_t>(span, law, key, begin, end);
+    ordinal_cldp_range<Lanes, Philox, uint32_t>(span, law, key, begin, end);
+  }
+};
 
 }  // namespace ldpk

@@ -10,23 +10,22 @@
 
 namespace ldpk {
 
-// out[row * stride] = the row's sum of squares: stretches of 2^16 elements, added in order.
+// out[row * stride] = the row's sum of squares: stretches, added in order.
 inline void square_rows(const Kernels& kernels, const Span& span, int64_t rows, int64_t threads, double* out,
                         int64_t stride) {
-  constexpr int64_t stretch = 1 << 16;
-  const int64_t stretches = (span.numel + stretch - 1) / stretch;
+  const int64_t stretches = divided_up(span.numel, kStretch);
   if (stretches <= 1) {
-    const int64_t together = std::max<int64_t>(1, stretch / std::max<int64_t>(span.numel, 1));
-    parallel_for((rows + together - 1) / together, threads, [&](int64_t t) {
+    const int64_t together = std::max<int64_t>(1, kStretch / std::max<int64_t>(span.numel, 1));
+    parallel_for(divided_up(rows, together), threads, [&](int64_t t) {
       kernels.row_squares(span, t * together, std::min(rows, (t + 1) * together), 0, span.numel, out, stride);
     });
     return;
   }
   std::vector<double> parts(rows * stretches);
   parallel_for(rows * stretches, threads, [&](int64_t t) {
-    const int64_t row = t / stretches, begin = t % stretches * stretch;
+    const int64_t row = t / stretches, begin = t % stretches * kStretch;
     double* part = &parts[t] - row;  // of this row
-    kernels.row_squares(span, row, row + 1, begin, std::min(begin + stretch, span.numel), part, 1);
+    kernels.row_squares(span, row, row + 1, begin, std::min(begin + kStretch, span.numel), part, 1);
   });
   for (int64_t row = 0; row < rows; ++row) {
     double sum = 0;
@@ -39,30 +38,29 @@ inline void square_rows(const Kernels& kernels, const Span& span, int64_t rows, 
 inline void scale_rows(const Kernels& kernels, const double* bounds, int64_t layers, int64_t rows, int64_t threads,
                        const double* norms, double* scales) {
   constexpr int64_t together = 1 << 14;
-  parallel_for((rows + together - 1) / together, threads, [&](int64_t t) {
+  parallel_for(divided_up(rows, together), threads, [&](int64_t t) {
     kernels.row_scales(bounds, layers, t * together, std::min(rows, (t + 1) * together), norms, scales);
   });
 }
 
-// Columns in tasks of 4096; rows in groups of 4096, whose fp64 sums are added in order.
+// Columns in tasks; rows in groups, whose fp64 sums are added in order.
 inline void sum_columns(const Kernels& kernels, const Span& span, const RowScales& scales, int64_t rows,
                         const ClippedNoise& noise, const Key& key, int64_t threads) {
-  constexpr int64_t columns = 4096, group = 4096;
-  const int64_t tiles = (span.numel + columns - 1) / columns, groups = std::max<int64_t>(1, (rows + group - 1) / group);
+  const int64_t tiles = divided_up(span.numel, kColumns), groups = row_groups(rows);
   const auto sum = [&](int64_t g, int64_t begin, int64_t end, double* total) {
-    kernels.row_sums(span, scales, noise.unit, g * group, std::min(rows, (g + 1) * group), begin, end, total);
+    kernels.row_sums(span, scales, noise.unit, g * kRowGroup, std::min(rows, (g + 1) * kRowGroup), begin, end, total);
   };
   std::vector<double> parts;
   if (groups > 1) {
     parts.resize(groups * span.numel);
     parallel_for(groups * tiles, threads, [&](int64_t t) {
-      const int64_t g = t / tiles, begin = t % tiles * columns;
-      sum(g, begin, std::min(begin + columns, span.numel), &parts[g * span.numel + begin]);
+      const int64_t g = t / tiles, begin = t % tiles * kColumns;
+      sum(g, begin, std::min(begin + kColumns, span.numel), &parts[g * span.numel + begin]);
     });
   }
   parallel_for(tiles, threads, [&](int64_t t) {
-    const int64_t begin = t * columns, n = std::min(columns, span.numel - begin);
-    double total[columns];
+    const int64_t begin = t * kColumns, n = std::min(kColumns, span.numel - begin);
+    double total[kColumns];
     if (groups == 1) {
       sum(0, begin, begin + n, total);
     } else {

@@ -1,50 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU skeleton: elements [begin, end) of one tensor through an action, a tile of keystream at a time. An action is
-// a mechanism with one kind of output; csrc/cpu/two_point.h is one to read. Each file cpu/isa_*.cpp compiles the
+// a mechanism with one kind of output; csrc/cpu/one_bit.h has some to read. Each file cpu/isa_*.cpp compiles the
 // skeleton once for its instruction set, and names no other file's lanes: the linker merges equal instantiations, and
 // must not find one that was compiled for a better machine.
 #pragma once
 
-#include <type_traits>
-
+#include "../dtype.h"
+#include "../mechanisms/registry.h"
 #include "keystream.h"
 
 namespace ldpk {
-
-template <Dtype>
-struct Element;
-template <>
-struct Element<Dtype::f32> {
-  using Bits = uint32_t;
-  template <class Lanes>
-  static LDPK_FN auto load(const Bits* p) {
-    return Lanes::load(reinterpret_cast<const float*>(p));
-  }
-};
-template <>
-struct Element<Dtype::f64> {
-  using Bits = uint64_t;
-  template <class Lanes>
-  static LDPK_FN auto load(const Bits* p) {
-    return Lanes::load(reinterpret_cast<const double*>(p));
-  }
-};
-template <>
-struct Element<Dtype::bf16> {
-  using Bits = uint16_t;
-  template <class Lanes>
-  static LDPK_FN auto load(const Bits* p) {
-    return Lanes::load_bf16(p);
-  }
-};
-template <>
-struct Element<Dtype::f16> {
-  using Bits = uint16_t;
-  template <class Lanes>
-  static LDPK_FN auto load(const Bits* p) {
-    return Lanes::load_f16(p);
-  }
-};
 
 // A group is 8 elements, one byte of one-bit reports, or a register where that is longer.
 template <class Lanes>
@@ -77,6 +42,10 @@ struct Draws {
   LDPK_FN typename Lanes::i32 rare(uint32_t stream) const { return rare_draws<Lanes, Cipher>(key, stream, element); }
 };
 
+// A shape of mechanisms (mechanisms/shapes.h) on the CPU: run<Lanes, output>(span, law, key, begin, end).
+template <class Shape>
+struct OnCpu;
+
 // An action has
 //   Law          its parameters for one tensor, a struct of 8-byte fields
 //   prefilled    how many keystreams it reads for every element
@@ -86,7 +55,7 @@ struct Draws {
 // `begin` is a multiple of 8.
 template <class Lanes, class Action, class Cipher, Dtype dtype>
 void run_range(const Span& span, const typename Action::Law& span_law, const Key& key, int64_t begin, int64_t end) {
-  using Bits = typename Element<dtype>::Bits;
+  using Bits = BitsOf<dtype>;
   using Out = typename Action::template Out<dtype>;
   constexpr int group = kGroup<Lanes>, per_out = Action::per_out, prefilled = Action::prefilled;
   const typename Action::Law law = span_law;  // a local copy: the compiler sees that no store changes it
@@ -114,24 +83,15 @@ void run_range(const Span& span, const typename Action::Law& span_law, const Key
   }
 }
 
-template <class Lanes, class Action, class Cipher>
-void run_any_dtype(const Span& span, const typename Action::Law& law, const Key& key, int64_t begin, int64_t end) {
-  switch (static_cast<Dtype>(span.dtype)) {
-    case Dtype::f32:
-      return run_range<Lanes, Action, Cipher, Dtype::f32>(span, law, key, begin, end);
-    case Dtype::f64:
-      return run_range<Lanes, Action, Cipher, Dtype::f64>(span, law, key, begin, end);
-    case Dtype::bf16:
-      return run_range<Lanes, Action, Cipher, Dtype::bf16>(span, law, key, begin, end);
-    case Dtype::f16:
-      return run_range<Lanes, Action, Cipher, Dtype::f16>(span, law, key, begin, end);
-  }
-}
-
 template <class Lanes, class Action>
-void run(const Span& span, const typename Action::Law& law, const Key& key, int64_t begin, int64_t end) {
-  if (key.size == ChaCha20::key_words) return run_any_dtype<Lanes, Action, ChaCha20>(span, law, key, begin, end);
-  run_any_dtype<Lanes, Action, Philox>(span, law, key, begin, end);
+void run_action(const Span& span, const typename Action::Law& law, const Key& key, int64_t begin, int64_t end) {
+  with_dtype(span, [&](auto dtype) {
+    if (key.size == ChaCha20::key_words) {
+      run_range<Lanes, Action, ChaCha20, dtype()>(span, law, key, begin, end);
+    } else {
+      run_range<Lanes, Action, Philox, dtype()>(span, law, key, begin, end);
+    }
+  });
 }
 
 }  // namespace ldpk

@@ -2,7 +2,8 @@
 // What adaptive ranges need of a layer, in one pass: extremes, sums and count of its finite numbers.
 #pragma once
 
-#include "../lanes.h"
+#include "../dtype.h"
+#include "../order.h"
 
 namespace ldpk {
 
@@ -22,20 +23,18 @@ struct Summary {
   }
 };
 
-// Element i goes to partial sum i mod 16, whatever the machine, so the result is the same bits on every one.
-template <class Lanes, Dtype dtype, class Bits>
-Summary summarize_range(const Bits* in, int64_t n) {
-  constexpr int width = 16;
+// Element i of a part goes to one of 16 sums, i mod 16, whatever the machine, so the result is the same bits on every
+// one.
+template <class Lanes, Dtype dtype>
+Summary summarize_range(const BitsOf<dtype>* in, int64_t n) {
+  constexpr int width = kSummaryLanes;
   double min[width], max[width], sum[width] = {}, squares[width] = {}, finite[width] = {};
   for (int l = 0; l < width; ++l) min[l] = __builtin_inf(), max[l] = -__builtin_inf();
   for (int64_t i = 0; i < n; i += width) {
     double x[width];
     const int filled = n - i < width ? static_cast<int>(n - i) : width;
     for (int l = 0; l < filled; ++l) {
-      if constexpr (dtype == Dtype::f32) x[l] = bit_cast<float>(in[i + l]);
-      if constexpr (dtype == Dtype::f64) x[l] = bit_cast<double>(in[i + l]);
-      if constexpr (dtype == Dtype::bf16) x[l] = bit_cast<float>(static_cast<uint32_t>(in[i + l]) << 16);
-      if constexpr (dtype == Dtype::f16) x[l] = ScalarLanes::load_f16(in + i + l);
+      x[l] = Element<dtype>::number(in[i + l]);
     }
     for (int l = filled; l < width; ++l) x[l] = __builtin_nan("");
     for (int l = 0; l < width; ++l) {

@@ -5,9 +5,13 @@
 // on the host.
 #pragma once
 
+#include "../chacha.h"
+#include "../philox.h"
 #include "clipped_norms.cuh"
 
 namespace ldpk {
+
+constexpr int kSumWarps = kClippedThreads / kLanes;
 
 // Sums of one tile's columns: for normal noise in the data's precision, for discrete noise integers in fp64.
 template <bool grid, Dtype dtype>
@@ -15,47 +19,49 @@ using ClippedSum = std::conditional_t<grid || dtype == Dtype::f64, double, float
 
 template <class Sum, int columns>
 struct SumsTile {
-  Sum scales[kWarps][kRowBlock];
-  Sum sums[kWarps][columns];
+  Sum scales[kSumWarps][kRowBlock];
+  Sum sums[kSumWarps][columns];
 };
 
 // A thread of the second pass: stage, barrier, accumulate, barrier, add, for every round of eight blocks of rows.
 template <bool grid, Dtype dtype>
 struct SumsThread {
-  using Bits = typename Weight<dtype>::Bits;
+  using Bits = BitsOf<dtype>;
   using Sum = ClippedSum<grid, dtype>;
   static constexpr int width = 16 / sizeof(Bits), columns = kLanes * width, rows_at_once = 8;
   using Tile = SumsTile<Sum, columns>;
   using Vector = Few<Bits, width>;
 
   const ClippedPlan& plan;
-  const ClippedSpan& s;
+  const Span& span;
+  const ClippedLayer& layer;
   const int thread, warp, lane;
   const bool aligned;
   int64_t group, column, row_begin, row_end;
   double total = 0;  // of column `thread`
 
-  LDPK_FN SumsThread(const ClippedPlan& plan, const ClippedSpan& s, int32_t block, int thread)
+  LDPK_FN SumsThread(const ClippedPlan& plan, const ClippedBlock& block, int thread)
       : plan(plan),
-        s(s),
+        span(block.span),
+        layer(block.layer),
         thread(thread),
         warp(thread / kLanes),
         lane(thread % kLanes),
-        aligned(aligned_rows<Bits, width>(s.span)) {
-    const int32_t tiles = static_cast<int32_t>(divided_up(s.span.numel, columns)), local = plan.within(s, block);
-    group = local / tiles;
-    column = int64_t{local % tiles} * columns;
+        aligned(aligned_rows<Bits, width>(span)) {
+    const int32_t tiles = static_cast<int32_t>(divided_up(span.numel, columns));
+    group = block.number / tiles;
+    column = int64_t{block.number % tiles} * columns;
     row_begin = group * kRowGroup;
     row_end = plan.rows - row_begin < kRowGroup ? plan.rows : row_begin + kRowGroup;
   }
 
-  LDPK_FN int rounds() const { return static_cast<int>(divided_up(row_end - row_begin, kWarps * kRowBlock)); }
+  LDPK_FN int rounds() const { return static_cast<int>(divided_up(row_end - row_begin, kSumWarps * kRowBlock)); }
 
   LDPK_FN void stage(int round, Tile& tile) const {
 #pragma unroll
     for (int i = lane; i < kRowBlock; i += kLanes) {
       const int64_t row = first_row(round, warp) + i;
-      const double scale = row < row_end ? plan.scales[row * plan.layers + s.layer] : 0.0;
+      const double scale = row < row_end ? plan.scales[row * plan.layers + layer.layer] : 0.0;
       tile.scales[warp][i] = grid ? static_cast<Sum>(scale * plan.inverse_unit) : scale_as(Sum{}, scale);
     }
   }
@@ -64,17 +70,17 @@ struct SumsThread {
     const int64_t first = first_row(round, warp);
     const int64_t left = row_end - first;
     const int count = static_cast<int>(left < kRowBlock ? left : kRowBlock);
-    const Bits* x = reinterpret_cast<const Bits*>(s.span.data) + first * s.span.numel;
+    const Bits* x = reinterpret_cast<const Bits*>(span.data) + first * span.numel;
     Sum sums[width] = {};
     if (aligned) {
       const int64_t own = column + lane * width;
-      if (own < s.span.numel) add_rows(x + own, count, tile.scales[warp], sums);
+      if (own < span.numel) add_rows(x + own, count, tile.scales[warp], sums);
     } else {  // column `lane` and every 32nd from there, so that a warp reads what lies together
 #pragma unroll
       for (int v = 0; v < width; ++v) {
         const int64_t own = column + v * kLanes + lane;
-        for (int row = 0; row < count && own < s.span.numel; ++row)
-          add(sums[v], x[row * s.span.numel + own], tile.scales[warp][row]);
+        for (int row = 0; row < count && own < span.numel; ++row)
+          add(sums[v], x[row * span.numel + own], tile.scales[warp][row]);
       }
     }
 #pragma unroll
@@ -83,19 +89,19 @@ struct SumsThread {
 
   LDPK_FN void add(int round, const Tile& tile) {
     if (thread >= columns) return;
-    for (int w = 0; w < kWarps && first_row(round, w) < row_end; ++w) total += tile.sums[w][thread];
+    for (int w = 0; w < kSumWarps && first_row(round, w) < row_end; ++w) total += tile.sums[w][thread];
   }
 
   LDPK_FN void finish() const {
-    if (thread < columns && column + thread < s.span.numel) s.totals[group * plan.columns + column + thread] = total;
+    if (thread < columns && column + thread < span.numel) layer.totals[group * plan.columns + column + thread] = total;
   }
 
  private:
-  LDPK_FN int64_t first_row(int round, int w) const { return row_begin + (int64_t{round} * kWarps + w) * kRowBlock; }
+  LDPK_FN int64_t first_row(int round, int w) const { return row_begin + (int64_t{round} * kSumWarps + w) * kRowBlock; }
 
   // A row of scale 0 may hold NaN: it is left out.
   static LDPK_FN void add(Sum& sum, Bits bits, Sum scale) {
-    const Sum product = static_cast<Sum>(Weight<dtype>::load(bits)) * scale;
+    const Sum product = static_cast<Sum>(Element<dtype>::number(bits)) * scale;
     if (scale != 0) sum += grid ? trunc(product) : product;
   }
 
@@ -106,7 +112,7 @@ struct SumsThread {
 #pragma unroll
       for (int r = 0; r < rows_at_once; ++r) {
         const int inside = row + r < count ? row + r : count - 1;
-        vectors[r] = *reinterpret_cast<const Vector*>(x + inside * s.span.numel);
+        vectors[r] = *reinterpret_cast<const Vector*>(x + inside * span.numel);
       }
 #pragma unroll
       for (int r = 0; r < rows_at_once; ++r) {
@@ -122,15 +128,12 @@ struct SumsThread {
 template <class Cipher, bool grid>
 LDPK_FN void noise_of_columns(const ClippedPlan& plan, int32_t block, int thread) {
   constexpr int columns = noise_columns<Cipher, grid>;
-  const ClippedSpan& s = plan.span_of(block);
-  const int64_t begin = (int64_t{plan.within(s, block)} * kClippedThreads + thread) * columns;
+  const ClippedBlock s(plan, block);
+  const int64_t begin = (int64_t{s.number} * kClippedThreads + thread) * columns;
   if (begin >= s.span.numel) return;
   const uint64_t element = static_cast<uint64_t>(s.span.first + begin);
   const ClippedNoise& noise = plan.noise;
-  Key key;
-  key.size = Cipher::key_words;
-#pragma unroll
-  for (int w = 0; w < Cipher::key_words; ++w) key.words[w] = plan.key[w];
+  const Key key = load_key<Cipher>(plan.key);
   double drawn[columns] = {};
   if constexpr (grid) {
     if (noise.grid_std > 0) {
@@ -150,8 +153,8 @@ LDPK_FN void noise_of_columns(const ClippedPlan& plan, int32_t block, int thread
   for (int i = 0; i < columns; ++i) {
     const int64_t column = begin + i;
     if (column >= s.span.numel) break;
-    double total = s.totals[column];
-    for (int64_t g = 1; g < row_groups(plan.rows); ++g) total += s.totals[g * plan.columns + column];
+    double total = s.layer.totals[column];
+    for (int64_t g = 1; g < row_groups(plan.rows); ++g) total += s.layer.totals[g * plan.columns + column];
     if constexpr (grid) {
       total = (total + drawn[i]) * noise.unit;
     } else if (noise.stddev > 0) {
@@ -169,14 +172,13 @@ LDPK_FN void noise_of_columns(const ClippedPlan& plan, int32_t block, int thread
 #if defined(__CUDACC__)
 template <bool grid>
 __global__ void __launch_bounds__(kClippedThreads) clipped_sums_kernel(const __grid_constant__ ClippedPlan plan) {
-  static_assert(kClippedThreads == kWarps * kLanes);
   __shared__ alignas(16) unsigned char memory[sizeof(typename SumsThread<grid, Dtype::bf16>::Tile)];
-  const ClippedSpan& s = plan.span_of(blockIdx.x);
+  const ClippedBlock s(plan, blockIdx.x);
   with_dtype(s.span, [&](auto dtype) {
     using Thread = SumsThread<grid, decltype(dtype)::value>;
     static_assert(sizeof(typename Thread::Tile) <= sizeof(memory));
     auto& tile = *reinterpret_cast<typename Thread::Tile*>(memory);
-    Thread thread(plan, s, blockIdx.x, threadIdx.x);
+    Thread thread(plan, s, threadIdx.x);
     for (int round = 0; round < thread.rounds(); ++round) {
       thread.stage(round, tile);
       __syncthreads();

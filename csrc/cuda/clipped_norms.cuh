@@ -3,18 +3,8 @@
 #pragma once
 
 #include "clipped_plan.h"
-#include "step.cuh"
 
 namespace ldpk {
-
-// Calls f with the dtype as a constant.
-template <class F>
-LDPK_FN void with_dtype(const Span& span, F f) {
-  if (span.dtype == static_cast<int64_t>(Dtype::f32)) f(std::integral_constant<Dtype, Dtype::f32>{});
-  if (span.dtype == static_cast<int64_t>(Dtype::f64)) f(std::integral_constant<Dtype, Dtype::f64>{});
-  if (span.dtype == static_cast<int64_t>(Dtype::bf16)) f(std::integral_constant<Dtype, Dtype::bf16>{});
-  if (span.dtype == static_cast<int64_t>(Dtype::f16)) f(std::integral_constant<Dtype, Dtype::f16>{});
-}
 
 template <class Bits, int count>
 struct alignas(sizeof(Bits) * count > 16 ? 16 : sizeof(Bits) * count) Few {
@@ -36,16 +26,17 @@ struct SquaresTile {
 // A thread of the first kernel, in three steps with barriers between them.
 struct SquaresThread {
   const ClippedPlan& plan;
-  const ClippedSpan& s;
+  const ClippedBlock block;
+  const Span& span;
   const int thread;
   const int pieces;
   int64_t stretch, row;
 
-  LDPK_FN SquaresThread(const ClippedPlan& plan, int32_t block, int thread)
-      : plan(plan), s(plan.span_of(block)), thread(thread), pieces(s.pieces()) {
-    const int32_t stretches = static_cast<int32_t>(s.stretches()), local = plan.within(s, block);
-    stretch = local % stretches;
-    row = int64_t{local / stretches} * s.rows_of_block();
+  LDPK_FN SquaresThread(const ClippedPlan& plan, int32_t number, int thread)
+      : plan(plan), block(plan, number), span(block.span), thread(thread), pieces(pieces_of(span)) {
+    const int32_t stretches = static_cast<int32_t>(stretches_of(span));
+    stretch = block.number % stretches;
+    row = int64_t{block.number / stretches} * rows_of_block(span);
   }
 
   // Lanes 4 q, ..., 4 q + 3 of piece `slot`.
@@ -53,19 +44,19 @@ struct SquaresThread {
     const int slot = thread / 4, q = thread % 4;
     const int64_t own = row + slot / pieces;
     double sums[4] = {};
-    if (slot / pieces < s.rows_of_block() && own < plan.rows) {
-      with_dtype(s.span, [&](auto dtype) {
+    if (slot / pieces < rows_of_block(span) && own < plan.rows) {
+      with_dtype(span, [&](auto dtype) {
         constexpr Dtype d = decltype(dtype)::value;
-        using Bits = typename Weight<d>::Bits;
+        using Bits = BitsOf<d>;
         const int64_t begin = stretch * kStretch + slot % pieces * kPiece;
-        const int64_t left = s.span.numel - begin;
+        const int64_t left = span.numel - begin;
         const int count = static_cast<int>(left < kPiece ? left : kPiece) - 4 * q;  // from the first of the thread
-        const Bits* x = reinterpret_cast<const Bits*>(s.span.data) + (own * s.span.numel + begin + 4 * q);
+        const Bits* x = reinterpret_cast<const Bits*>(span.data) + (own * span.numel + begin + 4 * q);
         const auto add = [&](int lane, Bits bits) {
-          const double v = static_cast<double>(Weight<d>::load(bits));
+          const double v = static_cast<double>(Element<d>::number(bits));
           sums[lane] += v * v;
         };
-        if (aligned_rows<Bits, 4>(s.span)) {
+        if (aligned_rows<Bits, 4>(span)) {
 #pragma unroll 8
           for (int i = 0; i < count; i += 16) {
             const Few<Bits, 4> few = *reinterpret_cast<const Few<Bits, 4>*>(x + i);
@@ -98,10 +89,10 @@ struct SquaresThread {
   }
 
   LDPK_FN void finish(const SquaresTile& tile) const {
-    if (thread >= s.rows_of_block() || row + thread >= plan.rows) return;
+    if (thread >= rows_of_block(span) || row + thread >= plan.rows) return;
     double total = 0;
     for (int p = 0; p < pieces; ++p) total += tile.sums[thread * pieces + p][0];
-    s.parts[stretch * plan.rows + row + thread] = total;
+    block.layer.parts[stretch * plan.rows + row + thread] = total;
   }
 };
 
@@ -111,9 +102,10 @@ LDPK_FN void norms_of_row(const ClippedPlan& plan, int64_t row) {
   double* scales = plan.scales + row * plan.layers;
   double total = plan.first ? 0.0 : norms[0];
   for (int i = 0; i < plan.count; ++i) {
-    const ClippedSpan& s = plan.spans[i];
+    const ClippedLayer& s = plan.laws[i];
     double squares = 0;
-    for (int64_t stretch = 0; stretch < s.stretches(); ++stretch) squares += s.parts[stretch * plan.rows + row];
+    for (int64_t stretch = 0; stretch < stretches_of(plan.spans[i]); ++stretch)
+      squares += s.parts[stretch * plan.rows + row];
     total += squares;
     if (plan.layers > 1) {
       norms[s.layer] = sqrt(squares);
@@ -122,7 +114,7 @@ LDPK_FN void norms_of_row(const ClippedPlan& plan, int64_t row) {
   }
   if (plan.layers == 1) {
     norms[0] = plan.last ? sqrt(total) : total;
-    scales[0] = row_scale(norms[0], plan.spans[0].bound);
+    scales[0] = row_scale(norms[0], plan.laws[0].bound);
   } else if (plan.last) {
     bool finite = true;
     for (int64_t l = 0; l < plan.layers; ++l) finite &= norms[l] < static_cast<double>(INFINITY);

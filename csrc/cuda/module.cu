@@ -1,30 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registration: NumPy tables and device addresses in, kernels on a stream out. The calls neither wait for the device
 // nor copy to it: tables travel as the kernel's parameter and the key is read by the kernel, so that a captured CUDA
-// graph can be replayed with another key. Addresses were checked by ldpkernels/_tensors.py.
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
-
+// graph can be replayed with another key. Addresses were checked by ldpkernels/inputs/spans.py.
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 
+#include "../tables.h"
 #include "clipped_noise.cuh"
+#include "keystream.cuh"
+#include "next_key.cuh"
 #include "ordinal_cldp.cuh"
 #include "skeleton.cuh"
 
-namespace py = pybind11;
-
 namespace ldpk {
 namespace {
-
-// pybind11 registers a struct once in a process, and _native has registered Span and TwoPointLaw: these names are ours.
-struct SpanRow : Span {};
-struct LawRow : TwoPointLaw {};
-struct CldpLawRow : OrdinalCldpLaw {};
-
-template <class T>
-using Table = py::array_t<T, py::array::c_style>;
 
 void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
@@ -36,14 +26,18 @@ class OnDevice {
  public:
   explicit OnDevice(int device) {
     check(cudaGetDevice(&previous_), "no current device");
-    if (device != previous_) check(cudaSetDevice(device), "cannot use the device");
+    moved_ = device != previous_;
+    if (moved_) check(cudaSetDevice(device), "cannot use the device");
   }
-  ~OnDevice() { cudaSetDevice(previous_); }
+  ~OnDevice() {
+    if (moved_) cudaSetDevice(previous_);
+  }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
 
  private:
   int previous_ = 0;
+  bool moved_ = false;
 };
 
 void check_key(int key_words) {
@@ -58,60 +52,85 @@ int64_t multiprocessors(int device) {
   return count;
 }
 
-template <class Cipher, Result result, int capacity>
-void launch(const Span* spans, const TwoPointLaw* laws, int64_t count, const uint32_t* key, int device,
-            cudaStream_t stream) {
-  constexpr auto kernel = two_point_kernel<Cipher, result, capacity, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>;
-  const int32_t chunk = chunk_for(spans, count, 2 * kBlocks<Cipher> * multiprocessors(device));
-  for_plans<capacity>(spans, laws, count, key, chunk, [&](const Plan<capacity>& plan, int32_t chunks) {
-    kernel<<<chunks, kWarps * kLanes, 0, stream>>>(plan);
-    check(cudaGetLastError(), "cannot launch the two-point kernel");
-  });
-}
+// Where a launch's key lies, and where it runs.
+struct Place {
+  const uint32_t* key;
+  int device;
+  cudaStream_t stream;
+};
 
-template <Result result>
-void two_point(const Table<SpanRow>& spans, const Table<LawRow>& laws, uint64_t key_address, int key_words, int device,
-               uint64_t stream_handle) {
-  if (spans.size() != laws.size()) throw std::invalid_argument("one law for each span");
-  check_key(key_words);
-  const Span* s = spans.data();
-  const TwoPointLaw* l = laws.data();
-  const int64_t count = spans.size();
-  const auto key = reinterpret_cast<const uint32_t*>(key_address);
-  const auto stream = reinterpret_cast<cudaStream_t>(stream_handle);
-  py::gil_scoped_release unlocked;
-  const OnDevice on_device(device);
-  const bool philox = key_words == Philox::key_words;
-  if (count <= kFewSpans) {
-    (philox ? launch<Philox, result, kFewSpans> : launch<ChaCha20, result, kFewSpans>)(s, l, count, key, device,
-                                                                                       stream);
-  } else {
-    (philox ? launch<Philox, result, kManySpans> : launch<ChaCha20, result, kManySpans>)(s, l, count, key, device,
-                                                                                         stream);
+// A shape of mechanisms (mechanisms/shapes.h) on the device: run<Cipher, output>(spans, laws, count, place).
+template <class Shape>
+struct OnCuda {
+  static constexpr bool available = false;
+};
+
+template <template <class> class Mechanism>
+struct OnCuda<OneBit<Mechanism>> {
+  using Law = typename OneBit<Mechanism>::Law;
+  static constexpr bool available = true;
+
+  template <class Cipher, Output output>
+  static void run(const Span* spans, const Law* laws, int64_t count, const Place& place) {
+    const auto run = count <= kFewSpans ? launch<Cipher, output, kFewSpans> : launch<Cipher, output, kManySpans>;
+    run(spans, laws, count, place);
   }
-}
 
-template <class Cipher>
-void launch_cldp(const Span* spans, const OrdinalCldpLaw* laws, int64_t count, const uint32_t* key,
-                 cudaStream_t stream) {
-  for_cldp_plans<Cipher>(spans, laws, count, key, [&](const CldpPlan& plan, int32_t blocks) {
-    ordinal_cldp_kernel<Cipher><<<blocks, kCldpThreads, 0, stream>>>(plan);
-    check(cudaGetLastError(), "cannot launch the ordinal CLDP kernel");
+ private:
+  template <class Cipher, Output output, int capacity>
+  static void launch(const Span* spans, const Law* laws, int64_t count, const Place& place) {
+    constexpr auto kernel =
+        one_bit_kernel<Mechanism, Cipher, output, capacity, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>;
+    const int32_t chunk = chunk_for(spans, count, 2 * kBlocks<Cipher> * multiprocessors(place.device));
+    const auto start = [&](const OneBitPlan<Mechanism, capacity>& plan, int32_t chunks) {
+      kernel<<<chunks, kWarps * kLanes, 0, place.stream>>>(plan);
+      check(cudaGetLastError(), "cannot launch a kernel of one bit");
+    };
+    for_one_bit_plans<Mechanism, capacity>(spans, laws, count, place.key, chunk, start);
+  }
+};
+
+template <>
+struct OnCuda<Resampled> {
+  static constexpr bool available = true;
+
+  template <class Cipher, Output>
+  static void run(const Span* spans, const OrdinalCldpLaw* laws, int64_t count, const Place& place) {
+    for_cldp_plans<Cipher>(spans, laws, count, place.key, [&](const CldpPlan& plan, int32_t blocks) {
+      ordinal_cldp_kernel<Cipher><<<blocks, kCldpThreads, 0, place.stream>>>(plan);
+      check(cudaGetLastError(), "cannot launch the ordinal CLDP kernel");
+    });
+  }
+};
+
+struct Offered {
+  template <class Action>
+  static constexpr bool has() {
+    return OnCuda<typename Action::Entry::Shape>::available;
+  }
+};
+
+// A mechanism's kernel over all spans.
+void launch(const std::string& mechanism, const std::string& output, const py::array& spans, const py::array& laws,
+            uint64_t key_address, int key_words, int device, uint64_t stream) {
+  with_action(mechanism, output, Offered{}, [&](auto action, size_t) {
+    using Entry = typename decltype(action)::Entry;
+    using Shape = OnCuda<typename Entry::Shape>;
+    constexpr Output result = decltype(action)::output;
+    if (spans.size() != laws.size()) throw std::invalid_argument("one law for each span");
+    check_key(key_words);
+    const Span* s = records<Span>(spans, "spans");
+    const auto* l = records<typename Entry::Law>(laws, "laws");
+    const int64_t count = spans.size();
+    const Place place{reinterpret_cast<const uint32_t*>(key_address), device, reinterpret_cast<cudaStream_t>(stream)};
+    py::gil_scoped_release unlocked;
+    const OnDevice on_device(device);
+    if (key_words == Philox::key_words) {
+      Shape::template run<Philox, result>(s, l, count, place);
+    } else {
+      Shape::template run<ChaCha20, result>(s, l, count, place);
+    }
   });
-}
-
-void ordinal_cldp(const Table<SpanRow>& spans, const Table<CldpLawRow>& laws, uint64_t key_address, int key_words,
-                  int device, uint64_t stream_handle) {
-  if (spans.size() != laws.size()) throw std::invalid_argument("one law for each span");
-  check_key(key_words);
-  const Span* s = spans.data();
-  const OrdinalCldpLaw* l = laws.data();
-  const int64_t count = spans.size();
-  const auto key = reinterpret_cast<const uint32_t*>(key_address);
-  const auto stream = reinterpret_cast<cudaStream_t>(stream_handle);
-  py::gil_scoped_release unlocked;
-  const OnDevice on_device(device);
-  (key_words == Philox::key_words ? launch_cldp<Philox> : launch_cldp<ChaCha20>)(s, l, count, key, stream);
 }
 
 struct ClippedLauncher {
@@ -134,19 +153,19 @@ struct ClippedLauncher {
   }
 };
 
-int64_t clipped_workspace_of(const Table<SpanRow>& spans, int64_t rows, int64_t layers) {
-  return clipped_workspace(spans.data(), spans.size(), rows, layers);
+int64_t clipped_workspace_of(const py::array& spans, int64_t rows, int64_t layers) {
+  return clipped_workspace(records<Span>(spans, "spans"), spans.size(), rows, layers);
 }
 
 // Sums to each span's `out` and norms, [rows, bounds]. The workspace has as many fp64 numbers as clipped_workspace
 // says.
-void clipped_sums(const Table<SpanRow>& spans, const Table<double>& bounds, int64_t rows, double stddev, double divisor,
+void clipped_sums(const py::array& spans, const Table<double>& bounds, int64_t rows, double stddev, double divisor,
                   double unit, int64_t grid_std, uint64_t key_address, int key_words, uint64_t norms_address,
                   uint64_t workspace_address, int device, uint64_t stream_handle) {
   if (spans.size() == 0 || (bounds.size() != 1 && bounds.size() != spans.size()))
     throw std::invalid_argument("one bound, or one for each span");
   check_key(key_words);
-  const ClippedCall call{spans.data(),
+  const ClippedCall call{records<Span>(spans, "spans"),
                          spans.size(),
                          bounds.data(),
                          bounds.size(),
@@ -172,31 +191,35 @@ void keystream(uint64_t key_address, int key_words, uint32_t stream_number, uint
   const OnDevice on_device(device);
   if (blocks <= 0) return;
   const auto kernel = key_words == Philox::key_words ? keystream_kernel<Philox> : keystream_kernel<ChaCha20>;
-  kernel<<<static_cast<unsigned>(std::min<int64_t>((blocks + 255) / 256, 1 << 16)), 256, 0, stream>>>(
-      key, stream_number, first_block, blocks, out);
+  const auto grid = static_cast<unsigned>(std::min<int64_t>(divided_up(blocks, kKeystreamThreads), 1 << 16));
+  kernel<<<grid, kKeystreamThreads, 0, stream>>>(key, stream_number, first_block, blocks, out);
   check(cudaGetLastError(), "cannot launch the keystream kernel");
+}
+
+// The next key of a device's state, to eight words at `out_address`.
+void next_key(uint64_t state_address, uint64_t out_address, int device, uint64_t stream_handle) {
+  py::gil_scoped_release unlocked;
+  const OnDevice on_device(device);
+  next_key_kernel<<<1, 1, 0, reinterpret_cast<cudaStream_t>(stream_handle)>>>(
+      reinterpret_cast<KeyState*>(state_address), reinterpret_cast<uint32_t*>(out_address));
+  check(cudaGetLastError(), "cannot launch the kernel of keys");
 }
 
 PYBIND11_MODULE(_cuda, m) {
   m.doc() = "The CUDA kernels of ldpkernels. The public functions are in the package.";
-  PYBIND11_NUMPY_DTYPE(SpanRow, data, out, numel, first, dtype);
-  PYBIND11_NUMPY_DTYPE(LawRow, center, slope, fallback, k_lo, k_hi, lower, upper);
-  PYBIND11_NUMPY_DTYPE(CldpLawRow, bound, reach, saturate, wide, stochastic, scale, lanes, sign, quotient, thresholds);
-  m.attr("SPAN") = py::dtype::of<SpanRow>();
-  m.attr("TWO_POINT_LAW") = py::dtype::of<LawRow>();
+  py::set names;
+  Registry::each([&](auto entry) {
+    if (OnCuda<typename decltype(entry)::Shape>::available) names.add(std::string(entry.name));
+  });
+  m.attr("MECHANISMS") = py::frozenset(names);
 
-  const auto table_call = [&](const char* name, auto function) {
-    m.def(name, function, py::arg("spans"), py::arg("laws"), py::arg("key_address"), py::arg("key_words"),
-          py::arg("device"), py::arg("stream"));
-  };
-  table_call("two_point_values", two_point<Result::values>);
-  table_call("two_point_bits", two_point<Result::bits>);
-  table_call("ordinal_cldp", ordinal_cldp);
-  table_call("two_point_thresholds", two_point<Result::thresholds>);
+  m.def("launch", launch, py::arg("mechanism"), py::arg("output"), py::arg("spans"), py::arg("laws"),
+        py::arg("key_address"), py::arg("key_words"), py::arg("device"), py::arg("stream"));
   m.def("clipped_workspace", clipped_workspace_of, py::arg("spans"), py::arg("rows"), py::arg("layers"));
   m.def("clipped_sums", clipped_sums, py::arg("spans"), py::arg("bounds"), py::arg("rows"), py::arg("stddev"),
         py::arg("divisor"), py::arg("unit"), py::arg("grid_std"), py::arg("key_address"), py::arg("key_words"),
         py::arg("norms_address"), py::arg("workspace_address"), py::arg("device"), py::arg("stream"));
+  m.def("next_key", next_key, py::arg("state_address"), py::arg("out_address"), py::arg("device"), py::arg("stream"));
   m.def("keystream", keystream, py::arg("key_address"), py::arg("key_words"), py::arg("stream_number"),
         py::arg("first_block"), py::arg("blocks"), py::arg("out_address"), py::arg("device"), py::arg("stream"));
 }

@@ -10,17 +10,9 @@
 namespace ldpk {
 
 constexpr int kCldpThreads = 128;
-constexpr int kCldpSpans = 24;
 
-// Block b of a launch belongs to the last span s with first_block[s] <= b.
-struct CldpPlan {
-  const uint32_t* key;
-  int32_t count;
-  int32_t first_block[kCldpSpans + 1];
-  Span spans[kCldpSpans];
-  OrdinalCldpLaw laws[kCldpSpans];
-};
-static_assert(sizeof(CldpPlan) <= 32764, "the most that CUDA passes by value");
+using CldpPlan = Plan<OrdinalCldpLaw, 24>;
+static_assert(sizeof(CldpPlan) <= kLargestPlan);
 
 template <class Cipher, class Word>
 struct CldpThread {
@@ -30,11 +22,11 @@ struct CldpThread {
   const OrdinalCldpLaw& law;
   const Key& key;
 
-  // The elements of stream block `group` blocks after the one in which the span begins.
+  // The elements of the stream block that is `group` blocks behind the beginning of the span's first stream unit.
   LDPK_FN void run(int64_t group) const {
-    const uint64_t block = static_cast<uint64_t>(span.first) / elements + static_cast<uint64_t>(group);
-    const int64_t start = group * elements - span.first % elements;
-    if (start >= span.numel) return;
+    const int64_t start = group * elements - lead(span);
+    if (start + elements <= 0 || start >= span.numel) return;
+    const uint64_t block = static_cast<uint64_t>(span.first + start) / elements;
     Word open[elements], less[elements];
     const int count = draws_for(law, 5);
 #pragma unroll 1
@@ -112,10 +104,9 @@ struct CldpThread {
       return below < -law.bound ? -law.bound : below;
     }
     double x = 0;
-    with_dtype([&](auto dtype) {
+    with_dtype(span, [&](auto dtype) {
       constexpr Dtype d = decltype(dtype)::value;
-      using Bits = typename Weight<d>::Bits;
-      x = weight_number<d>(reinterpret_cast<const Bits*>(span.data)[e]);
+      x = Element<d>::number(reinterpret_cast<const BitsOf<d>*>(span.data)[e]);
     });
     const WeightGrid<false> grid(law);
     if (!law.stochastic) return grid.nearest(x);
@@ -129,31 +120,18 @@ struct CldpThread {
       return;
     }
     const double x = static_cast<double>(sample) / law.scale;
-    with_dtype([&](auto dtype) {
+    with_dtype(span, [&](auto dtype) {
       constexpr Dtype d = decltype(dtype)::value;
-      using Bits = typename Weight<d>::Bits;
-      reinterpret_cast<Bits*>(span.data)[e] = weight_bits<d>(x);
+      reinterpret_cast<BitsOf<d>*>(span.data)[e] = rounded_bits<d>(x);
     });
-  }
-
-  template <class Do>
-  LDPK_FN void with_dtype(Do what) const {
-    if (span.dtype == static_cast<int64_t>(Dtype::f32)) what(std::integral_constant<Dtype, Dtype::f32>{});
-    if (span.dtype == static_cast<int64_t>(Dtype::f64)) what(std::integral_constant<Dtype, Dtype::f64>{});
-    if (span.dtype == static_cast<int64_t>(Dtype::bf16)) what(std::integral_constant<Dtype, Dtype::bf16>{});
-    if (span.dtype == static_cast<int64_t>(Dtype::f16)) what(std::integral_constant<Dtype, Dtype::f16>{});
   }
 };
 
 template <class Cipher>
-LDPK_FN void cldp_thread(const CldpPlan& plan, int32_t block, int thread) {
-  int s = 0;
-  while (s + 1 < plan.count && plan.first_block[s + 1] <= block) ++s;
-  Key key;
-  key.size = Cipher::key_words;
-#pragma unroll
-  for (int w = 0; w < Cipher::key_words; ++w) key.words[w] = plan.key[w];
-  const int64_t group = int64_t{block - plan.first_block[s]} * kCldpThreads + thread;
+LDPK_FN void cldp_thread(const CldpPlan& plan, int32_t c, int thread) {
+  const int s = plan.span_of(c);
+  const Key key = load_key<Cipher>(plan.key);
+  const int64_t group = int64_t{c - plan.first_chunk[s]} * kCldpThreads + thread;
   if (plan.laws[s].wide) {
     CldpThread<Cipher, uint64_t>{plan.spans[s], plan.laws[s], key}.run(group);
   } else {
@@ -166,21 +144,15 @@ template <class Cipher, class Launch>
 void for_cldp_plans(const Span* spans, const OrdinalCldpLaw* laws, int64_t count, const uint32_t* key, Launch launch) {
   CldpPlan plan;
   plan.key = key;
-  for (int64_t start = 0; start < count; start += kCldpSpans) {
-    plan.count = static_cast<int32_t>(count - start < kCldpSpans ? count - start : kCldpSpans);
-    int64_t blocks = 0;
-    for (int s = 0; s < plan.count; ++s) {
-      const Span& span = plan.spans[s] = spans[start + s];
-      plan.laws[s] = laws[start + s];
-      plan.first_block[s] = static_cast<int32_t>(blocks);
-      const int64_t elements = Cipher::block_words / (plan.laws[s].wide ? 2 : 1);
-      const int64_t groups = (span.first % elements + span.numel + elements - 1) / elements;
-      if (span.numel > 0) blocks += (groups + kCldpThreads - 1) / kCldpThreads;
-      if (blocks > INT32_MAX) throw std::invalid_argument("too many elements for one launch");
-    }
-    plan.first_block[plan.count] = static_cast<int32_t>(blocks);
-    if (blocks > 0) launch(static_cast<const CldpPlan&>(plan), static_cast<int32_t>(blocks));
-  }
+  const auto blocks_of = [](const Span& span, const OrdinalCldpLaw& law) {
+    const int64_t elements = law.wide ? CldpThread<Cipher, uint64_t>::elements : CldpThread<Cipher, uint32_t>::elements;
+    return divided_up(lead(span) + span.numel, kCldpThreads * elements);
+  };
+  for_plans(
+      plan, spans, count, [&](int64_t i) -> const OrdinalCldpLaw& { return laws[i]; }, blocks_of,
+      [&](const CldpPlan& filled, int32_t blocks, int64_t) {
+        if (blocks > 0) launch(filled, blocks);
+      });
 }
 
 #if defined(__CUDACC__)

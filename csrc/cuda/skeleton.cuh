@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA skeleton: thread blocks take chunks of a plan, their warps the steps of a chunk (step.cuh). All but the
-// barrier is __host__ __device__: tests/cuda/emulate.cpp runs it lane by lane without a GPU.
+// One-bit mechanisms in CUDA: thread blocks take chunks of a plan, their warps the steps of a chunk (step.cuh). All but
+// the barrier is __host__ __device__: tests/cuda/emulate.cpp runs it lane by lane without a GPU.
 #pragma once
 
 #include "step.cuh"
@@ -8,15 +8,14 @@
 namespace ldpk {
 
 // The warps of a block take the steps of a chunk in turn. Warp runs a step's halves on 32 lanes.
-template <class Cipher, Dtype dtype, Result result, class Warp>
-LDPK_FN void two_point_chunk(const Span& span, const PlanLaw& plan_law, const Key& key, int64_t chunk_begin,
-                             int32_t chunk_elements, int warp_index, const Warp& warp) {
-  using S = Step<Cipher, dtype, result>;
+template <class S, class Planned, class Warp>
+LDPK_FN void one_bit_chunk(const Span& span, const Planned& planned, const Key& key, int64_t chunk_begin,
+                           int32_t chunk_elements, int warp_index, const Warp& warp) {
   static_assert(kChunkUnit % (kWarps * S::elements) == 0);
-  const Law<typename S::Float, typename S::Bits> law(plan_law);
+  const typename S::Law law(planned);
   Chunk<typename S::Bits, typename S::Out> chunk;
   chunk.data = reinterpret_cast<typename S::Bits*>(span.data) + chunk_begin;
-  chunk.out = reinterpret_cast<typename S::Out*>(span.out) + chunk_begin / (result == Result::bits ? 8 : 1);
+  chunk.out = reinterpret_cast<typename S::Out*>(span.out) + chunk_begin / S::per_out;
   chunk.first = span.first + chunk_begin;
   chunk.begin = chunk_begin < 0 ? static_cast<int32_t>(-chunk_begin) : 0;
   chunk.end =
@@ -30,22 +29,16 @@ LDPK_FN void two_point_chunk(const Span& span, const PlanLaw& plan_law, const Ke
 }
 
 // A thread block's chunk. A kernel serves the dtypes that it names.
-template <class Cipher, Result result, Dtype... dtypes, int capacity, class Warp>
-LDPK_FN void two_point_block(const Plan<capacity>& plan, int32_t c, int warp_index, const Warp& warp) {
-  Key key;
-  key.size = Cipher::key_words;
-#pragma unroll
-  for (int w = 0; w < Cipher::key_words; ++w) key.words[w] = plan.key[w];
+template <template <class> class Mechanism, class Cipher, Output result, Dtype... dtypes, int capacity, class Warp>
+LDPK_FN void one_bit_block(const OneBitPlan<Mechanism, capacity>& plan, int32_t c, int warp_index, const Warp& warp) {
+  const Key key = load_key<Cipher>(plan.key);
   const int s = plan.span_of(c);
   const Span& span = plan.spans[s];
   const int64_t begin = int64_t{c - plan.first_chunk[s]} * plan.chunk - lead(span);
-  const auto run = [&](auto dtype) {
-    constexpr Dtype d = decltype(dtype)::value;
-    if (span.dtype == static_cast<int64_t>(d)) {
-      two_point_chunk<Cipher, d, result>(span, plan.laws[s], key, begin, plan.chunk, warp_index, warp);
-    }
-  };
-  (run(std::integral_constant<Dtype, dtypes>{}), ...);
+  with_dtype_of<dtypes...>(span, [&](auto dtype) {
+    using S = Step<Mechanism, Cipher, decltype(dtype)::value, result>;
+    one_bit_chunk<S>(span, plan.laws[s], key, begin, plan.chunk, warp_index, warp);
+  });
 }
 
 #if defined(__CUDACC__)
@@ -70,29 +63,13 @@ struct DeviceWarp {
 template <class Cipher>
 constexpr int kBlocks = Cipher::block_words > 4 ? 2 : 3;
 
-template <class Cipher, Result result, int capacity, Dtype... dtypes>
+template <template <class> class Mechanism, class Cipher, Output result, int capacity, Dtype... dtypes>
 __global__ void __launch_bounds__(kWarps* kLanes, kBlocks<Cipher>)
-    two_point_kernel(const __grid_constant__ Plan<capacity> plan) {
-  constexpr int tile_words = Step<Cipher, Dtype::bf16, result>::elements / 2;
+    one_bit_kernel(const __grid_constant__ OneBitPlan<Mechanism, capacity> plan) {
+  constexpr int tile_words = Step<Mechanism, Cipher, Dtype::bf16, result>::elements / 2;
   __shared__ alignas(16) uint32_t tiles[kWarps][tile_words];
   const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
-  two_point_block<Cipher, result, dtypes...>(plan, blockIdx.x, warp, DeviceWarp{lane, tiles[warp]});
-}
-
-template <class Cipher>
-__global__ void keystream_kernel(const uint32_t* key_words, uint32_t stream, uint64_t first_block, int64_t blocks,
-                                 uint32_t* out) {
-  Key key;
-  key.size = Cipher::key_words;
-#pragma unroll
-  for (int w = 0; w < Cipher::key_words; ++w) key.words[w] = key_words[w];
-  const int64_t stride = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t b = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; b < blocks; b += stride) {
-    uint32_t words[Cipher::block_words];
-    Cipher::block(key, stream, 0, first_block + b, words);
-#pragma unroll
-    for (int w = 0; w < Cipher::block_words; ++w) out[b * Cipher::block_words + w] = words[w];
-  }
+  one_bit_block<Mechanism, Cipher, result, dtypes...>(plan, blockIdx.x, warp, DeviceWarp{lane, tiles[warp]});
 }
 #endif
 

@@ -6,42 +6,11 @@
 // bytes.
 #pragma once
 
-#include <type_traits>
-
 #include "../chacha.h"
 #include "../philox.h"
-#include "plan.h"
+#include "one_bit_plan.h"
 
 namespace ldpk {
-
-template <Dtype>
-struct Weight;
-template <>
-struct Weight<Dtype::f32> {
-  using Float = float;
-  using Bits = uint32_t;
-  static LDPK_FN float load(Bits x) { return bit_cast<float>(x); }
-};
-template <>
-struct Weight<Dtype::f64> {
-  using Float = double;
-  using Bits = uint64_t;
-  static LDPK_FN double load(Bits x) { return bit_cast<double>(x); }
-};
-template <>
-struct Weight<Dtype::bf16> {
-  using Float = float;
-  using Bits = uint16_t;
-  static LDPK_FN float load(Bits x) { return ScalarLanes::load_bf16(&x); }
-};
-template <>
-struct Weight<Dtype::f16> {
-  using Float = float;
-  using Bits = uint16_t;
-  static LDPK_FN float load(Bits x) { return ScalarLanes::load_f16(&x); }
-};
-
-enum class Result { values, bits, thresholds };
 
 struct alignas(16) Vector {
   uint32_t words[4];
@@ -111,22 +80,24 @@ struct NumberLanes : ScalarLanes {
 };
 
 // A warp's step, as one of its lanes sees it: `groups` groups of 8 elements.
-template <class Cipher, Dtype dtype, Result result>
+template <template <class> class Mechanism, class Cipher, Dtype dtype, Output result>
 struct Step {
-  using Float = typename Weight<dtype>::Float;
-  using Bits = typename Weight<dtype>::Bits;
-  using Out = std::conditional_t<result == Result::thresholds, int64_t, uint8_t>;
+  using Float = FloatOf<dtype>;
+  using Bits = BitsOf<dtype>;
+  using Law = typename DeviceLaw<typename OneBit<Mechanism>::Law>::template Kept<Float, Bits>;
+  using Out = std::conditional_t<result == Output::thresholds, int64_t, uint8_t>;
   using Lanes = ScalarLanes;
   static constexpr int groups = Cipher::block_words > 4 ? Cipher::block_words / 4 : 8 / sizeof(Bits);
   static constexpr int elements = groups * kLanes * 8;
   static constexpr int blocks = elements / kLanes / (2 * Cipher::block_words);  // of a lane
+  static constexpr int per_out = result == Output::bits ? 8 : 1;
   static constexpr int per_vector = 16 / sizeof(Bits);
   static constexpr int vectors = 8 / per_vector;             // of a group
   static constexpr bool early = groups * vectors <= 4;       // weights are loaded before the cipher runs
-  static constexpr bool striped = result == Result::values;  // else a lane has the elements of one byte of a report
+  static constexpr bool striped = result == Output::values;  // else a lane has the elements of one byte of a report
 
   const Chunk<Bits, Out>& chunk;
-  const Law<Float, Bits>& law;
+  const Law& law;
   const Key& key;
   const int at;  // the step's first element
   const int lane;
@@ -134,13 +105,13 @@ struct Step {
   Bits* const data;  // the lane's first element
   Vector weights[early ? groups * vectors : 1];
 
-  LDPK_FN Step(const Chunk<Bits, Out>& chunk, const Law<Float, Bits>& law, const Key& key, int at, int lane)
+  LDPK_FN Step(const Chunk<Bits, Out>& chunk, const Law& law, const Key& key, int at, int lane)
       : chunk(chunk),
         law(law),
         key(key),
         at(at),
         lane(lane),
-        whole(result != Result::thresholds && chunk.aligned && at >= chunk.begin && at + elements <= chunk.end),
+        whole(result != Output::thresholds && chunk.aligned && at >= chunk.begin && at + elements <= chunk.end),
         data(chunk.data + (at + place<true>(0, 0))) {}
 
   LDPK_FN void begin(uint32_t* tile) {
@@ -148,7 +119,7 @@ struct Step {
 #pragma unroll
       for (int i = 0; i < groups * vectors; ++i) weights[i] = load(i / vectors, i % vectors);
     }
-    if constexpr (result != Result::thresholds) {
+    if constexpr (result != Output::thresholds) {
       const uint64_t first = chunk.first / (2 * Cipher::block_words) + at / (2 * Cipher::block_words);
 #pragma unroll
       for (int b = 0; b < blocks; ++b) {
@@ -190,7 +161,9 @@ struct Step {
   static constexpr LDPK_FN int vector_offset(int g, int v) {
     return striped ? (g * vectors + v) * kLanes * per_vector : g * kLanes * 8 + v * per_vector;
   }
-  LDPK_FN void choose(Bits* p, bool upper) const { Lanes::store_choice(p, upper, law.lower, law.upper); }
+  LDPK_FN void choose(Bits* p, bool upper) const {
+    Lanes::store_choice(p, upper, static_cast<Bits>(law.lower), static_cast<Bits>(law.upper));
+  }
 
   // The group by its high draws; false, with nothing written, if one of them ties (8 in 2^16) or a weight is NaN.
   LDPK_FN bool decide(int g, const uint32_t* tile) const {
@@ -215,22 +188,22 @@ struct Step {
     Bits y[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const Float weight = Weight<dtype>::load(x[i]);
+      const Float weight = Element<dtype>::number(x[i]);
       rare |= weight != weight;
-      const int32_t k = TwoPoint<NumberLanes>::threshold(weight, law);
+      const int32_t k = Mechanism<NumberLanes>::threshold(weight, law);
       const int32_t high = i % 2 ? static_cast<int32_t>(draws[i / 2]) >> 16 : static_cast<int16_t>(draws[i / 2]);
       const auto never = [&] { return rare = true, 0xffff; };  // as a low draw, it is below no threshold
-      const bool upper = TwoPoint<Lanes>::is_upper(k, high, never);
+      const bool upper = is_upper<Lanes>(k, high, never);
       byte |= Lanes::bits(upper) << i;
       choose(y + i, upper);
     }
     Vector stored[vectors];
     memcpy(stored, y, sizeof(y));
 #pragma unroll
-    for (int w = 0; w < 4 * vectors; ++w) settle(result == Result::bits ? byte : stored[w / 4].words[w % 4]);
+    for (int w = 0; w < 4 * vectors; ++w) settle(result == Output::bits ? byte : stored[w / 4].words[w % 4]);
     if (rare) [[unlikely]]
       return false;
-    if constexpr (result == Result::bits) {
+    if constexpr (result == Output::bits) {
       chunk.out[(at + place<true>(g, 0)) / 8] = static_cast<uint8_t>(byte);
     } else {
 #pragma unroll
@@ -249,17 +222,17 @@ struct Step {
       const int in_step = place<by_vectors>(g, i), e = at + in_step;
       if (e < chunk.begin || e >= chunk.end) continue;
       any = true;
-      const int32_t k = TwoPoint<Lanes>::threshold(Weight<dtype>::load(chunk.data[e]), law);
-      if constexpr (result == Result::thresholds) {
+      const int32_t k = Mechanism<Lanes>::threshold(Element<dtype>::number(chunk.data[e]), law);
+      if constexpr (result == Output::thresholds) {
         Lanes::store_threshold(chunk.out + e, k);
       } else {
         const int32_t high = Lanes::load_draws(reinterpret_cast<const uint16_t*>(tile) + in_step);
-        const bool upper = TwoPoint<Lanes>::is_upper(k, high, [&] { return low_draw<Cipher>(key, chunk.first + e); });
+        const bool upper = is_upper<Lanes>(k, high, [&] { return low_draw<Cipher>(key, chunk.first + e); });
         byte |= Lanes::bits(upper) << i;
-        if constexpr (result == Result::values) choose(chunk.data + e, upper);
+        if constexpr (result == Output::values) choose(chunk.data + e, upper);
       }
     }
-    if (result == Result::bits && any) chunk.out[(at + place<by_vectors>(g, 0)) / 8] = static_cast<uint8_t>(byte);
+    if (result == Output::bits && any) chunk.out[(at + place<by_vectors>(g, 0)) / 8] = static_cast<uint8_t>(byte);
   }
 };
 

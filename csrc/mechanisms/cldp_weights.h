@@ -2,12 +2,10 @@
 // Weights to the integers of ordinal CLDP and back, for one lane. docs/mechanisms/ordinal_cldp.md.
 #pragma once
 
+#include "../dtype.h"
 #include "ordinal_cldp.h"
 
 namespace ldpk {
-
-// A span's dtype where its elements are int64; the others are those of Dtype.
-constexpr int64_t kIntegers = 4;
 
 // The draw that decides stochastic rounding; no attempt comes so far.
 constexpr uint32_t kRoundingDraw = 0xffffffffu;
@@ -66,32 +64,5 @@ struct WeightGrid {
     return z <= -top ? -bound : below;
   }
 };
-
-template <Dtype dtype, class Bits>
-LDPK_FN double weight_number(Bits b) {
-  if constexpr (dtype == Dtype::f64) return bit_cast<double>(b);
-  if constexpr (dtype == Dtype::f32) return bit_cast<float>(b);
-  if constexpr (dtype == Dtype::bf16) return bit_cast<float>(static_cast<uint32_t>(b) << 16);
-  if constexpr (dtype == Dtype::f16) return ScalarLanes::load_f16(&b);
-}
-
-// Rounded to fp32 and from there to the 16-bit formats, each time to the nearest, ties to even. x is within the format:
-// the host sees to it.
-template <Dtype dtype>
-LDPK_FN auto weight_bits(double x) {
-  if constexpr (dtype == Dtype::f64) {
-    return bit_cast<uint64_t>(x);
-  } else {
-    const uint32_t b = bit_cast<uint32_t>(static_cast<float>(x));
-    if constexpr (dtype == Dtype::f32) return b;
-    if constexpr (dtype == Dtype::bf16) return static_cast<uint16_t>((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
-    if constexpr (dtype == Dtype::f16) {
-      const uint32_t magnitude = b & 0x7fffffffu;
-      const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-      const uint32_t subnormal = bit_cast<uint32_t>(bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
-      return static_cast<uint16_t>((magnitude < 0x38800000u ? subnormal : normal) | ((b >> 16) & 0x8000u));
-    }
-  }
-}
 
 }  // namespace ldpk

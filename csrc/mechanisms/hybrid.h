@@ -15,15 +15,23 @@ struct HybridLaw {
   int64_t coin_scale;  // how many more with each k, times 2^(32 - coin_shift)
   int64_t lower_cell;
   int64_t upper_cell;
+
+  LDPK_FIELDS(HybridLaw, piecewise, last_draw, coin_lowest, coin_shift, coin_scale, lower_cell, upper_cell)
 };
 
 template <class Lanes>
 struct Hybrid {
+  using Law = HybridLaw;
   using i32 = typename Lanes::i32;
   using u32 = typename Lanes::u32;
   using Base = Piecewise<Lanes>;
 
-  template <class Law>
+  template <class Float>
+  static LDPK_FN i32 turn(Float x, const PiecewiseLaw& law) {
+    return Base::turn(x, law);
+  }
+  static LDPK_FN const PiecewiseLaw& circle(const HybridLaw& law) { return law.piecewise; }
+
   static LDPK_FN u32 cell(i32 k, u32 draw, const Law& law) {
     const u32 last = Base::scalar(law.last_draw);
     const u32 raised = (Lanes::as_unsigned(k) - Base::scalar(law.piecewise.k_lo)) << Base::scalar(law.coin_shift);

@@ -26,6 +26,8 @@ struct OrdinalCldpLaw {
   uint64_t sign;       // the sign's bit, right above the digits: 2^digits, which a quotient is worth
   uint64_t quotient;   // the quotient's bit, or 0
   uint64_t thresholds[kThresholdDigits];  // bit l of number i: binary digit i of lane l's threshold
+
+  LDPK_FIELDS(OrdinalCldpLaw, bound, reach, saturate, wide, stochastic, scale, lanes, sign, quotient, thresholds)
 };
 
 // The next binary digit of all lanes that are still equal to their thresholds.

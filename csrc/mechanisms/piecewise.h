@@ -27,22 +27,27 @@ struct PiecewiseLaw {
   int64_t cell_bits;  // a cell has 2^cell_bits places
   double lowest;      // cell 0 as a number of the tensor's dtype
   double step;        // from cell to cell: every sum is a number of the dtype
+
+  LDPK_FIELDS(PiecewiseLaw, center, slope, fallback, k_lo, k_hi, origin, band_draws, band_scale, rest_scale, rest_shift,
+              band_end, places, cell_bits, lowest, step)
 };
 
 template <class Lanes>
 struct Piecewise {
+  using Law = PiecewiseLaw;
   using i32 = typename Lanes::i32;
   using u32 = typename Lanes::u32;
 
+  static LDPK_FN const PiecewiseLaw& circle(const PiecewiseLaw& law) { return law; }
+
   // How far the weight turns the circle from `origin`, in [k_lo, k_hi]: the two-point mechanism's arithmetic.
-  template <class Float, class Law>
+  template <class Float>
   static LDPK_FN i32 turn(Float x, const Law& law) {
     x = Lanes::replace_nan(x, law.fallback);
     const Float z = (x - Lanes::broadcast(x, law.center)) * Lanes::broadcast(x, law.slope);
     return Lanes::round_within(z, static_cast<int32_t>(law.k_lo), static_cast<int32_t>(law.k_hi));
   }
 
-  template <class Law>
   static LDPK_FN u32 cell(i32 k, u32 draw, const Law& law) {
     // A draw below band_draws wraps to a larger number when they are taken off.
     const u32 beyond = draw - scalar(law.band_draws), least = Lanes::smaller(draw, beyond);

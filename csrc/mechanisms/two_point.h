@@ -18,33 +18,22 @@ struct TwoPointLaw {
   int64_t k_hi;
   uint64_t lower;  // the two outputs, as bits of the tensor's dtype
   uint64_t upper;
+
+  LDPK_FIELDS(TwoPointLaw, center, slope, fallback, k_lo, k_hi, lower, upper)
 };
 
 template <class Lanes>
 struct TwoPoint {
+  using Law = TwoPointLaw;
   using i32 = typename Lanes::i32;
-  using Mask = typename Lanes::Mask;
 
   // (x - center) * slope is a subtraction, then a multiplication: there is nothing to contract into a fused operation,
   // so every backend rounds it alike. x * slope - center * slope would lose the weight where |center| >> r.
-  template <class Float, class Law>
-  static LDPK_FN i32 threshold(Float x, const Law& law) {
+  template <class Float, class SomeLaw>
+  static LDPK_FN i32 threshold(Float x, const SomeLaw& law) {
     x = Lanes::replace_nan(x, law.fallback);
     const Float z = (x - Lanes::broadcast(x, law.center)) * Lanes::broadcast(x, law.slope);
     return Lanes::round_within(z, static_cast<int32_t>(law.k_lo), static_cast<int32_t>(law.k_hi));
-  }
-
-  // u < k on 32 bits from 16-bit halves. The high half decides alone but once in 2^16, so the low half is drawn only
-  // on a tie: `low_draws` is a function that returns it.
-  template <class LowDraws>
-  static LDPK_FN Mask is_upper(i32 k, i32 high_draw, LowDraws low_draws) {
-    const i32 high = k >> 16;
-    const Mask tie = Lanes::equal(high_draw, high);
-    Mask upper = Lanes::less(high_draw, high);
-    if (Lanes::any(tie)) [[unlikely]] {
-      upper = Lanes::either(upper, Lanes::both(tie, Lanes::less(low_draws(), k & 0xffff)));
-    }
-    return upper;
   }
 };
 

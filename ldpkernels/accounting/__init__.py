@@ -12,9 +12,8 @@ Every figure is an upper bound: what is cut off, rounded or searched is rounded 
 imports neither torch nor scipy; the computations need `pip install ldpkernels[accounting]`.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+from ldpkernels.accounting.claims import han_xue_eq18, ldp_fed_claim, ldp_fl_claim
+from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import (
     Event,
     GaussianEvent,
@@ -27,27 +26,12 @@ from ldpkernels.accounting.events import (
     event_from_dict,
     event_of,
 )
+from ldpkernels.accounting.ledger import BudgetExceeded, Ledger, LedgerError
+from ldpkernels.accounting.local import local_epsilon, local_table
+from ldpkernels.accounting.metric import CldpResult, ScheduledRound, cldp, rounds_per_layer, schedule
 from ldpkernels.accounting.records import Claim, PrivacyResult
-
-if TYPE_CHECKING:
-    from ldpkernels.accounting.claims import han_xue_eq18, ldp_fed_claim, ldp_fl_claim
-    from ldpkernels.accounting.ledger import BudgetExceeded, Ledger, LedgerError
-    from ldpkernels.accounting.local import composed_epsilon, local_epsilon, local_table
-    from ldpkernels.accounting.metric import CldpResult, ScheduledRound, cldp, rounds_per_layer, schedule
-    from ldpkernels.accounting.shuffle import clients_needed, shuffle_epsilon
-    from ldpkernels.accounting.subsample import sampled_gaussian, subsample_pure, subsampled_epsilon
-
-# Computations need numpy and scipy: they are imported at their first use, so that a mechanism can name its event for
-# free.
-_LAZY = {
-    "claims": ("han_xue_eq18", "ldp_fed_claim", "ldp_fl_claim"),
-    "metric": ("CldpResult", "ScheduledRound", "cldp", "rounds_per_layer", "schedule"),
-    "ledger": ("BudgetExceeded", "Ledger", "LedgerError"),
-    "local": ("composed_epsilon", "local_epsilon", "local_table"),
-    "shuffle": ("clients_needed", "shuffle_epsilon"),
-    "subsample": ("sampled_gaussian", "subsample_pure", "subsampled_epsilon"),
-}
-_HOME = {name: module for module, names in _LAZY.items() for name in names}
+from ldpkernels.accounting.shuffle import clients_needed, shuffle_epsilon
+from ldpkernels.accounting.subsample import sampled_gaussian, subsample_pure, subsampled_epsilon
 
 __all__ = [
     "BudgetExceeded",
@@ -82,15 +66,3 @@ __all__ = [
     "subsample_pure",
     "subsampled_epsilon",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -1,55 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optional dependencies, and the checks of arguments that every function here shares."""
+"""The checks of arguments that every function here shares: an error names the argument, its value and the cure."""
 
-import importlib
+from __future__ import annotations
+
 import math
 from numbers import Real
-from typing import Any
+
+# Nothing is counted beyond this: a product of two counts is still a number that floating point can hold.
+MOST = 2**63 - 1
+# A smaller one can't be told from rounding; what never fails is delta = 0.
+LEAST_DELTA = 1e-300
 
 
-def require(module: str) -> Any:
-    """Import an optional dependency at its first use; the error names the extra to install."""
+def _finite(value: object) -> float | None:
+    """The number as a float, or None where it is no finite one."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return None
     try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(f"this computation needs {module}: pip install ldpkernels[accounting]") from error
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def positive(name: str, value: float, cure: str = "give a finite number above 0") -> float:
     """Return value as a float; it must be finite and above 0."""
-    if not _number(value) or not math.isfinite(value) or value <= 0:
+    number = _finite(value)
+    if number is None or number <= 0:
         raise ValueError(f"{name} = {value!r} is not a finite number above 0: {cure}")
-    return float(value)
+    return number
 
 
 def non_negative(name: str, value: float) -> float:
     """Return value as a float; it must be finite and at least 0."""
-    if not _number(value) or not math.isfinite(value) or value < 0:
+    number = _finite(value)
+    if number is None or number < 0:
         raise ValueError(f"{name} = {value!r} is not a finite number of 0 or more")
-    return float(value)
+    return number
 
 
-def count(name: str, value: int, least: int = 1) -> int:
-    """Return value as an int; it must be a whole number of at least `least`."""
-    if not _number(value) or not math.isfinite(value) or int(value) != value or value < least:
+def count(name: str, value: int, least: int = 1, most: int = MOST) -> int:
+    """Return value as an int; it must be a whole number from `least` to `most`."""
+    number = _finite(value)
+    if number is None or not number.is_integer() or int(value) != value or value < least:
         raise ValueError(f"{name} = {value!r} is not a whole number of {least} or more")
+    if value > most:
+        raise ValueError(f"{name} = {value!r} is above {most:,}, the most that is counted: give a smaller number")
     return int(value)
 
 
-def probability(name: str, value: float, *, zero: bool = False, one: bool = True) -> float:
-    """Return value as a float; it must lie in (0, 1], or in the variant that the keywords allow."""
-    if not _number(value) or not ((value >= 0 if zero else value > 0) and (value <= 1 if one else value < 1)):
-        interval = f"{'[' if zero else '('}0, 1{']' if one else ')'}"
+def probability(name: str, value: float, *, one: bool = True) -> float:
+    """Return value as a float; it must lie in (0, 1], or in (0, 1) without `one`."""
+    number = _finite(value)
+    if number is None or not 0 < number <= 1 or (number == 1 and not one):
+        interval = f"(0, 1{']' if one else ')'}"
         raise ValueError(f"{name} = {value!r} is outside {interval}: give a probability in {interval}")
-    return float(value)
+    return number
+
+
+def excluded(delta: float, *, zero: bool = False) -> float:
+    """Return delta as a float; it must lie in (0, 1), or be 0 where that is allowed, and not be vanishingly small."""
+    number = _finite(delta)
+    if number is None or not 0 <= number < 1 or (number == 0 and not zero):
+        interval = f"{'[' if zero else '('}0, 1)"
+        raise ValueError(f"delta = {delta!r} is outside {interval}: give a probability in {interval}")
+    if 0 < number < LEAST_DELTA:
+        raise ValueError(
+            f"delta = {delta!r} is below {LEAST_DELTA:g}, where nothing is computed: give a larger one"
+            + (", or 0" if zero else "")
+        )
+    return number
 
 
 def choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
     """Return value; it must be one of the allowed words."""
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} = {value!r} is unknown: choose one of {', '.join(allowed)}")
     return value

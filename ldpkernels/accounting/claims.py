@@ -4,6 +4,8 @@
 The numbers are the papers'; the records say which steps of their derivations don't hold, and what holds instead.
 """
 
+from __future__ import annotations
+
 import math
 
 from ldpkernels.accounting import arguments
@@ -65,11 +67,9 @@ def han_xue_eq18(q: float, sigma: float, T: int, delta: float) -> Claim:
     >>> round(claim.claimed, 4), round(claim.honest.epsilon, 2)
     (7.2385, 6.67)
     """
-    arguments.probability("q", q)
-    arguments.positive("sigma", sigma)
-    arguments.count("T", T)
-    arguments.probability("delta", delta, one=False)
-    claimed = 2 * q * math.sqrt(T * math.log(1 / delta)) / sigma
+    q, sigma, T = arguments.probability("q", q), arguments.positive("sigma", sigma), arguments.count("T", T)
+    delta = arguments.excluded(delta)
+    claimed = 2 * q * math.sqrt(T * -math.log(delta)) / sigma
     violated: list[str] = []
     if not claimed < T * q * q:
         violated.append(f"Eq. (14) needs epsilon < T q^2 = {T * q * q:.4g}, but epsilon is {claimed:.4f}.")
@@ -77,9 +77,9 @@ def han_xue_eq18(q: float, sigma: float, T: int, delta: float) -> Claim:
         violated.append(f"Theorem 2 needs q < 1/(16 sigma) = {1 / (16 * sigma):.4g}, but q is {q:.4g}.")
     if not sigma >= 1:
         violated.append(f"Theorem 2 needs sigma >= 1, but sigma is {sigma:.4g}.")
-    order = 2 * math.log(1 / delta) / claimed
-    most = sigma**2 * math.log(1 / (q * sigma)) if q * sigma < 1 else 0.0
-    if not math.ceil(order) <= most:
+    order = -2 * math.log(delta) / claimed if claimed else math.inf
+    most = sigma * sigma * -(math.log(q) + math.log(sigma)) if q * sigma < 1 else 0.0
+    if math.isinf(order) or not math.ceil(order) <= most:
         violated.append(
             f"Theorem 2 needs a whole lambda <= sigma^2 ln(1/(q sigma)) = {most:.4g}, but Eq. (15) needs lambda >="
             f" {order:.4g}."
@@ -138,8 +138,7 @@ def ldp_fed_claim(
     (1.0, 20000000000.0)
     """
     result = cldp(alpha, c, rho, metric=metric, size=size)
-    arguments.probability("q", q)
-    arguments.count("rounds", rounds)
+    q, rounds = arguments.probability("q", q), arguments.count("rounds", rounds)
     violated = [
         f"alpha is per unit of distance, 1e-{rho}: two values a whole range apart are"
         f" {diameter(c, rho, metric=metric, size=size):.6g} units apart, and alpha is no epsilon."

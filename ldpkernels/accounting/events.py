@@ -3,13 +3,14 @@
 
 A mechanism yields its event; accounting composes events and never looks at the mechanism. An event is a frozen value:
 equal events are interchangeable, and an event survives a round trip through JSON (the ledger stores it so).
-This module imports nothing beyond the standard library, so a mechanism can import it lazily at no cost.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from ldpkernels.accounting import arguments
 
@@ -25,14 +26,14 @@ class Event:
         """The epsilon of one release at delta = 0; infinite where there is none."""
         return math.inf
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the event as plain data, with its kind; `event_from_dict` reads it back."""
         return {"kind": self.kind, **asdict(self)}
 
 
 @dataclass(frozen=True)
 class PureEvent(Event):
-    """One release of any mechanism that is eps-LDP.
+    """One release of any mechanism that is eps-LDP, of one weight or of a whole vector.
 
     >>> PureEvent(0.5).pure_epsilon
     0.5
@@ -108,6 +109,10 @@ class MetricEvent(Event):
         object.__setattr__(self, "alpha", arguments.non_negative("alpha", self.alpha))
         arguments.choice("metric", self.metric, ("linf", "l1"))
         object.__setattr__(self, "diameter", arguments.non_negative("diameter", self.diameter))
+        if math.isinf(self.alpha * self.diameter):
+            raise ValueError(
+                f"alpha = {self.alpha!r} times diameter = {self.diameter!r} is no finite number: lower one"
+            )
 
     @property
     def pure_epsilon(self) -> float:
@@ -117,29 +122,27 @@ class MetricEvent(Event):
 
 @dataclass(frozen=True)
 class ShuffledEvent(Event):
-    """One position behind an ideal shuffler: so many clients' eps-randomized responses, of which the count is seen.
+    """One position behind an ideal shuffler, to which so many clients send a report of the same local eps.
 
-    The guarantee is central (replace-one), so it never composes with an event of the local view.
+    reports says what is known of them: "randomized_response" (two outcomes, so the counts are compared themselves) or
+    "pure" (any eps-LDP mechanism, so others hide a client as clones). The guarantee is central (replace-one), so it
+    never composes with an event of the local view.
     """
 
     kind: ClassVar[str] = "shuffled"
     eps: float
     clients: int
+    reports: str = RandomizedResponseEvent.kind
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "eps", arguments.positive("eps", self.eps))
         object.__setattr__(self, "clients", arguments.count("clients", self.clients))
+        arguments.choice("reports", self.reports, (RandomizedResponseEvent.kind, PureEvent.kind))
 
     @property
     def pure_epsilon(self) -> float:
         """The epsilon of one release at delta = 0: shuffling doesn't lower it."""
         return self.eps
-
-
-_KINDS: dict[str, type[Event]] = {
-    cls.kind: cls
-    for cls in (PureEvent, RandomizedResponseEvent, GaussianEvent, SampledGaussianEvent, MetricEvent, ShuffledEvent)
-}
 
 
 @runtime_checkable
@@ -162,7 +165,13 @@ def event_of(source: Event | Mechanism) -> Event:
     return event
 
 
-def event_from_dict(data: Mapping[str, Any]) -> Event:
+KINDS: dict[str, type[Event]] = {
+    cls.kind: cls
+    for cls in (PureEvent, RandomizedResponseEvent, GaussianEvent, SampledGaussianEvent, MetricEvent, ShuffledEvent)
+}
+
+
+def event_from_dict(data: Mapping[str, object]) -> Event:
     """Read an event that `to_dict` wrote.
 
     >>> event_from_dict(GaussianEvent(2.0).to_dict())
@@ -170,9 +179,9 @@ def event_from_dict(data: Mapping[str, Any]) -> Event:
     """
     fields = dict(data)
     kind = fields.pop("kind", None)
-    if kind not in _KINDS:
-        raise ValueError(f"event kind {kind!r} is unknown: known are {', '.join(_KINDS)}")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(f"event kind {kind!r} is unknown: known are {', '.join(KINDS)}")
     try:
-        return _KINDS[kind](**fields)
+        return KINDS[kind](**fields)
     except TypeError as error:
         raise ValueError(f"the fields {sorted(fields)} don't make a {kind} event: {error}") from error

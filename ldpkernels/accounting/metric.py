@@ -6,16 +6,21 @@ two values that differ by the whole range is alpha times 2c 10^rho, so alpha alo
 together.
 """
 
+from __future__ import annotations
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from ldpkernels.accounting import arguments
 from ldpkernels.accounting.events import MetricEvent
-from ldpkernels.accounting.records import LOCAL_ADVERSARY, PrivacyResult
+from ldpkernels.accounting.records import PrivacyResult
+from ldpkernels.accounting.views import LOCAL_ADVERSARY
 
 METRICS = ("linf", "l1")
+# Of a double, and of a plan that somebody would run.
+MOST_DIGITS, MOST_ROUNDS = 308, 10**6
 
 
 def worst_case_epsilon(alpha: float, c: float, rho: int, *, metric: str = "linf", size: int = 1) -> float:
@@ -30,8 +35,11 @@ def worst_case_epsilon(alpha: float, c: float, rho: int, *, metric: str = "linf"
 def diameter(c: float, rho: int, *, metric: str = "linf", size: int = 1) -> float:
     """Return the largest distance of two inputs: 2c 10^rho in L-infinity, size times that in L1."""
     arguments.choice("metric", metric, METRICS)
-    steps = 2 * arguments.positive("c", c) * 10.0 ** arguments.count("rho", rho, 0)
-    return steps * (arguments.count("size", size) if metric == "l1" else 1)
+    steps = 2 * arguments.positive("c", c) * 10.0 ** arguments.count("rho", rho, 0, most=MOST_DIGITS)
+    distance = steps * (arguments.count("size", size) if metric == "l1" else 1)
+    if math.isinf(distance):
+        raise ValueError(f"c = {c!r} at rho = {rho} digits spans no finite number of steps: lower one of them")
+    return distance
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ class CldpResult:
             f" than that is promised; in the worst case {self.worst_case}"
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the record as plain data for JSON."""
         return {
             "alpha": self.alpha,
@@ -91,7 +99,8 @@ def rounds_per_layer(sizes: Sequence[int], rounds: int) -> list[int]:
     [1, 1, 6, 1, 7]
     """
     sizes = [arguments.count("layer size", size) for size in sizes]
-    if not sizes or arguments.count("rounds", rounds) < len(sizes):
+    rounds = arguments.count("rounds", rounds, 0)
+    if not sizes or rounds < len(sizes):
         raise ValueError(
             f"rounds = {rounds} in a cycle are too few for {len(sizes)} layers: use more rounds, or fewer cycles"
         )
@@ -145,11 +154,15 @@ def schedule(
     (80, Fraction(1, 1))
     """
     arguments.choice("metric", metric, METRICS)
-    total = Fraction(alpha)
+    try:
+        total = Fraction(alpha)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"alpha = {alpha!r} is no finite number: give the total budget") from error
     if total <= 0:
         raise ValueError(f"alpha = {alpha!r} is not above 0: give the total budget")
-    arguments.count("rounds", rounds)
-    arguments.count("cycles", cycles)
+    rounds = arguments.count("rounds", rounds, most=MOST_ROUNDS)
+    cycles = arguments.count("cycles", cycles, most=MOST_ROUNDS)
+    sizes = [arguments.count("layer size", size) for size in sizes]
     parameters = sum(sizes)
     plan: list[ScheduledRound] = []
     for cycle in range(cycles):

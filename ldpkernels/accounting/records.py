@@ -5,13 +5,11 @@ A result without its adversary, its neighbouring relation and its assumptions is
 three travel with it. What is printed is rounded up: a reader never sees less than was computed.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
-from typing import Any
-
-LOCAL_ADVERSARY = "anyone who sees every report of the client, the server included, and can link them to the client"
-LOCAL_NEIGHBOURS = "any two values of the client's whole input (its weights in every round)"
 
 
 def rounded_up(value: float, digits: int = 6) -> str:
@@ -68,7 +66,7 @@ class PrivacyResult:
             f" {self.neighbouring}.{assumptions}{method}"
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the record as plain data for JSON; an infinite epsilon is the word "infinity"."""
         return {
             "epsilon": _json(self.epsilon),
@@ -108,7 +106,7 @@ class Claim:
         also = "".join(f"\nAlso: {result}" for result in self.also)
         return f"{self.name} claims {self.claimed:.6g}. The honest figure: {self.honest}{also}{violated}"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the record as plain data for JSON."""
         return {
             "name": self.name,

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Subsampling: what a secret random choice of participants buys, and what it costs to claim more."""
 
+from __future__ import annotations
+
 import math
 
 from ldpkernels.accounting import arguments
-from ldpkernels.accounting.events import SampledGaussianEvent
-from ldpkernels.accounting.local import adversary_of, composed_epsilon
+from ldpkernels.accounting.composition import composed
+from ldpkernels.accounting.events import PureEvent, SampledGaussianEvent
 from ldpkernels.accounting.records import PrivacyResult
+from ldpkernels.accounting.views import adversary_of
 
 
 def subsampled_epsilon(eps: float, q: float) -> float:
@@ -20,7 +23,12 @@ def subsampled_epsilon(eps: float, q: float) -> float:
     eps, q = arguments.non_negative("eps", eps), arguments.probability("q", q)
     if q == 1:
         return eps
-    value = math.log1p(q * math.expm1(eps)) if eps < 500 else eps + math.log(q + (1 - q) * math.exp(-eps))
+    if eps < 700:
+        value = math.log1p(q * math.expm1(eps))
+    else:
+        # ln(e^a + e^b), of which e^b may be no number
+        a, b = math.log1p(-q), math.log(q) + eps
+        value = max(a, b) + math.log1p(math.exp(-abs(a - b)))
     return min(eps, value * (1 + 1e-15))
 
 
@@ -39,14 +47,12 @@ def subsample_pure(
     >>> print(subsample_pure(1.0, 0.18).epsilon)  # doctest: +ELLIPSIS
     0.2694...
     """
-    from ldpkernels.accounting.events import PureEvent
-
     one = subsampled_epsilon(eps, q)
     rounds = arguments.count("rounds", rounds)
-    epsilon = composed_epsilon([(PureEvent(one), rounds)], delta, method)
+    epsilon, used = composed([(PureEvent(one), rounds)], delta, method)
     return PrivacyResult(
         epsilon,
-        0.0 if method == "basic" else delta,
+        0.0 if used == "basic" else float(delta),
         "anyone who sees the outputs of the rounds, but not who was sampled",
         "one member added or removed (Poisson sampling), or replaced (samples of a fixed size)",
         (
@@ -55,7 +61,7 @@ def subsample_pure(
             " reports",
             f"{rounds:,} rounds",
         ),
-        f"ln(1 + q (e^eps - 1)) a round, {method} composition",
+        f"ln(1 + q (e^eps - 1)) a round, {used} composition",
     )
 
 
@@ -75,10 +81,11 @@ def sampled_gaussian(
     0.79
     """
     arguments.choice("method", method, ("pld", "rdp"))
-    arguments.probability("delta", delta, one=False)
+    delta = arguments.excluded(delta)
     event = SampledGaussianEvent(noise_multiplier, q)
     steps = arguments.count("steps", steps)
-    epsilon = composed_epsilon([(event, steps)], delta, "exact" if method == "pld" else "rdp")
+    epsilon, used = composed([(event, steps)], delta, "exact" if method == "pld" else "rdp")
+    words = {"exact": "dp-accounting, PLD", "rdp": "dp-accounting, RDP", "everyone": "as if every step took everyone"}
     adversary, neighbouring = adversary_of(event)
     return PrivacyResult(
         epsilon,
@@ -91,5 +98,5 @@ def sampled_gaussian(
             f"each example's contribution is clipped, and the noise is {noise_multiplier:.6g} times the clipping norm",
             f"{steps:,} steps",
         ),
-        f"dp-accounting, {method.upper()}",
+        words[used],
     )

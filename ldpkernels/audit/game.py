@@ -10,14 +10,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-import ldpkernels
+from ldpkernels.accounting import local_epsilon
+from ldpkernels.arrays import Integers
 from ldpkernels.audit.measure import AuditResult, measure
-from ldpkernels.keys import Key
+from ldpkernels.keys import Key, key
 from ldpkernels.laws.two_point import TwoPoint
+from ldpkernels.perturb import perturb_
 
 
 @dataclass(frozen=True)
@@ -53,25 +54,25 @@ def vector_game(
     >>> one.measured < 0.5 < many.measured < many.accounted
     True
     """
-    from ldpkernels.accounting.local import local_epsilon
-
     results = []
     for i, d in enumerate(sizes):
         several = d > 1  # one weight keeps its eps at delta = 0
         bound = local_epsilon(TwoPoint(eps).event, d=d, delta=delta if several else 0.0).epsilon
-        attack = _uppers(d, eps, ldpkernels.key(seed).fold_in(i))
+        attack = _uppers(d, eps, key(seed).fold_in(i))
         name = f"{d} weights at eps={eps:g}"
         audit = measure(attack, 1.0, -1.0, bound, n=n, delta=delta if several else 0.0, name=name)
         results.append(GameResult(d, eps, audit))
     return results
 
 
-def _uppers(d: int, eps: float, key: Key) -> Callable[[float, int], Any]:
+def _uppers(d: int, eps: float, base: Key) -> Callable[[float, int], Integers]:
     """How many of d weights at one end are reported "upper", for n clients."""
     calls = itertools.count()
 
-    def outputs(end: float, n: int) -> Any:
+    def outputs(end: float, n: int) -> Integers:
         x = np.full((n, d), end, np.float32)
-        return (ldpkernels.perturb_(x, 0.0, 1.0, eps, generator=key.fold_in(next(calls))) > 0).sum(axis=1)
+        perturbed = perturb_(x, 0.0, 1.0, eps, generator=base.fold_in(next(calls)))
+        uppers: Integers = np.sum(perturbed > 0, axis=1, dtype=np.int64)
+        return uppers
 
     return outputs

@@ -6,14 +6,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
+from ldpkernels.accounting import arguments
+from ldpkernels.arrays import Floats
+from ldpkernels.optional import is_tensor, require
+
+Input = TypeVar("Input")
+
 ALPHA = 1e-6  # probability that a lower bound lies above the truth
 _ATOMS = 64  # outputs of at most so many values are told apart one by one; of more, by their tails
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class AuditFailure(AssertionError):
@@ -73,17 +77,19 @@ def clopper_pearson(hits: int, n: int, alpha: float = ALPHA) -> tuple[float, flo
     >>> round(low, 3), round(high, 3)
     (0.398, 0.602)
     """
-    from ldpkernels.audit._scipy import beta_quantile
-
-    low = beta_quantile(alpha, hits, n - hits + 1) if hits else 0.0
-    high = beta_quantile(1 - alpha, hits + 1, n - hits) if hits < n else 1.0
+    n = arguments.count("n", n)
+    hits = arguments.count("hits", hits, 0, most=n)
+    alpha = arguments.probability("alpha", alpha, one=False)
+    quantile = require("scipy.special", "accounting", "an audit").betaincinv
+    low = float(quantile(hits, n - hits + 1, alpha)) if hits else 0.0
+    high = float(quantile(hits + 1, n - hits, 1 - alpha)) if hits < n else 1.0
     return low, high
 
 
 def measure(
-    function: Callable[[Any, int], Any],
-    a: Any,
-    b: Any,
+    function: Callable[[Input, int], object],
+    a: Input,
+    b: Input,
     claimed: float,
     *,
     n: int = 1 << 18,
@@ -124,13 +130,13 @@ class _Event:
     low: float
     high: float
 
-    def counts(self, outputs: list[Array]) -> tuple[int, int]:
+    def counts(self, outputs: list[Floats]) -> tuple[int, int]:
         """How often it happened."""
         first, second = (int(np.count_nonzero((o >= self.low) & (o <= self.high))) for o in outputs)
         return first, second
 
 
-def _events(first: Array, second: Array) -> list[_Event]:
+def _events(first: Floats, second: Floats) -> list[_Event]:
     both = np.concatenate([first, second])
     values = np.unique(both)
     if len(values) <= _ATOMS:
@@ -155,9 +161,9 @@ def _bound(hits: int, others: int, n: int, delta: float, alpha: float) -> float:
     return math.log((low - delta) / high) if low > delta else -math.inf
 
 
-def _outputs(function: Callable[[Any, int], Any], value: Any, n: int) -> Array:
+def _outputs(function: Callable[[Input, int], object], value: Input, n: int) -> Floats:
     outputs = function(value, n)
-    array: Array = np.asarray(outputs.double().cpu() if hasattr(outputs, "double") else outputs, np.float64).ravel()
+    array: Floats = np.asarray(outputs.double().cpu() if is_tensor(outputs) else outputs, np.float64).ravel()
     if len(array) != n or n < 2:
         raise ValueError(f"the function gave {len(array)} outputs where n={n} were asked for: at least 2 are needed")
     if np.isnan(array).any():

@@ -6,13 +6,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from ldpkernels.arrays import Floats
 from ldpkernels.audit.measure import AuditFailure, AuditResult, measure
-from ldpkernels.inputs.containers import collect, per_tensor
-from ldpkernels.perturb import Range, perturb_
+from ldpkernels.inputs.containers import Buffers, collect
+from ldpkernels.perturb import Model, Range, perturb_
 
 _COINS = 64  # trials in which a fair coin shows both faces, but with probability 2^-63
 
@@ -45,14 +45,14 @@ class ModelAudit:
 
 
 def audit_model(
-    model: Any,
+    model: Model,
     C: Range,
     R: Range,
     eps: float,
     *,
-    perturb: Callable[[Any], Any] | None = None,
+    perturb: Callable[[Model], object] | None = None,
     n: int = 1 << 18,
-    buffers: str | None = None,
+    buffers: Buffers | None = None,
 ) -> ModelAudit:
     """Audit `perturb_` on a model of yours, or a function of yours that perturbs one in place.
 
@@ -64,15 +64,14 @@ def audit_model(
     True
     """
     run = perturb or (lambda m: perturb_(m, C, R, eps, buffers=buffers))
-    tensors = collect(model, buffers)
-    centers, radii = per_tensor("C", C, tensors), per_tensor("R", R, tensors)
+    tensors, (centers, radii) = collect(model, buffers, C=C, R=R)
     results = []
     for i, name in enumerate(tensors.names):
         size = int(np.prod(tensors.values[i].shape))
         if size == 0 or radii[i] == 0:
             continue
 
-        def outputs(side: float, n: int, i: int = i, size: int = size) -> Any:
+        def outputs(side: float, n: int, i: int = i, size: int = size) -> Floats:
             rounds = [_run_at(model, run, side, centers, radii, buffers)[i].ravel() for _ in range(-(-n // size))]
             return np.concatenate(rounds)[:n]
 
@@ -87,15 +86,22 @@ def audit_model(
     return ModelAudit(results, constant)
 
 
-def _run_at(model: Any, run: Any, side: float, centers: list[float], radii: list[float], buffers: str | None) -> Any:
+def _run_at(
+    model: Model,
+    run: Callable[[Model], object],
+    side: float,
+    centers: list[float],
+    radii: list[float],
+    buffers: Buffers | None,
+) -> list[Floats]:
     """All weights at the center plus `side` radii, perturbed, as arrays."""
     fresh = copy.deepcopy(model)
-    copied = collect(fresh, buffers).values
+    copied = collect(fresh, buffers)[0].values
     for value, c, r in zip(copied, centers, radii, strict=True):
         if isinstance(value, np.ndarray):
             value[...] = c + side * r
         else:
             value.detach().fill_(c + side * r)
     perturbed = run(fresh)
-    values = copied if perturbed is None else collect(perturbed, buffers).values
+    values = copied if perturbed is None else collect(perturbed, buffers)[0].values
     return [v.astype(np.float64) if isinstance(v, np.ndarray) else v.detach().double().cpu().numpy() for v in values]

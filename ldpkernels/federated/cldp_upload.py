@@ -20,7 +20,7 @@ import ldpkernels
 from ldpkernels.arrays import Integers
 from ldpkernels.keys import Generator
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
-from ldpkernels.laws.ordinal_cldp_thresholds import Mechanism
+from ldpkernels.laws.ordinal_cldp_thresholds import Noise
 from ldpkernels.wire.envelope import decode, encode
 
 KIND = "cldp-upload"
@@ -34,7 +34,7 @@ class Terms:
     shapes: tuple[tuple[int, ...], ...]
     c: float
     rho: int
-    mechanism: Mechanism
+    mechanism: Noise
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -131,7 +131,7 @@ def integers_of(values: torch.Tensor, M: int, rho: int) -> torch.Tensor:
     return scaled.to(torch.int64).clamp(-M, M)  # again: M itself may be no double
 
 
-def terms_of(shapes: Mapping[str, Sequence[int]], c: float, rho: int, mechanism: Mechanism) -> Terms:
+def terms_of(shapes: Mapping[str, Sequence[int]], c: float, rho: int, mechanism: Noise) -> Terms:
     """The terms for tensors of these shapes."""
     return Terms(tuple(shapes), tuple(tuple(s) for s in shapes.values()), float(c), rho, mechanism)
 

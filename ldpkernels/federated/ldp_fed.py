@@ -23,7 +23,7 @@ from ldpkernels.federated.cldp_upload import Terms, Upload, UploadMean, terms_of
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import NOISE, Client, Crew, Local, Mean, Weights, check, initial_weights, train
-from ldpkernels.laws.ordinal_cldp_thresholds import Mechanism
+from ldpkernels.laws.ordinal_cldp_thresholds import Noise
 
 Method = Literal["basic", "single-layer", "alpha-cldp-fed"]
 METHODS = ("basic", "single-layer", "alpha-cldp-fed")
@@ -58,7 +58,7 @@ class Config:
     cycles: int = 5
     c: float = 1.0
     rho: int = 10
-    mechanism: Mechanism = "exponential"
+    mechanism: Noise = "exponential"
     metric: Literal["linf", "l1"] = "linf"
     select: int | None = None
     selection: Literal["fixed", "poisson"] = "fixed"

@@ -22,7 +22,7 @@ from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import NOISE, Client, Crew, Local, Mean, Weights, check, initial_weights, train
 from ldpkernels.keys import Key
-from ldpkernels.laws.hybrid import mechanism_named
+from ldpkernels.laws.registry import MechanismName, mechanism_named
 from ldpkernels.perturb import Range
 
 
@@ -60,7 +60,7 @@ class Config:
     adaptive: bool = False
     ranges: RangeOptions = field(default_factory=RangeOptions)
     fraction: float = 1.0
-    mechanism: Literal["two-point", "piecewise", "hybrid"] = "two-point"
+    mechanism: MechanismName = "two-point"
     local: Local = field(default_factory=Local)
     seed: int = 0
 
@@ -122,22 +122,31 @@ def round_(
     check(network, state.weights, chosen, config.local, state.round)
     if before_upload is not None:
         before_upload()
-    reports, plain, size = ldpkernels.Aggregate(), Mean(), 0
+    reports, plain, size = _server(state, config), Mean(), 0
     for client, weights in train(network, state.weights, chosen, config.local, state.round, workers=workers):
         if config.upload == "updates":
             weights = {name: w - state.weights[name] for name, w in weights.items()}
-        if config.eps is None:
+        if reports is None:
             plain.add(weights)
             continue
         upload = data_perturbation(weights, state, config, client.round_key(state.round, NOISE))
         reports.add(upload)  # in any order and from anyone: what ParameterShuffling relies on
         size = size or len(upload.to_bytes())
-    mean = plain.mean() if config.eps is None else reports.mean()
+    mean = plain.mean() if reports is None else reports.mean()
     C, R = _next_ranges(mean, state, config, len(chosen)) if config.adaptive else (state.C, state.R)
     mean = {name: value.to(state.weights[name].device) for name, value in mean.items()}  # reports decode on the host
     if config.upload == "updates":
         mean = {name: state.weights[name] + update for name, update in mean.items()}
     return State(state.round + 1, mean, C, R), {"clients": len(chosen), "upload_bytes": size or plain.nbytes}
+
+
+def _server(state: State, config: Config) -> ldpkernels.Aggregate[Weights] | None:
+    """The sum of uploads of this round's model, ranges and eps, and of no others; None without noise."""
+    if config.eps is None:
+        return None
+    return ldpkernels.Aggregate(
+        ldpkernels.expected(state.weights, state.C, state.R, config.eps, mechanism=config.mechanism)
+    )
 
 
 def data_perturbation(weights: Weights, state: State, config: Config, key: Key) -> ldpkernels.Report:

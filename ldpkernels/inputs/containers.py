@@ -4,16 +4,21 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from types import GeneratorType
+from typing import Any, Literal, SupportsFloat
 
 import numpy as np
 
-from ldpkernels.inputs.modules import each_once, module_tensors, untied
+from ldpkernels.inputs.checks import PLAIN_KINDS, refuse_strange_kind
+from ldpkernels.inputs.modules import Buffers as Buffers
+from ldpkernels.inputs.modules import Modules, decided, module_tensors, untied
+from ldpkernels.inputs.remains import refuse_remains, refuse_rest, refuse_shards
+from ldpkernels.optional import is_compiling, is_module, is_tensor
 
 Container = Literal["module", "mapping", "sequence", "tensor"]
+Numbers = SupportsFloat | Sequence[SupportsFloat] | Mapping[str, SupportsFloat]
 
 
 @dataclass(frozen=True)
@@ -26,21 +31,31 @@ class Tensors:
     is_torch: bool
 
 
-def collect(model: Any, buffers: str | None = None) -> Tensors:
-    """The tensors of a module, a mapping, a sequence or a tensor; floating-point buffers as the caller decides."""
+def collect(
+    model: object, buffers: Buffers | None = None, *, in_place: bool = False, **numbers: Numbers
+) -> tuple[Tensors, list[list[float]]]:
+    """The tensors of a module, a mapping, a sequence or a tensor, and each of `numbers` as one number for each tensor.
+
+    Floating-point buffers are as the caller decides. `in_place`: the model itself may leave, so that what else of it
+    would leave is refused.
+    """
     if buffers not in (None, "perturb", "keep"):
         raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
-    torch = sys.modules.get("torch")  # a model of tensors exists only where torch was imported
     container: Container
-    if torch is not None and isinstance(model, torch.nn.Module):
-        container, named = "module", module_tensors(model, buffers)
-    elif isinstance(model, Mapping):
-        container, named = "mapping", [(_name(k), v) for k, v in model.items()]
-        if not _compiling(torch):
-            named = untied(named)
-    elif _is_tensor(model):
+    named: list[tuple[str, Any]]
+    modules: Modules = []
+    if isinstance(model, np.ndarray):
         container, named = "tensor", [("", model)]
-    elif isinstance(model, Sequence) and not isinstance(model, (str, bytes)):
+    elif is_module(model):
+        container = "module"
+        named, modules = module_tensors(model, buffers, in_place)
+    elif isinstance(model, Mapping):
+        container, named = "mapping", decided([(_name(k), v) for k, v in model.items()], buffers)
+        if not is_compiling():
+            named = untied(named)
+    elif is_tensor(model):
+        container, named = "tensor", [("", model)]
+    elif isinstance(model, (Sequence, GeneratorType)) and not isinstance(model, (str, bytes)):
         container, named = "sequence", [(str(i), v) for i, v in enumerate(model)]
     else:
         raise TypeError(
@@ -48,14 +63,26 @@ def collect(model: Any, buffers: str | None = None) -> Tensors:
         )
     if not named:
         raise ValueError(f"the {container} has no tensors: there is nothing to perturb")
-    names, values = each_once(named)
-    is_torch = torch is not None and isinstance(values[0], torch.Tensor)
-    return Tensors(names, values, container, is_torch)
+    once = {id(pair[1]): pair for pair in reversed(named)}  # tied tensors under their first name
+    unique = [pair for pair in named if once[id(pair[1])] is pair] if len(once) < len(named) else named
+    names, values = [name for name, _ in unique], [value for _, value in unique]
+    is_torch = container == "module" or (not isinstance(values[0], np.ndarray) and is_tensor(values[0]))
+    if not is_compiling():
+        if not PLAIN_KINDS.issuperset(map(type, values)):
+            for name, value in unique:
+                refuse_strange_kind(name, value)
+        if is_torch:
+            refuse_shards(unique)
+        if in_place and modules:
+            refuse_remains(modules, unique, keep=buffers == "keep")
+        if in_place and is_torch and container in ("module", "mapping"):
+            refuse_rest(unique)
+    tensors = Tensors(names, values, container, is_torch)
+    return tensors, [_per_tensor(argument, value, names) for argument, value in numbers.items()]
 
 
-def per_tensor(argument: str, value: Any, tensors: Tensors) -> list[float]:
+def _per_tensor(argument: str, value: Any, names: Sequence[str]) -> list[float]:
     """One number for each tensor, from a number, a sequence, or a mapping by tensor or module name."""
-    names = tensors.names
     if isinstance(value, (int, float)):  # first: in a graph for torch.compile it may be a symbol
         return [float(value)] * len(names)
     if hasattr(value, "tolist"):
@@ -82,20 +109,11 @@ def rows_of(names: Sequence[str], shapes: Sequence[Sequence[int]]) -> int:
     return shapes[0][0]
 
 
-def _is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return isinstance(value, np.ndarray) or (torch is not None and isinstance(value, torch.Tensor))
-
-
 def _number(argument: str, value: Any) -> float:
     if not isinstance(value, (str, bytes)):
         with contextlib.suppress(TypeError, ValueError):
             return float(value)
     raise TypeError(f"{argument}={value!r} must be a number, a sequence of numbers or a mapping of names to numbers")
-
-
-def _compiling(torch: Any) -> bool:
-    return torch is not None and bool(torch.compiler.is_compiling())
 
 
 def _name(key: Any) -> str:

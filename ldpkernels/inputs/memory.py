@@ -39,15 +39,10 @@ class Memory:
         return marked
 
 
-def apart(extents: Sequence[tuple[int, int]]) -> bool:
-    """Whether no two extents of memory meet."""
-    return all(a[1] <= b[0] for a, b in itertools.pairwise(sorted(extents)))
-
-
 def refuse_shared_memory(names: Sequence[str], memories: Sequence[Memory]) -> None:
     """Tensors that share elements would be perturbed twice, the second time from the first one's output."""
     extents = [m.extent() for m in memories]
-    if apart(extents):
+    if all(a[1] <= b[0] for a, b in itertools.pairwise(sorted(extents))):
         return
     open_ones: list[int] = []
     for i in sorted(range(len(extents)), key=lambda i: extents[i]):

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from ldpkernels import _native
+from ldpkernels.arrays import Spans
 from ldpkernels.dtypes import Dtype
+
+INTEGERS = 4  # a span's dtype where its elements are int64
 
 
 def first_elements(sizes: Sequence[int]) -> list[int]:
@@ -27,10 +29,15 @@ def report_bytes(sizes: Sequence[int]) -> int:
     return sum((size + 7) // 8 for size in sizes)
 
 
-def span_table(addresses: Sequence[int], outs: Sequence[int], sizes: Sequence[int], dtypes: Sequence[Dtype]) -> Any:
+def span_table(addresses: Sequence[int], outs: Sequence[int], sizes: Sequence[int], dtypes: Sequence[Dtype]) -> Spans:
     """The kernels' description of the tensors."""
     fields: list[int] = []
     for row in zip(addresses, outs, sizes, first_elements(sizes), dtypes, strict=True):
         fields += row[:4]
         fields.append(row[4].code)
     return np.frombuffer(bytearray(struct.pack(f"{len(fields)}q", *fields)), _native.SPAN)  # twice as fast as np.array
+
+
+def integer_span(address: int, out: int, size: int) -> Spans:
+    """The kernels' description of one tensor of integers."""
+    return np.array([(address, out, size, 0, INTEGERS)], dtype=_native.SPAN)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host's part of clipped sums: bounds, the noise's parameters, the scale of each row, and the launch."""
+"""The host's part of clipped sums: bounds, the noise's parameters, the scale of each row."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
-from ldpkernels import _native, capabilities
-from ldpkernels._launch import SMALL
 from ldpkernels.dtypes import power_of_two
-from ldpkernels.keys import Key
 
 NOISES = ("gaussian", "discrete")
 CLIPPINGS = ("flat", "per-layer")
@@ -102,56 +97,5 @@ def scales(norms: Any, limits: Sequence[float], where: Any) -> Any:
     return [where(poisoned, 0.0, column) for column in columns]
 
 
-def squares(spans: Any, rows: int, device_type: str) -> Any:
-    """The sum of squares of every row of every matrix, [rows, matrices], in fp64."""
-    name = capabilities.chosen(device_type)
-    if name == "reference":
-        from ldpkernels.reference import clipped_noise as reference_clipped_noise
-
-        return reference_clipped_noise.squares(spans, rows)
-    return _native.clipped_squares(spans, rows, name, _threads(spans, rows))
-
-
-def sums(
-    spans: Any, norms: Any, limits: Sequence[float], noise: Noise, divisor: float, key: Any, device_type: str
-) -> None:
-    """Write (sum of scaled rows + noise) / divisor for every matrix. `norms` is [rows, 1] or [rows, matrices]."""
-    words = key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
-    name = capabilities.chosen(device_type)
-    if name == "reference":
-        from ldpkernels.reference import clipped_noise as reference_clipped_noise
-
-        with np.errstate(invalid="ignore", over="ignore"):
-            factors = np.stack(scales(norms, limits, np.where), 1)
-        reference_clipped_noise.sums(spans, factors, noise, divisor, words)
-        return
-    threads = _threads(spans, len(norms) + (64 if noise.grid_std else 4))
-    if len(limits) == 1:  # scales are made as they are wanted: memory costs more
-        numbers, bound = norms, limits[0]
-    else:
-        numbers, bound = _native.clipped_scales(norms, np.array(limits, np.float64), name, threads), 0.0
-    arguments = (noise.stddev, divisor, noise.unit, noise.grid_std, words, name)
-    _native.clipped_sums(spans, numbers, bound, *arguments, threads)
-
-
-def run(spans: Any, rows: int, C: Sequence[float], sigma: float, divisor: float, how: tuple[str, str], key: Any) -> Any:
-    """Both passes on the CPU; the norms, [rows, 1] or [rows, matrices]."""
-    noise, clipping = how
-    law = noise_of(C, sigma, noise, rows)
-    squared = squares(spans, rows, "cpu")
-    if clipping == "flat" and len(spans) > 1:
-        total = np.zeros((rows, 1))
-        for column in squared.T:
-            total[:, 0] += column
-        squared = total
-    norms = np.sqrt(squared, out=squared)
-    sums(spans, norms, bounds(C, clipping, len(spans)), law, divisor, key, "cpu")
-    return norms
-
-
 def _floor_log2(x: float) -> int:
     return math.frexp(x)[1] - 1
-
-
-def _threads(spans: Any, rows: int) -> int:
-    return max(1, min(capabilities.threads(), int(spans["numel"].sum()) * rows // SMALL))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hybrid mechanism (Wang et al., ICDE 2019), and which mechanism is best at an eps.
+"""The hybrid mechanism (Wang et al., ICDE 2019).
 
 Most draws run the piecewise mechanism; the others toss the two-point mechanism's coin between two of its cells, so a
 report is still one byte and one number for each cell decodes it. The derivation is in docs/mechanisms/hybrid.md.
@@ -8,19 +8,17 @@ report is still one byte and one number for each cell decodes it. The derivation
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar
 
-from ldpkernels.dtypes import FLOAT64, Dtype, compute_dtype
-from ldpkernels.laws.piecewise import CellMechanism, Piecewise, _refuse_overflow, piecewise_cells, proved
+from ldpkernels.dtypes import Dtype, compute_dtype
+from ldpkernels.laws.piecewise import CellMechanism, Piecewise, piecewise_cells, proved, refuse_overflow, variances_of
 from ldpkernels.laws.piecewise_cells import BYTE_CELLS, Cells, Coin, report_cells, value_cells
-from ldpkernels.laws.piecewise_circle import N, best_circle, exp_down
-from ldpkernels.laws.two_point import Output, TwoPoint, _checked_eps, checked_range
-
-Mechanism = TwoPoint | CellMechanism
+from ldpkernels.laws.piecewise_circle import best_circle, exp_down
+from ldpkernels.laws.two_point import TwoPoint, checked_range
+from ldpkernels.laws.weightwise import DRAWS, Output, Record, Weightwise
 
 
 @dataclass(frozen=True)
@@ -37,72 +35,26 @@ class Hybrid(CellMechanism):
     """
 
     name: ClassVar[str] = "hybrid"
+    kernel: ClassVar[str] = "hybrid"
 
     @property
-    def executed(self) -> Mechanism:
+    def executed(self) -> Weightwise:
         """The mechanism that `perturb_` and `report` run at this eps."""
         return _executed(self.eps)
+
+    @classmethod
+    def report_variances(cls, eps: float) -> tuple[float, float] | None:
+        """The variance of a report on [-1, 1], at worst and at the center; None where there is no room for a coin."""
+        found = variances_of(hybrid_cells, eps)
+        return found if found and cls(eps)._unit.coin else None
+
+    def record(self, c: float, r: float, dtype: Dtype, output: Output) -> Record:
+        """The fields of csrc's HybridLaw."""
+        return self.cells(c, r, dtype, output).hybrid_record()
 
     def cells(self, c: float, r: float, dtype: Dtype, output: Output) -> Cells:
         """The integers for a range [c - r, c + r], for reports or for values written back in `dtype`."""
         return hybrid_cells(c, r, self.eps, dtype, output)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What `best_mechanism` found: the name of the mechanism, and the variances by which it was chosen."""
-
-    eps: float
-    name: str
-    worst: dict[str, float]  # largest variance over the range [-1, 1] of each mechanism that can run
-    center: dict[str, float]  # variance at its center
-
-    def __str__(self) -> str:
-        rows = [f"{'mechanism':12}{'worst case':>12}{'at the center':>15}"]
-        rows += [f"{name:12}{v:12.4g}{self.center[name]:15.4g}" for name, v in self.worst.items()]
-        return "\n".join([self._sentence(), *rows])
-
-    def _sentence(self) -> str:
-        best = self.worst[self.name]
-        others = {n: v for n, v in self.worst.items() if n != self.name}
-        if not others:
-            return f"At eps={self.eps:g} use {self.name!r}: no other can be executed."
-        than = ", ".join(f"{n} {v / best:.3g} times that" for n, v in others.items())
-        return f"At eps={self.eps:g} use {self.name!r}: its worst-case variance is {best:.4g} r^2 ({than})."
-
-
-def best_mechanism(eps: float) -> Choice:
-    """The mechanism of least worst-case variance at eps for each weight, from the laws that are executed.
-
-    "two-point" sends one bit a weight and the others a byte. `perturb_` and `report` take the name.
-
-    >>> print(best_mechanism(4.0))
-    At eps=4 use 'hybrid': its worst-case variance is 0.1559 r^2 (two-point 6.9 times that, piecewise 1.04 times that).
-    mechanism     worst case  at the center
-    two-point          1.076          1.076
-    piecewise         0.1618        0.08606
-    hybrid            0.1559         0.1558
-    """
-    eps = _checked_eps(eps)
-    scale = TwoPoint(eps).scale
-    worst, center = {"two-point": scale**2}, {"two-point": scale**2}
-    for name, of in (("piecewise", piecewise_cells), ("hybrid", hybrid_cells)):
-        cells = _report_cells(of, eps)
-        if cells is not None and (name == "piecewise" or cells.coin is not None):
-            worst[name] = cells.worst_variance()
-            center[name] = float(cells.variance(0.0, 0.0))
-    return Choice(eps, min(worst, key=lambda name: worst[name]), worst, center)
-
-
-def mechanism_named(name: str, eps: float) -> Mechanism:
-    """The mechanism that `perturb_` and `report` run."""
-    if name == "two-point":
-        return TwoPoint(eps)
-    if name == "piecewise":
-        return Piecewise(eps)
-    if name == "hybrid":
-        return Hybrid(eps).executed
-    raise ValueError(f"mechanism={name!r} must be 'two-point', 'piecewise' or 'hybrid'")
 
 
 @lru_cache(maxsize=4096)
@@ -111,7 +63,7 @@ def hybrid_cells(c: float, r: float, eps: float, dtype: Dtype, output: Output) -
     center, radius = checked_range(c, r, dtype)
     if output == "report":
         cells = report_cells(center, radius, dtype, best_circle(eps, BYTE_CELLS, mixed=True))
-        _refuse_overflow(center, abs(cells.lowest - center), compute_dtype(dtype))
+        refuse_overflow(center, abs(cells.lowest - center), compute_dtype(dtype))
     else:
         cells = value_cells(center, radius, dtype, lambda cells: best_circle(eps, cells, mixed=True))
     coin = _coin(cells, radius, eps)
@@ -122,7 +74,7 @@ def hybrid_cells(c: float, r: float, eps: float, dtype: Dtype, output: Output) -
 
 def _coin(cells: Cells, radius: Fraction, eps: float) -> Coin | None:
     """The two-point mechanism between the cells next to its own two values, with its thresholds rounded inwards."""
-    draws, bound = N - cells.circle.draws, exp_down(eps)
+    draws, bound = DRAWS - cells.circle.draws, exp_down(eps)
     if not cells.step:
         return None
     reach = radius * _reach(eps)
@@ -150,14 +102,9 @@ def _reach(eps: float) -> Fraction:
 
 
 @lru_cache(maxsize=256)
-def _executed(eps: float) -> Mechanism:
-    kinds: dict[str, type[Mechanism]] = {"two-point": TwoPoint, "piecewise": Piecewise, "hybrid": Hybrid}
-    return kinds[best_mechanism(eps).name](eps)
-
-
-def _report_cells(of: Callable[[float, float, float, Dtype, Output], Cells], eps: float) -> Cells | None:
-    """The cells of a report on the range [-1, 1]; None where eps is too small for 256 cells."""
-    try:
-        return of(0.0, 1.0, eps, FLOAT64, "report")
-    except ValueError:
-        return None
+def _executed(eps: float) -> Weightwise:
+    """The mechanism of least worst-case variance; the first where two are equal."""
+    kinds: tuple[type[Weightwise], ...] = (TwoPoint, Piecewise, Hybrid)
+    found = [(kind, kind.report_variances(eps)) for kind in kinds]
+    best, _ = min(((kind, v[0]) for kind, v in found if v is not None), key=lambda one: one[1])
+    return best(eps)

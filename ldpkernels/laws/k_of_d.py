@@ -7,21 +7,21 @@ The derivation is in docs/mechanisms/vector.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ldpkernels import _native
+from ldpkernels import _native, launch
+from ldpkernels.accounting.events import RandomizedResponseEvent
+from ldpkernels.arrays import Array, Floats, Integers
+from ldpkernels.dtypes import FLOAT64
+from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Key
-from ldpkernels.laws.hybrid import Mechanism, best_mechanism, mechanism_named
-from ldpkernels.laws.two_point import _checked_eps
+from ldpkernels.laws.registry import best_mechanism, law_table, mechanism_named
+from ldpkernels.laws.weightwise import Weightwise, checked_eps
 
-if TYPE_CHECKING:
-    from ldpkernels.accounting.events import RandomizedResponseEvent
-
-Array = np.ndarray[Any, Any]
 _COORDINATES = 1  # fold_in of the key for the coordinates; keystream 0 of the key itself draws the subset
 
 
@@ -43,7 +43,7 @@ class KOfD:
     bound: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "eps", _checked_eps(self.eps))
+        object.__setattr__(self, "eps", checked_eps(self.eps))
         if self.dimension < 1:
             raise ValueError(f"dimension={self.dimension} must be at least 1")
         for name in ("norm", "bound"):
@@ -57,7 +57,7 @@ class KOfD:
         return self._plan[0]
 
     @property
-    def coordinate(self) -> Mechanism:
+    def coordinate(self) -> Weightwise:
         """The mechanism of a coordinate, at eps / k."""
         return mechanism_named(self._plan[1], _share(self.eps, self.k))
 
@@ -69,8 +69,6 @@ class KOfD:
     @property
     def event(self) -> RandomizedResponseEvent:
         """What one report of the vector costs, for `ldpkernels.accounting`."""
-        from ldpkernels.accounting.events import RandomizedResponseEvent
-
         return RandomizedResponseEvent(self.effective_eps)
 
     @property
@@ -85,17 +83,17 @@ class KOfD:
         second = np.sum(variance + x * x, dtype=np.float64)
         return float(self.dimension / self.k * second - np.sum(x * x, dtype=np.float64))
 
-    def sample(self, x: Array, key: Key) -> Array:
+    def sample(self, x: Array, key: Key) -> Floats:
         """A report of x, as a vector: k of its coordinates are not 0."""
-        from ldpkernels.perturb import report
-
         chosen = subset(self.dimension, self.k, key)
         mechanism = self.coordinate
-        values = np.ascontiguousarray(x[chosen], np.float64)
-        coordinates = key.fold_in(_COORDINATES)
-        one = report(values, 0.0, self.bound, mechanism.eps, mechanism=mechanism.name, generator=coordinates)
-        cells = one.bits if mechanism.name != "two-point" else np.unpackbits(one.bits, bitorder="little")[: self.k]
-        offset, step = mechanism.affine(*one.layout.c, *one.layout.r)
+        values, cells = np.ascontiguousarray(x[chosen], np.float64), np.zeros(self.k, np.uint8)
+        spans = span_table([values.ctypes.data], [cells.ctypes.data], [self.k], [FLOAT64])
+        law = law_table(mechanism, [0.0], [self.bound], [FLOAT64], "report")
+        launch.run(mechanism.kernel, mechanism.reported, spans, law, key.fold_in(_COORDINATES), "cpu")
+        if mechanism.reported == "bits":
+            cells = np.unpackbits(cells, bitorder="little")[: self.k]
+        offset, step = mechanism.affine(*mechanism.executed_range(0.0, self.bound, FLOAT64))
         out = np.zeros(self.dimension)
         out[chosen] = self.dimension / self.k * (offset + step * cells)
         return out
@@ -106,7 +104,7 @@ class KOfD:
         return _best(self.eps, self.dimension, spread)
 
 
-def subset(dimension: int, k: int, key: Key) -> Array:
+def subset(dimension: int, k: int, key: Key) -> Integers:
     """k different numbers below `dimension`, every subset as likely as every other (Floyd's algorithm), ascending."""
     draw = _uniform_integers(key)
     chosen: set[int] = set()
@@ -116,7 +114,7 @@ def subset(dimension: int, k: int, key: Key) -> Array:
     return np.array(sorted(chosen), np.int64)
 
 
-def _uniform_integers(key: Key) -> Any:
+def _uniform_integers(key: Key) -> Callable[[int], int]:
     """Integers below a bound, exactly uniform: 64-bit draws of keystream 0, rejected past the last multiple of it."""
     words = key.uint32()
     draws: list[int] = []
@@ -154,7 +152,7 @@ def _best(eps: float, dimension: int, spread: float) -> tuple[int, str, float]:
     return best
 
 
-def _second_moment(mechanism: Mechanism, spread: float) -> float:
+def _second_moment(mechanism: Weightwise, spread: float) -> float:
     """The largest E[Y^2] of coordinates of the unit range with this mean square: it is nearly linear in the square."""
     center = float(mechanism.variance(0.0, 0.0, 1.0))
     end = float(mechanism.variance(1.0, 0.0, 1.0)) + 1

@@ -7,18 +7,19 @@ import math
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ldpkernels.accounting.events import MetricEvent
+from ldpkernels.arrays import Floats
 from ldpkernels.laws.ordinal_cldp_thresholds import (
     DIGITS,
     EXACT,
     LARGEST_INTEGER,
     MARGIN,
+    RANGE,
     Coins,
-    Mechanism,
-    N,
+    Noise,
     checked_alpha,
     checked_mechanism,
     checked_rho,
@@ -26,9 +27,6 @@ from ldpkernels.laws.ordinal_cldp_thresholds import (
     coins_for,
     largest_integer,
 )
-
-if TYPE_CHECKING:
-    from ldpkernels.accounting import MetricEvent
 
 LARGEST_PMF = 2**20
 
@@ -50,7 +48,7 @@ class OrdinalCLDP:
     alpha: float
     c: float
     rho: int
-    mechanism: Mechanism = "exponential"
+    mechanism: Noise = "exponential"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "alpha", checked_alpha(self.alpha))
@@ -94,11 +92,9 @@ class OrdinalCLDP:
         >>> OrdinalCLDP(alpha=0.5, c=1.0, rho=1).event.pure_epsilon
         10.0
         """
-        from ldpkernels.accounting import MetricEvent
-
         return MetricEvent(self.effective_alpha, "linf", 2.0 * self.M)
 
-    def pmf(self, v: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def pmf(self, v: int) -> Floats:
         """P(y | v) for y from -M to M, of the thresholds that are executed; for M up to 2^20.
 
         The laplace mechanism's outputs go on outside, so that its numbers here sum to less than 1.
@@ -110,7 +106,7 @@ class OrdinalCLDP:
         if m > LARGEST_PMF:
             raise ValueError(f"M={m} is too large to list all probabilities: at most 2^20")
         log_law = _log_magnitudes(self.coins, 2 * m)
-        weights: np.ndarray[Any, np.dtype[np.float64]] = np.exp(log_law[np.abs(np.arange(-m, m + 1) - v)])
+        weights: Floats = np.exp(log_law[np.abs(np.arange(-m, m + 1) - v)])
         if self.mechanism == "exponential":
             weights /= weights.sum()
         else:
@@ -148,7 +144,7 @@ def _times_up(x: Decimal, factor: int) -> float:
         return value if Decimal(value) >= exact else math.nextafter(value, math.inf)
 
 
-def _log_magnitudes(found: Coins, largest: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _log_magnitudes(found: Coins, largest: int) -> Floats:
     """ln P(g) - ln P(0) for g from 0 to `largest`."""
     g = np.arange(largest + 1)
     count = len(found.digits)
@@ -163,7 +159,7 @@ def _log_magnitudes(found: Coins, largest: int) -> np.ndarray[Any, np.dtype[np.f
 def _laplace_sum(found: Coins) -> float:
     """The sum of P(|y - v|) / P(0) over all integers y."""
     with localcontext(EXACT):
-        one_side = 1 / (1 - Decimal(found.quotient) / N)
+        one_side = 1 / (1 - Decimal(found.quotient) / RANGE)
         for log_odds in found.log_odds:
             one_side *= 1 + log_odds.exp()
         return float(2 * one_side - 1)

@@ -8,20 +8,25 @@ exceeded; the kernels only compare (csrc/mechanisms/ordinal_cldp.h). docs/mechan
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ldpkernels import _native
+from ldpkernels.arrays import Laws
 from ldpkernels.dtypes import Dtype
+from ldpkernels.laws.weightwise import Record
 
-Mechanism = Literal["exponential", "laplace"]
-MECHANISMS = ("exponential", "laplace")
+Noise = Literal["exponential", "laplace"]  # what users call the mechanism
+Rounding = Literal["nearest", "stochastic"]
 
 DIGITS = 128  # binary digits of a threshold
-N = 2**DIGITS
+RANGE = 2**DIGITS  # of a threshold
 LARGEST_M = 2**62 - 1  # 63 digits for a step of 2 M, and the sign, are the 64 bits of a draw
 LARGEST_INTEGER = 2**63 - 1
 LARGEST_RHO = 22  # 10 ** 22 is the last power of ten that fp64 holds
@@ -43,11 +48,11 @@ class Coins(NamedTuple):
     def log_odds(self) -> tuple[Decimal, ...]:
         """What each digit adds to ln P(g)."""
         with localcontext(EXACT):
-            return tuple((Decimal(t) / Decimal(N - t)).ln() for t in self.digits)
+            return tuple((Decimal(t) / Decimal(RANGE - t)).ln() for t in self.digits)
 
 
 @lru_cache(maxsize=1024)
-def coins_for(alpha: float, m: int, mechanism: Mechanism) -> Coins:
+def coins_for(alpha: float, m: int, mechanism: Noise) -> Coins:
     """Thresholds whose law has |ln P(g + 1) - ln P(g)| <= s, where s is alpha / 2 (exponential) or alpha (laplace).
 
     P(g) multiplies the odds of the binary digits of g. From g to g + 1 a digit comes and all lower ones, if they are
@@ -63,23 +68,23 @@ def coins_for(alpha: float, m: int, mechanism: Mechanism) -> Coins:
         s = Decimal(rate.numerator) / Decimal(rate.denominator)
         lower, lipschitz, digits = Decimal(0), Decimal(0), []
         for _ in range(count):
-            t = _ceil(N / (1 + (s - lower - MARGIN).max(Decimal(0)).exp()))
-            log_odds = (Decimal(t) / Decimal(N - t)).ln()
+            t = _ceil(RANGE / (1 + (s - lower - MARGIN).max(Decimal(0)).exp()))
+            log_odds = (Decimal(t) / Decimal(RANGE - t)).ln()
             lipschitz = max(lipschitz, abs(log_odds - lower))
             lower += log_odds
             digits.append(t)
         quotient = 0
         if count < most:
-            quotient = max(1, _ceil(N * (lower - s + MARGIN).exp()))
-            lipschitz = max(lipschitz, abs((Decimal(quotient) / N).ln() - lower))
-        if not (lipschitz <= s and quotient < N):
+            quotient = max(1, _ceil(RANGE * (lower - s + MARGIN).exp()))
+            lipschitz = max(lipschitz, abs((Decimal(quotient) / RANGE).ln() - lower))
+        if not (lipschitz <= s and quotient < RANGE):
             raise ArithmeticError(f"thresholds for alpha={alpha}, M={m} ({mechanism}) break alpha: a bug")
     return Coins(tuple(digits), quotient, lipschitz)
 
 
 def law_row(
-    alpha: float, m: int, mechanism: Mechanism, *, reach: int = LARGEST_INTEGER, scale: float = 1.0, rounding: str = ""
-) -> tuple[Any, ...]:
+    alpha: float, m: int, mechanism: Noise, *, reach: int = LARGEST_INTEGER, scale: float = 1.0, rounding: str = ""
+) -> Record:
     """csrc's OrdinalCldpLaw; `reach` is how far laplace outputs may lie from 0."""
     found, laplace = coins_for(alpha, m, mechanism), mechanism == "laplace"
     count = len(found.digits)
@@ -91,7 +96,42 @@ def law_row(
     )  # fmt: skip
 
 
-def checked_alpha(alpha: Any) -> float:
+def weight_laws(
+    alpha: Sequence[float], c: float, rho: int, dtypes: Sequence[Dtype], mechanism: Noise, rounding: Rounding
+) -> Laws:
+    """The kernel's parameters for weights of each tensor; every check of them."""
+    return _weight_laws(tuple(alpha), c, rho, tuple(dtypes), mechanism, rounding)
+
+
+@lru_cache(maxsize=64, typed=True)
+def _weight_laws(
+    alpha: tuple[float, ...], c: float, rho: int, dtypes: tuple[Dtype, ...], mechanism: Noise, rounding: Rounding
+) -> Laws:
+    m = largest_integer(c, rho)
+    if rounding not in ("nearest", "stochastic"):
+        raise ValueError(f"rounding={rounding!r} must be 'nearest' or 'stochastic'")
+    mechanism, rows = checked_mechanism(mechanism), []
+    for a, dtype in zip(map(checked_alpha, alpha), dtypes, strict=True):
+        reach = reach_in(dtype, rho)
+        if m > reach:
+            raise OverflowError(f"c={c} overflows {dtype.name}: use a smaller c or a wider dtype")
+        if mechanism == "laplace":
+            checked_room(a, m, reach)
+        rows.append(law_row(a, m, mechanism, reach=reach, scale=float(10**rho), rounding=rounding))
+    table: Laws = np.array(rows, dtype=_native.LAWS["ordinal_cldp"])
+    table.flags.writeable = False  # it is shared
+    return table
+
+
+def integer_laws(alpha: float, m: int, mechanism: Noise) -> Laws:
+    """The kernel's parameters for one tensor of integers."""
+    m, a, mechanism = checked_m(m), checked_alpha(alpha), checked_mechanism(mechanism)
+    if mechanism == "laplace":
+        checked_room(a, m, LARGEST_INTEGER)
+    return np.array([law_row(a, m, mechanism)], dtype=_native.LAWS["ordinal_cldp"])
+
+
+def checked_alpha(alpha: float) -> float:
     """alpha as a float, or an error that says what is right."""
     value = float(alpha)
     if not math.isfinite(value) or value <= 0:
@@ -99,14 +139,16 @@ def checked_alpha(alpha: Any) -> float:
     return value
 
 
-def checked_mechanism(mechanism: Any) -> Mechanism:
+def checked_mechanism(mechanism: str) -> Noise:
     """One of the two names."""
-    if mechanism not in MECHANISMS:
-        raise ValueError(f"mechanism={mechanism!r} must be 'exponential' or 'laplace'")
-    return "exponential" if mechanism == "exponential" else "laplace"
+    if mechanism == "exponential":
+        return "exponential"
+    if mechanism == "laplace":
+        return "laplace"
+    raise ValueError(f"mechanism={mechanism!r} must be 'exponential' or 'laplace'")
 
 
-def checked_m(m: Any) -> int:
+def checked_m(m: int) -> int:
     """M as an integer."""
     if isinstance(m, bool) or int(m) != m or not 0 <= m <= LARGEST_M:
         raise ValueError(f"M={m} must be an integer from 0 to 2^62 - 1")
@@ -124,7 +166,7 @@ def checked_room(alpha: float, m: int, reach: int) -> None:
 
 
 @lru_cache(maxsize=1024)
-def largest_integer(c: Any, rho: int) -> int:
+def largest_integer(c: float, rho: int) -> int:
     """floor(c 10^rho), exactly; c counts as the decimal number that it prints as, 0.3 as 3/10.
 
     >>> largest_integer(0.3, 10), largest_integer(4, 18)
@@ -145,7 +187,7 @@ def reach_in(dtype: Dtype, rho: int) -> int:
     return min(LARGEST_INTEGER, int(dtype.largest * 10**rho))
 
 
-def checked_rho(rho: Any) -> int:
+def checked_rho(rho: int) -> int:
     """rho as an integer."""
     if isinstance(rho, bool) or int(rho) != rho or not 0 <= rho <= LARGEST_RHO:
         raise ValueError(f"rho={rho} must be an integer from 0 to {LARGEST_RHO}: digits after the decimal point")
@@ -157,7 +199,7 @@ def _ceil(x: Decimal) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _lanes(found: Coins) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def _lanes(found: Coins) -> NDArray[np.uint64]:
     """Binary digit i, from the highest, of every lane's threshold, as a word."""
     thresholds = [*found.digits, 0, found.quotient]  # the sign between them is a draw's own bit
     words = [sum((t >> (DIGITS - 1 - i) & 1) << lane for lane, t in enumerate(thresholds)) for i in range(DIGITS)]

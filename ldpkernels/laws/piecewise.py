@@ -8,20 +8,21 @@ computed on the host in exact rationals; the kernels only clamp, multiply, round
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from ldpkernels.dtypes import FLOAT64, Dtype, compute_dtype
+from ldpkernels.accounting.events import RandomizedResponseEvent
+from ldpkernels.arrays import Floats
+from ldpkernels.dtypes import FLOAT64, Dtype, DtypeLike, compute_dtype, dtype_named
 from ldpkernels.laws.piecewise_cells import BYTE_CELLS, Cells, report_cells, value_cells
-from ldpkernels.laws.piecewise_circle import N, best_circle, exp_down
-from ldpkernels.laws.two_point import Output, _checked_eps, _log_up, checked_range, dtype_named
-
-if TYPE_CHECKING:
-    from ldpkernels.accounting.events import RandomizedResponseEvent
+from ldpkernels.laws.piecewise_circle import best_circle, exp_down
+from ldpkernels.laws.two_point import checked_range
+from ldpkernels.laws.weightwise import DRAWS, Output, Record, Reported, Weights, checked_eps, clipping_bias, log_up
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,11 @@ class CellMechanism:
 
     eps: float
     name: ClassVar[str]
+    kernel: ClassVar[str]
+    reported: ClassVar[Reported] = "cells"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "eps", _checked_eps(self.eps))
+        object.__setattr__(self, "eps", checked_eps(self.eps))
 
     def cells(self, c: float, r: float, dtype: Dtype, output: Output) -> Cells:
         """The integers for a range [c - r, c + r], for reports or for values written back in `dtype`."""
@@ -41,7 +44,7 @@ class CellMechanism:
     @property
     def effective_eps(self) -> float:
         """The eps of a report's integers, rounded up; never above `eps`."""
-        return min(self.eps, _log_up(self._unit.ratio()))
+        return min(self.eps, log_up(self._unit.ratio()))
 
     @property
     def lowest_threshold(self) -> int:
@@ -51,8 +54,6 @@ class CellMechanism:
     @property
     def event(self) -> RandomizedResponseEvent:
         """What one report of one weight costs: no more than randomized response, which dominates every pure eps."""
-        from ldpkernels.accounting.events import RandomizedResponseEvent
-
         return RandomizedResponseEvent(self.effective_eps)
 
     @property
@@ -65,43 +66,41 @@ class CellMechanism:
         unit = self._unit
         return float(Fraction(c) + Fraction(r) * unit.lowest), float(Fraction(r) * unit.step)
 
-    def outputs(self, c: float, r: float, dtype: Any = None) -> Any:
+    def outputs(self, c: float, r: float, dtype: DtypeLike | None = None) -> Floats:
         """The values of the cells: of `perturb_` on tensors of `dtype`, or those to which a report decodes."""
         cells = self._cells(c, r, dtype)
         lowest, step = float(cells.lowest), float(cells.step)
-        return lowest + step * np.arange(cells.circle.cells)
+        return lowest + step * np.arange(cells.circle.cells, dtype=np.float64)
 
-    def law(self, w: float, c: float, r: float, dtype: Any = None) -> list[Fraction]:
+    def law(self, w: float, c: float, r: float, dtype: DtypeLike | None = None) -> list[Fraction]:
         """The probability of every cell for a weight w, exactly, in the order of `outputs`.
 
         >>> len(Piecewise(1.0).law(0.3, c=0.0, r=1.0)), sum(Piecewise(1.0).law(0.3, c=0.0, r=1.0))
         (256, Fraction(1, 1))
         """
         cells = self._cells(c, r, dtype)
-        return [Fraction(n, N) for n in cells.counts(cells.turned(float(w)))]
+        return [Fraction(n, DRAWS) for n in cells.counts(cells.turned(float(w)))]
 
-    def variance(self, w: Any, c: float, r: float, dtype: Any = None) -> Any:
+    def variance(self, w: Weights, c: float, r: float, dtype: DtypeLike | None = None) -> Weights:
         """Variance of the output for a weight w (a number, an array or a tensor), clipped to [c - r, c + r]."""
         cells = self._cells(c, r, dtype)
         return cells.variance(w + self.bias(w, c, r), float(cells.center))
 
-    def bias(self, w: Any, c: float, r: float) -> Any:
+    def bias(self, w: Weights, c: float, r: float) -> Weights:
         """Expected output less w: what clipping to [c - r, c + r] moves, and nothing else."""
-        if isinstance(w, (int, float)):
-            return min(max(w, c - r), c + r) - w
-        return w.clip(c - r, c + r) - w
+        return clipping_bias(w, c, r)
 
-    def executed_eps(self, c: float, r: float, dtype: Any) -> float:
+    def executed_eps(self, c: float, r: float, dtype: DtypeLike) -> float:
         """The eps that `perturb_` executes on tensors of `dtype`, rounded up; never above `eps`."""
-        return min(self.eps, _log_up(self._cells(c, r, dtype).ratio()))
+        return min(self.eps, log_up(self._cells(c, r, dtype).ratio()))
 
     def executed_range(self, c: float, r: float, dtype: Dtype) -> tuple[float, float]:
         """C and R as a kernel for reports executes them: rounded to the format in which it compares."""
         center, radius = checked_range(c, r, dtype)
-        _refuse_overflow(center, radius * abs(self._unit.lowest), compute_dtype(dtype))
+        refuse_overflow(center, radius * abs(self._unit.lowest), compute_dtype(dtype))
         return float(center), float(radius)
 
-    def _cells(self, c: float, r: float, dtype: Any) -> Cells:
+    def _cells(self, c: float, r: float, dtype: DtypeLike | None) -> Cells:
         return self.cells(c, r, dtype_named(dtype or "float64"), "values" if dtype else "report")
 
     @property
@@ -124,10 +123,25 @@ class Piecewise(CellMechanism):
     """
 
     name: ClassVar[str] = "piecewise"
+    kernel: ClassVar[str] = "piecewise"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         best_circle(self.eps, BYTE_CELLS)  # an eps too small is refused here
+
+    @property
+    def executed(self) -> Piecewise:
+        """Itself."""
+        return self
+
+    @classmethod
+    def report_variances(cls, eps: float) -> tuple[float, float] | None:
+        """The variance of a report on [-1, 1], at worst and at the center; None where eps is too small for cells."""
+        return variances_of(piecewise_cells, eps)
+
+    def record(self, c: float, r: float, dtype: Dtype, output: Output) -> Record:
+        """The fields of csrc's PiecewiseLaw."""
+        return self.cells(c, r, dtype, output).piecewise_record()
 
     def cells(self, c: float, r: float, dtype: Dtype, output: Output) -> Cells:
         """The integers for a range [c - r, c + r], for reports or for values written back in `dtype`."""
@@ -140,7 +154,7 @@ def piecewise_cells(c: float, r: float, eps: float, dtype: Dtype, output: Output
     center, radius = checked_range(c, r, dtype)
     if output == "report":
         cells = report_cells(center, radius, dtype, best_circle(eps, BYTE_CELLS))
-        _refuse_overflow(center, abs(cells.lowest - center), compute_dtype(dtype))
+        refuse_overflow(center, abs(cells.lowest - center), compute_dtype(dtype))
     else:
         cells = value_cells(center, radius, dtype, lambda cells: best_circle(eps, cells))
     return proved(cells, eps)
@@ -154,7 +168,19 @@ def proved(cells: Cells, eps: float) -> Cells:
     return cells
 
 
-def _refuse_overflow(center: Fraction, reach: Fraction, dtype: Dtype) -> None:
+def variances_of(
+    cells_of: Callable[[float, float, float, Dtype, Output], Cells], eps: float
+) -> tuple[float, float] | None:
+    """Of a report's cells on [-1, 1], at worst and at the center; None where eps is too small for 256 cells."""
+    try:
+        cells = cells_of(0.0, 1.0, eps, FLOAT64, "report")
+    except ValueError:
+        return None
+    return cells.worst_variance(), float(cells.variance(0.0, 0.0))
+
+
+def refuse_overflow(center: Fraction, reach: Fraction, dtype: Dtype) -> None:
+    """Outputs up to `reach` from the center."""
     if abs(center) + reach > dtype.largest / 2:
         raise OverflowError(
             f"C={float(center):g} has outputs that overflow {dtype.name} (largest number {float(dtype.largest):g}): "

@@ -6,10 +6,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ldpkernels.dtypes import Dtype, compute_dtype, power_of_two
-from ldpkernels.laws.piecewise_circle import Circle, N
+from ldpkernels.laws.piecewise_circle import Circle
+from ldpkernels.laws.weightwise import DRAWS, Record, Weights
 
 BYTE_CELLS = 256  # of a report: one byte
 VALUE_CELLS = 1023  # of values, where the dtype has so many
@@ -43,17 +44,17 @@ class Cells(NamedTuple):
     k_hi: int
     coin: Coin | None = None
 
-    def piecewise_record(self) -> tuple[float | int, ...]:
+    def piecewise_record(self) -> Record:
         """The fields of csrc's PiecewiseLaw."""
         circle = self.circle
         band_end, places = circle.band << circle.cell_bits, circle.cells << circle.cell_bits
         shift, folded = circle.rest_shift, circle.rest_scale << circle.rest_shift
-        rest = (folded, 0) if folded < N else (circle.rest_scale, shift)  # the same products, without a shift
+        rest = (folded, 0) if folded < DRAWS else (circle.rest_scale, shift)  # the same products, without a shift
         scales = circle.band_draws, circle.band_scale, *rest
         start = float(self.center), float(self.slope), float(self.center), self.k_lo, self.k_hi, self.origin
         return (*start, *scales, band_end, places, circle.cell_bits, float(self.lowest), float(self.step))
 
-    def hybrid_record(self) -> tuple[tuple[float | int, ...] | int, ...]:
+    def hybrid_record(self) -> Record:
         """The fields of csrc's HybridLaw."""
         coin = self.coin or Coin(0, 0, 0, 0, 0, 0)
         last_draw = self.circle.draws - 1
@@ -81,7 +82,7 @@ class Cells(NamedTuple):
         k = round((Fraction(w) - self.center) * self.slope)
         return self.origin + min(max(k, self.k_lo), self.k_hi)
 
-    def variance(self, x: Any, c: float) -> Any:
+    def variance(self, x: Weights, c: float) -> Weights:
         """Variance of the reported value for weights x within the range: numbers, arrays or tensors."""
         circle, step = self.circle, float(self.step)
         if not step:
@@ -108,7 +109,7 @@ class Cells(NamedTuple):
     def _moments(self) -> tuple[tuple[float, float], float, float]:
         """The variance in squared cells: constant and slope in the mean, curvature in the turn, what dither adds."""
         circle, gain = self.circle, float(self.circle.gain)
-        share = circle.draws / N
+        share = circle.draws / DRAWS
         g, w = circle.cells, circle.band
         low = (circle.draws - circle.band_draws) / ((g - w) * circle.draws)
         still, tilt = share * (low * g * (g * g - 1) / 12 + gain * (w * w - 1) / 12), 0.0

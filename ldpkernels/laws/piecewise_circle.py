@@ -14,7 +14,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-N = 2**32
+from ldpkernels.laws.weightwise import DRAWS
+
 PLACES = 2**31  # the most on a circle
 MOST_EPS = 40.0  # far above what 32-bit draws can give away
 
@@ -39,12 +40,12 @@ class Circle(NamedTuple):
     @property
     def most(self) -> int:
         """No interval of S places has more draws."""
-        return (N << self.cell_bits) // self.band_scale + 1
+        return (DRAWS << self.cell_bits) // self.band_scale + 1
 
     @property
     def fewest(self) -> int:
         """No interval of S places has fewer draws."""
-        return ((1 << self.cell_bits) - 1) * N // (self.rest_scale << self.rest_shift)
+        return ((1 << self.cell_bits) - 1) * DRAWS // (self.rest_scale << self.rest_shift)
 
     @property
     def gain(self) -> Fraction:
@@ -64,11 +65,11 @@ class Circle(NamedTuple):
         """How many draws have a place below v."""
         end = self.band << self.cell_bits
         if v <= end:
-            return min(self.band_draws, -(-v * N // self.band_scale))
+            return min(self.band_draws, -(-v * DRAWS // self.band_scale))
         rest = self.draws - self.band_draws
         if v >= self.cells << self.cell_bits:
             return self.draws
-        return self.band_draws + min(rest, -(-(v - end) * N // (self.rest_scale << self.rest_shift)))
+        return self.band_draws + min(rest, -(-(v - end) * DRAWS // (self.rest_scale << self.rest_shift)))
 
     def counts(self, turned: int) -> list[int]:
         """How many of the draws report each cell when the circle is turned: the law, exactly."""
@@ -109,14 +110,14 @@ def best_circle(eps: float, cells: int, mixed: bool = False, band: int | None = 
     growth = float(bound)
     if band is None:
         band = min(range(1, cells), key=lambda w: worst_variance(growth, cells, w, mixed))
-    draws = round(N * Fraction(_gain(growth, cells, band))) if mixed else N
+    draws = round(DRAWS * Fraction(_gain(growth, cells, band))) if mixed else DRAWS
     cell_bits = min(PLACES, draws).bit_length() - 1 - (cells - 1).bit_length()
     high = math.floor(draws * bound * band / (bound * band + cells - band))
     low = -(-draws * band // cells)  # no band at all
     best = None
     while low <= high:  # the largest that is proved
         middle = (low + high) // 2
-        circle = _circle(cells, band, cell_bits, draws, middle)
+        circle = circle_of(cells, band, cell_bits, draws, middle)
         if circle is not None and circle.most <= bound * circle.fewest:
             best, low = circle, middle + 1
         else:
@@ -126,7 +127,7 @@ def best_circle(eps: float, cells: int, mixed: bool = False, band: int | None = 
     return best
 
 
-def _circle(cells: int, band: int, cell_bits: int, draws: int, band_draws: int) -> Circle | None:
+def circle_of(cells: int, band: int, cell_bits: int, draws: int, band_draws: int) -> Circle | None:
     """The scales for so many draws in the band; None where they do not fit 32 bits."""
     rest = draws - band_draws
     if rest <= 0 or band_draws <= 0:
@@ -134,7 +135,7 @@ def _circle(cells: int, band: int, cell_bits: int, draws: int, band_draws: int) 
     shift = 32 - (rest - 1).bit_length()
     band_scale = (band << cell_bits + 32) // band_draws
     rest_scale = ((cells - band) << cell_bits + 32) // (rest << shift)
-    if not (0 < band_scale < N and 0 < rest_scale < N and band_scale <= rest_scale << shift):
+    if not (0 < band_scale < DRAWS and 0 < rest_scale < DRAWS and band_scale <= rest_scale << shift):
         return None
     return Circle(cells, band, cell_bits, draws, band_draws, band_scale, rest_scale, shift)
 

@@ -10,18 +10,18 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ldpkernels import _native
+from ldpkernels.arrays import Array
 from ldpkernels.keys import Key
-from ldpkernels.laws.two_point import _checked_eps
+from ldpkernels.laws.weightwise import checked_eps
 
 if TYPE_CHECKING:
     from ldpkernels.accounting.events import RandomizedResponseEvent
 
-Array = np.ndarray[Any, Any]
 _MARGIN = 1e-12  # of the odds of the cap: more than the fp64 error of its probability
 _DECISIONS, _GAUSSIANS = 0, 1  # keystreams
 
@@ -43,7 +43,7 @@ class PrivUnitG:
     norm: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "eps", _checked_eps(self.eps))
+        object.__setattr__(self, "eps", checked_eps(self.eps))
         if self.dimension < 1:
             raise ValueError(f"dimension={self.dimension} must be at least 1")
         if not (math.isfinite(self.norm) and self.norm > 0):
@@ -79,8 +79,6 @@ class PrivUnitG:
     @property
     def event(self) -> RandomizedResponseEvent:
         """What one report of the vector costs, for `ldpkernels.accounting`."""
-        from ldpkernels.accounting.events import RandomizedResponseEvent
-
         return RandomizedResponseEvent(self.effective_eps)
 
     @property

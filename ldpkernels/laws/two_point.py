@@ -14,17 +14,13 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
-from ldpkernels.dtypes import DTYPES, Dtype, compute_dtype, floor_at, scaled
+from ldpkernels.accounting.events import RandomizedResponseEvent
+from ldpkernels.dtypes import Dtype, DtypeLike, compute_dtype, dtype_named, floor_at, scaled
+from ldpkernels.laws.weightwise import DRAWS, Output, Record, Reported, Weights, checked_eps, clipping_bias, log_up
 
-if TYPE_CHECKING:
-    from ldpkernels.accounting.events import RandomizedResponseEvent
-
-N = 2**32
 SMALLEST_RADIUS = 2.0**-96  # keeps every slope finite in fp32
-
-Output = Literal["report", "values"]
 
 
 class Law(NamedTuple):
@@ -54,36 +50,51 @@ class TwoPoint:
 
     eps: float
     name: ClassVar[str] = "two-point"
+    kernel: ClassVar[str] = "two_point"
+    reported: ClassVar[Reported] = "bits"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "eps", _checked_eps(self.eps))
+        object.__setattr__(self, "eps", checked_eps(self.eps))
+
+    @property
+    def executed(self) -> TwoPoint:
+        """Itself."""
+        return self
 
     @property
     def lowest_threshold(self) -> int:
         """The least T that is executed; the greatest is 2^32 less this."""
-        return _lowest_threshold(self.eps)
+        return lowest_threshold_of(self.eps)
 
     @property
     def half_range(self) -> int:
         """How far a report's T may lie from 2^31 (H in the documentation)."""
-        return N // 2 - self.lowest_threshold
+        return DRAWS // 2 - self.lowest_threshold
 
     @property
     def effective_eps(self) -> float:
         """The eps of the integers that are executed, rounded up; never above `eps`."""
-        return min(self.eps, _log_up(Fraction(N - self.lowest_threshold, self.lowest_threshold)))
+        return min(self.eps, log_up(Fraction(DRAWS - self.lowest_threshold, self.lowest_threshold)))
 
     @property
     def scale(self) -> float:
         """How far from the center a report decodes to, in units of r (B_eff in the documentation)."""
-        return N // 2 / self.half_range
+        return DRAWS // 2 / self.half_range
 
     @property
     def event(self) -> RandomizedResponseEvent:
         """What one report of one weight costs, for `ldpkernels.accounting`."""
-        from ldpkernels.accounting.events import RandomizedResponseEvent
-
         return RandomizedResponseEvent(self.effective_eps)
+
+    @classmethod
+    def report_variances(cls, eps: float) -> tuple[float, float] | None:
+        """The variance of a report on [-1, 1], at worst and at the center: both are at the center."""
+        most = cls(eps).scale ** 2
+        return most, most
+
+    def record(self, c: float, r: float, dtype: Dtype, output: Output) -> Record:
+        """The fields of csrc's TwoPointLaw."""
+        return two_point_law(c, r, self.eps, dtype, output)[:7]
 
     def affine(self, c: float, r: float) -> tuple[float, float]:
         """A report's bit decodes to offset + step * bit."""
@@ -95,7 +106,7 @@ class TwoPoint:
         two_point_law(c, r, self.eps, dtype, "report")  # its outputs are checked
         return executed_range(c, r, dtype)
 
-    def outputs(self, c: float, r: float, dtype: Any = None) -> tuple[float, float]:
+    def outputs(self, c: float, r: float, dtype: DtypeLike | None = None) -> tuple[float, float]:
         """The two values: of `perturb_` on tensors of `dtype`, or without one those to which a report decodes.
 
         >>> TwoPoint(1.0).outputs(0.0, 1.0, "bfloat16")
@@ -104,35 +115,25 @@ class TwoPoint:
         law = two_point_law(c, r, self.eps, dtype_named(dtype or "float64"), "values" if dtype else "report")
         return float(law.lower), float(law.upper)
 
-    def variance(self, w: Any, c: float, r: float, dtype: Any = None) -> Any:
+    def variance(self, w: Weights, c: float, r: float, dtype: DtypeLike | None = None) -> Weights:
         """Variance of the output for a weight w (a number, an array or a tensor), clipped to [c - r, c + r]."""
         lower, upper = self.outputs(c, r, dtype)
         x = w + self.bias(w, c, r)
         return (upper - x) * (x - lower)
 
-    def bias(self, w: Any, c: float, r: float) -> Any:
+    def bias(self, w: Weights, c: float, r: float) -> Weights:
         """Expected output less w: what clipping to [c - r, c + r] moves, and nothing else.
 
         >>> TwoPoint(1.0).bias(3.0, c=0.0, r=1.0)
         -2.0
         """
-        if isinstance(w, (int, float)):
-            return min(max(w, c - r), c + r) - w
-        return w.clip(c - r, c + r) - w
+        return clipping_bias(w, c, r)
 
-    def executed_eps(self, c: float, r: float, dtype: Any) -> float:
+    def executed_eps(self, c: float, r: float, dtype: DtypeLike) -> float:
         """The eps that `perturb_` executes on tensors of `dtype`, rounded up; never above `effective_eps`."""
         law = two_point_law(c, r, self.eps, dtype_named(dtype), "values")
-        t_lo, t_hi = N // 2 + law.k_lo, N // 2 + law.k_hi
-        return min(self.effective_eps, _log_up(max(Fraction(t_hi, t_lo), Fraction(N - t_lo, N - t_hi))))
-
-
-def dtype_named(dtype: Any) -> Dtype:
-    """One of the four formats, from its name or from a NumPy or torch dtype."""
-    name = getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
-    if name not in DTYPES:
-        raise TypeError(f"dtype {dtype} is not supported: use one of {', '.join(DTYPES)}")
-    return DTYPES[name]
+        t_lo, t_hi = DRAWS // 2 + law.k_lo, DRAWS // 2 + law.k_hi
+        return min(self.effective_eps, log_up(max(Fraction(t_hi, t_lo), Fraction(DRAWS - t_lo, DRAWS - t_hi))))
 
 
 @lru_cache(maxsize=4096)
@@ -143,11 +144,11 @@ def two_point_law(c: float, r: float, eps: float, dtype: Dtype, output: Output) 
     """
     compute = compute_dtype(dtype)
     c, r = executed_range(c, r, dtype)
-    lowest = _lowest_threshold(eps)
-    half = N // 2 - lowest
+    lowest = lowest_threshold_of(eps)
+    half = DRAWS // 2 - lowest
     (center, radius), unit = _in_units(c, r)
     # The two values, c +- r * 2^31 / half, are low and high in units of 2^unit / half.
-    low, high = center * half - radius * (N // 2), center * half + radius * (N // 2)
+    low, high = center * half - radius * (DRAWS // 2), center * half + radius * (DRAWS // 2)
     if output == "report":
         _refuse_overflow(c, max(-low, high), half, unit + 1, compute)  # the width of the two values is a number too
         slope = compute.ceil_at(half, radius, -unit) if radius else 1.0
@@ -159,17 +160,17 @@ def two_point_law(c: float, r: float, eps: float, dtype: Dtype, output: Output) 
     fine = min(unit, exponent - 1)
     middle, width = (lower + upper) << (exponent - 1 - fine), (upper - lower) << (exponent - fine)
     center, radius = center << (unit - fine), radius << (unit - fine)
-    k_hi = N * (center + radius - middle) // width if width else 0
-    k_lo = -(N * (middle - center + radius) // width) if width else 0
+    k_hi = DRAWS * (center + radius - middle) // width if width else 0
+    k_lo = -(DRAWS * (middle - center + radius) // width) if width else 0
     if k_lo > k_hi:  # the range is narrower than a step of T: one threshold for every weight
-        k_lo = k_hi = min(max(_nearest(N * (center - middle), width), 1 - N // 2), N // 2 - 1)
-    # Privacy of what is executed, in integers: T_hi / T_lo and its mirror are within (N - lowest) / lowest <= e^eps.
-    t_lo, t_hi = N // 2 + k_lo, N // 2 + k_hi
-    upper_ok = t_hi * lowest <= (N - lowest) * t_lo
-    lower_ok = (N - t_lo) * lowest <= (N - lowest) * (N - t_hi)
-    if not (0 < t_lo <= t_hi < N and upper_ok and lower_ok):
+        k_lo = k_hi = min(max(_nearest(DRAWS * (center - middle), width), 1 - DRAWS // 2), DRAWS // 2 - 1)
+    # Privacy of what is executed, in integers: T_hi / T_lo and its mirror are within (2^32 - lowest) / lowest <= e^eps.
+    t_lo, t_hi = DRAWS // 2 + k_lo, DRAWS // 2 + k_hi
+    upper_ok = t_hi * lowest <= (DRAWS - lowest) * t_lo
+    lower_ok = (DRAWS - t_lo) * lowest <= (DRAWS - lowest) * (DRAWS - t_hi)
+    if not (0 < t_lo <= t_hi < DRAWS and upper_ok and lower_ok):
         raise ArithmeticError(f"thresholds {t_lo} to {t_hi} break eps={eps} for C={c}, R={r}, {dtype.name}: a bug")
-    slope = compute.ceil_at(N, upper - lower, -exponent) if k_lo < k_hi else 1.0
+    slope = compute.ceil_at(DRAWS, upper - lower, -exponent) if k_lo < k_hi else 1.0
     ends = scaled(lower, exponent), scaled(upper, exponent)
     bits = dtype.bits(ends[0]), dtype.bits(ends[1])
     return Law(scaled(lower + upper, exponent - 1), slope, c, k_lo, k_hi, *bits, Fraction(ends[0]), Fraction(ends[1]))
@@ -240,31 +241,11 @@ def _nearest(n: int, d: int) -> int:
     return twice - (odd == 0 and twice % 2)
 
 
-def _checked_eps(eps: Any) -> float:
-    if isinstance(eps, (str, bytes)) or not hasattr(type(eps), "__float__"):
-        raise TypeError(f"eps={eps!r} must be a number")
-    value = float(eps)
-    _lowest_threshold(value)
-    return value
-
-
 @lru_cache(maxsize=256)
-def _lowest_threshold(eps: float) -> int:
+def lowest_threshold_of(eps: float) -> int:
     """ceil(2^32 / (e^eps + 1)), so that (2^32 - T) / T <= e^eps."""
-    if not math.isfinite(eps) or eps <= 0:
-        raise ValueError(f"eps={eps} must be a finite number above 0")
     if eps > 23:
         return 1
     with decimal.localcontext(decimal.Context(prec=60)):
-        lowest = int((N / (decimal.Decimal(eps).exp() + 1)).to_integral_value(decimal.ROUND_CEILING))
-    if lowest >= N // 2:
-        raise ValueError(f"eps={eps} is too small to execute with 32-bit thresholds: use at least 9.4e-10")
+        lowest = int((DRAWS / (decimal.Decimal(eps).exp() + 1)).to_integral_value(decimal.ROUND_CEILING))
     return lowest
-
-
-def _log_up(ratio: Fraction) -> float:
-    """A float at or above ln(ratio)."""
-    with decimal.localcontext(decimal.Context(prec=60)):
-        exact = (decimal.Decimal(ratio.numerator) / decimal.Decimal(ratio.denominator)).ln()
-        value = float(exact)
-        return value if decimal.Decimal(value) >= exact else math.nextafter(value, math.inf)

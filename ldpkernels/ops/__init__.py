@@ -1,6 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """`torch.ops.ldpkernels`: importing this registers every operation."""
 
-from ldpkernels.ops import cells, clipped_noise, ordinal_cldp, two_point, votes
+from ldpkernels.ops.clipped_noise import clipped_noised_sum
+from ldpkernels.ops.keys import fresh_key
+from ldpkernels.ops.ordinal_cldp import ordinal_cldp_, ordinal_cldp_sample
+from ldpkernels.ops.two_point import two_point_threshold
+from ldpkernels.ops.votes import majority_vote
+from ldpkernels.ops.weightwise import OPERATIONS
 
-__all__ = ["cells", "clipped_noise", "ordinal_cldp", "two_point", "votes"]
+__all__ = [
+    "OPERATIONS",
+    "clipped_noised_sum",
+    "fresh_key",
+    "majority_vote",
+    "ordinal_cldp_",
+    "ordinal_cldp_sample",
+    "two_point_threshold",
+]

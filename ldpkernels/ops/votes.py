@@ -1,27 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`torch.ops.ldpkernels.majority_vote`: schema, implementation and fake kernel."""
+"""`torch.ops.ldpkernels.majority_vote`."""
 
 from __future__ import annotations
 
 import torch
 
-from ldpkernels import capabilities
-from ldpkernels import votes as _votes
-from ldpkernels.ops.two_point import _library
-
-_library.define("majority_vote(Tensor votes, int classes) -> (Tensor labels, Tensor keep)")
+from ldpkernels import launch
+from ldpkernels.inputs.ballots import checked_classes, refuse_strangers
+from ldpkernels.ops.define import define
 
 
 def _majority_vote(votes: torch.Tensor, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    classes = _votes._checked(votes, classes)
-    backend = capabilities.chosen(votes.device.type)
-    votes = votes.contiguous()
-    if backend == "triton" or votes.device.type == "cuda":  # there is no CUDA C++ twin
-        from ldpkernels.triton import launch_votes
-
-        return launch_votes.run(votes, classes)
-    labels, keep = _votes.run(votes.numpy(), classes, backend)
-    return torch.from_numpy(labels), torch.from_numpy(keep)
+    classes, votes = checked_classes(votes, classes), votes.contiguous()
+    found = launch.majority_vote(votes, classes, votes.device.type)
+    if found is None:
+        refuse_strangers(votes.numpy(), classes)
+    labels, keep = (torch.as_tensor(one) for one in found or ())
+    return labels, keep
 
 
 def _fake(votes: torch.Tensor, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -29,10 +24,6 @@ def _fake(votes: torch.Tensor, classes: int) -> tuple[torch.Tensor, torch.Tensor
     return votes.new_empty(samples), votes.new_empty(samples, dtype=torch.bool)
 
 
-_library.impl("majority_vote", _majority_vote, "CPU")
-_library.impl("majority_vote", _majority_vote, "CUDA")
-torch.library.register_fake("ldpkernels::majority_vote", _fake, lib=_library)
-
-majority_vote = torch.ops.ldpkernels.majority_vote
-
-__all__ = ["majority_vote"]
+majority_vote = define(
+    "majority_vote(Tensor votes, int classes) -> (Tensor labels, Tensor keep)", _majority_vote, _fake, keyed=False
+)

@@ -4,16 +4,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from ldpkernels.arrays import Array, Floats, Spans, Words
 from ldpkernels.dtypes import DTYPES
-from ldpkernels.reference.two_point import Array, _memory, _weights, chacha20, keystream, philox4x32
+from ldpkernels.launch import norms_of
+from ldpkernels.laws.clipped_noise import Noise, scales
+from ldpkernels.reference.ciphers import chacha20, keystream, philox4x32
+from ldpkernels.reference.memory import memory, weights
 
 
-def squares(spans: Any, rows: int) -> Array:
+def clipped_sums(spans: Spans, rows: int, limits: Sequence[float], noise: Noise, divisor: float, key: Words) -> Floats:
+    """Both passes: the norms of the rows, and the noised sum of every matrix to its `out`."""
+    norms = norms_of(squares(spans, rows), len(limits))
+    with np.errstate(invalid="ignore", over="ignore"):
+        factors = np.stack(scales(norms, limits, np.where), 1)
+    sums(spans, factors, noise, divisor, key)
+    return norms
+
+
+def squares(spans: Spans, rows: int) -> Array:
     """The sum of squares of every row of every matrix, [rows, matrices]."""
     out = np.zeros((rows, len(spans)))
     with np.errstate(all="ignore"):
@@ -28,7 +40,7 @@ def squares(spans: Any, rows: int) -> Array:
     return out
 
 
-def sums(spans: Any, factors: Any, noise: Any, divisor: float, key: Array) -> None:
+def sums(spans: Spans, factors: Floats, noise: Noise, divisor: float, key: Array) -> None:
     """(Sum of scaled rows + noise) / divisor of every matrix, to its `out`."""
     for i, span in enumerate(spans):
         n, scale = int(span["numel"]), factors[:, i if factors.shape[1] > 1 else 0]
@@ -42,7 +54,7 @@ def sums(spans: Any, factors: Any, noise: Any, divisor: float, key: Array) -> No
                 total += noise.stddev * normals(key, first, n)
             total = (total * noise.unit if noise.unit else total) / divisor
             dtype = np.dtype(np.float64 if span["dtype"] == DTYPES["float64"].code else np.float32)
-            _memory(int(span["out"]), n, dtype)[:] = total
+            memory(int(span["out"]), n, dtype)[:] = total
 
 
 def normals(key: Array, first: int, n: int) -> Array:
@@ -155,14 +167,14 @@ def _grid_sum(x: Array, scale: Array, unit: float) -> Array:
     return np.array(total, np.float64)
 
 
-def _at_most(scale: float, dtype: Any) -> Any:
+def _at_most(scale: float, dtype: np.dtype[np.generic]) -> np.generic:
     number = dtype.type(scale)
     return number if float(number) <= scale else np.nextafter(number, dtype.type(0))
 
 
-def _matrix(span: Any, rows: int) -> Array:
+def _matrix(span: np.void, rows: int) -> Array:
     n = int(span["numel"])
-    _, numbers = _weights(int(span["data"]), rows * n, int(span["dtype"]))
+    _, numbers = weights(int(span["data"]), rows * n, int(span["dtype"]))
     return numbers.reshape(rows, n)
 
 

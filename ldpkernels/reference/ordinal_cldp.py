@@ -6,34 +6,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from itertools import count
-from typing import Any
 
 import numpy as np
 
-from ldpkernels.reference.two_point import Array, _memory, _weights, keystream
+from ldpkernels.arrays import Array, Laws, Spans, Words
+from ldpkernels.inputs.spans import INTEGERS
+from ldpkernels.reference.ciphers import keystream
+from ldpkernels.reference.memory import memory, weights
 
-INTEGERS = 4  # a span's dtype where its elements are int64
 ROUNDING = 2**32 - 1  # the keystream of stochastic rounding
 
 
-def ordinal_cldp(spans: Array, laws: Array, key: Array) -> None:
+def ordinal_cldp(_: str, spans: Spans, laws: Laws, key: Words) -> None:
     """The kernel's interface: weights in place, or integers from `data` to `out`."""
     for span, law in zip(spans, laws, strict=True):
         n, first, dtype = int(span["numel"]), int(span["first"]), int(span["dtype"])
         wide = bool(law["wide"])
         if dtype == INTEGERS:
-            values = [int(v) for v in _memory(int(span["data"]), n, np.dtype(np.int64))]
-            out = _memory(int(span["out"]), n, np.dtype(np.int64))
+            values = [int(v) for v in memory(int(span["data"]), n, np.dtype(np.int64))]
+            out = memory(int(span["out"]), n, np.dtype(np.int64))
         else:
-            out, weights = _weights(int(span["data"]), n, dtype)
-            values = [integer(float(x), law, draws(key, first + i, wide)) for i, x in enumerate(weights)]
+            out, x = weights(int(span["data"]), n, dtype)
+            values = [integer(float(w), law, draws(key, first + i, wide)) for i, w in enumerate(x)]
         bound = int(law["bound"])
         clipped = [min(max(v, -bound), bound) for v in values]
         samples = [sample(v, law, draws(key, first + i, wide)) for i, v in enumerate(clipped)]
         out[:] = samples if dtype == INTEGERS else _as_weights(samples, float(law["scale"]), dtype)
 
 
-def draws(key: Array, element: int, wide: bool) -> Callable[[int], int]:
+def draws(key: Words, element: int, wide: bool) -> Callable[[int], int]:
     """Draw number d of an element, as a function of d: 64-bit numbers, or 32-bit ones."""
     words_of_block, words = (4 if len(key) == 2 else 16), (2 if wide else 1)
     block, place = divmod(element * words, words_of_block)
@@ -46,7 +47,7 @@ def draws(key: Array, element: int, wide: bool) -> Callable[[int], int]:
     return draw
 
 
-def integer(x: float, law: Any, draw: Callable[[int], int]) -> int:
+def integer(x: float, law: np.void, draw: Callable[[int], int]) -> int:
     """A weight as an integer: to the nearest, ties to even, or at random to one of its neighbours."""
     bound: int = int(law["bound"])
     with np.errstate(over="ignore", invalid="ignore"):
@@ -62,7 +63,7 @@ def integer(x: float, law: Any, draw: Callable[[int], int]) -> int:
     return floor + (high < round((z - floor) * 2.0**32))
 
 
-def sample(v: int, law: Any, draw: Callable[[int], int]) -> int:
+def sample(v: int, law: np.void, draw: Callable[[int], int]) -> int:
     """One sample for v."""
     sign, quotient, reach = int(law["sign"]), int(law["quotient"]), int(law["reach"])
 

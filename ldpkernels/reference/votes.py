@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from ldpkernels.arrays import Array
 
 
 def majority_vote(votes: Array, classes: int) -> tuple[Array, Array]:

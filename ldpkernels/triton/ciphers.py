@@ -26,7 +26,8 @@ def _halves(number):
 
 
 @triton.jit
-def _philox(index, stream, key):
+def philox(index, stream, key):
+    """The four words of each block."""
     c0, c1 = _halves(index)
     c2, c3 = tl.zeros_like(c0) + stream, tl.zeros_like(c0)
     k0, k1 = _halves(key[0])
@@ -60,7 +61,8 @@ def _quarter(a, b, c, d):
 
 
 @triton.jit
-def _chacha(index, stream, key):
+def chacha(index, stream, key):
+    """The sixteen words of each block."""
     low, high = _halves(index)
     zero = tl.zeros_like(low)
     k0, k1 = _halves(key[0])
@@ -96,12 +98,12 @@ def keystream_words(first_block, stream, key, CHACHA: tl.constexpr, BLOCKS: tl.c
     """
     index = first_block + tl.arange(0, BLOCKS).to(tl.int64)
     if CHACHA:
-        x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12, x13, x14, x15 = _chacha(index, stream, key)
+        x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12, x13, x14, x15 = chacha(index, stream, key)
         even = tl.join(tl.join(tl.join(x0, x8), tl.join(x4, x12)), tl.join(tl.join(x2, x10), tl.join(x6, x14)))
         odd = tl.join(tl.join(tl.join(x1, x9), tl.join(x5, x13)), tl.join(tl.join(x3, x11), tl.join(x7, x15)))
         return tl.join(even, odd).reshape(BLOCKS * 16)
     else:
-        c0, c1, c2, c3 = _philox(index, stream, key)
+        c0, c1, c2, c3 = philox(index, stream, key)
         return tl.join(tl.join(c0, c2), tl.join(c1, c3)).reshape(BLOCKS * 4)
 
 

@@ -7,14 +7,81 @@ is that of csrc/mechanisms/clipped_noise.h: the bits are the CPU's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
 
+from ldpkernels.inputs.spans import first_elements
+from ldpkernels.laws.clipped_noise import Noise, scales
 from ldpkernels.triton.ciphers import keystream_words, load_key
 from ldpkernels.triton.discrete_gaussian import discrete_gaussian
+from ldpkernels.triton.launch import fp64_bits, is_chacha, launching
+from ldpkernels.triton.weights import fp64
 
 PIECE = tl.constexpr(1024)
 PIECES = tl.constexpr(64)  # of a stretch
+STRETCH = 1 << 16
+BLOCKS = 128  # cipher blocks a program
+SAMPLERS = 128  # columns of a program that draws discrete noise: one a thread
+OPTIONS = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": False}
+
+
+def clipped_sums(
+    x: Sequence[torch.Tensor],
+    outs: Sequence[torch.Tensor],
+    limits: Sequence[float],
+    noise: Noise,
+    divisor: float,
+    key: torch.Tensor,
+) -> torch.Tensor:
+    """Write the noised sums of contiguous tensors to `outs`; the norms, [rows, 1] or [rows, tensors].
+
+    Nothing waits for the device or is copied to it: the numbers are the kernels' arguments, so that a CUDA graph holds
+    them.
+    """
+    with launching(key.device):
+        norms = torch.stack(_norms(x, outs, len(x[0]), len(limits)), 1)
+        factors = torch.stack(scales(norms, limits, torch.where), 1)
+        firsts = first_elements([out.numel() for out in outs])
+        for i, (t, out, first) in enumerate(zip(x, outs, firsts, strict=True)):
+            if out.numel():
+                _sum(t, factors[:, i if len(limits) > 1 else 0 :], out, key, noise, divisor, first)
+    return norms
+
+
+def _norms(x: Sequence[torch.Tensor], outs: Sequence[torch.Tensor], rows: int, layers: int) -> list[torch.Tensor]:
+    totals = [torch.zeros(rows, dtype=torch.float64, device=x[0].device) for _ in range(layers)]
+    for i, (t, out) in enumerate(zip(x, outs, strict=True)):
+        stretches = -(-out.numel() // STRETCH)
+        if rows and stretches:
+            parts = torch.empty(rows, stretches, dtype=torch.float64, device=t.device)
+            squares_kernel[(rows, stretches)](t, parts, out.numel(), stretches, _wide(out), **OPTIONS)
+            add_stretches_kernel[(rows,)](parts, totals[i if layers > 1 else 0], stretches, **OPTIONS)
+    for total in totals if rows else []:
+        root_kernel[(rows,)](total, **OPTIONS)
+    return totals
+
+
+def _sum(
+    t: torch.Tensor, factors: torch.Tensor, out: torch.Tensor, key: torch.Tensor, law: Noise, divisor: float, first: int
+) -> None:
+    grid, chacha = law.unit > 0, is_chacha(key)
+    size = float(law.grid_std) if grid else law.stddev
+    per_block = 8 if chacha else 2
+    blocks = SAMPLERS // per_block if grid else BLOCKS
+    tile = blocks * per_block
+    numbers = [fp64_bits(number) for number in (size, divisor, law.unit, 1 / law.unit if grid else 0.0)]
+    sums_kernel[(-(-out.numel() // tile),)](
+        t, factors, factors.stride(0), out, key, *numbers, t.shape[0], out.numel(), first,
+        _wide(out), grid, size > 0, chacha, blocks, **OPTIONS,
+    )  # fmt: skip
+
+
+def _wide(out: torch.Tensor) -> Any:
+    return tl.float64 if out.dtype == torch.float64 else tl.float32
 
 
 @triton.jit
@@ -116,14 +183,15 @@ def normals(block, key, CHACHA: tl.constexpr, BLOCKS: tl.constexpr):
     return tl.join(first, second).reshape(PAIRS * 2)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["size", "divisor", "unit", "inverse_unit"])
 def sums_kernel(
-    x, scales, stride, out, key, numbers, rows, columns, first,
+    x, scales, stride, out, key, size, divisor, unit, inverse_unit, rows, columns, first,
     WIDE: tl.constexpr, GRID: tl.constexpr, NOISY: tl.constexpr, CHACHA: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """(Sum of scaled rows + noise) / divisor, columns of BLOCKS cipher blocks.
 
-    `numbers` is [stddev or grid_std, divisor, unit, 1 / unit]; GRID is for discrete noise, whose sums are of integers.
+    GRID is for discrete noise, whose sums are of integers. `size` is the noise's, in units where GRID. It, `divisor`,
+    `unit` and `inverse_unit` are the bits of fp64 numbers.
     """
     SUM: tl.constexpr = tl.float64 if GRID else WIDE
     PER_BLOCK: tl.constexpr = 8 if CHACHA else 2
@@ -143,7 +211,7 @@ def sums_kernel(
                 if scale != 0:  # a row left out is not read
                     v = tl.load(x + row.to(tl.int64) * columns + column, inside, 0.0).to(WIDE)
                     if GRID:
-                        units = v.to(tl.float64) * (scale * tl.load(numbers + 3))  # exact: a power of two
+                        units = v.to(tl.float64) * (scale * fp64(inverse_unit))  # exact: a power of two
                         sums += tl.where(units < 0, tl.ceil(units), tl.floor(units))
                     else:
                         narrow = scale.to(WIDE)
@@ -159,10 +227,10 @@ def sums_kernel(
         group += 4096
     if GRID:
         if NOISY:
-            s = tl.load(numbers).to(tl.int64)
+            s = fp64(size).to(tl.int64)
             total += discrete_gaussian(first + column, inside, s, load_key(key, CHACHA), CHACHA).to(tl.float64)
-        total *= tl.load(numbers + 2)
+        total *= fp64(unit)
     elif NOISY:
         start = first // PER_BLOCK + tl.program_id(0).to(tl.int64) * BLOCKS
-        total += tl.load(numbers) * normals(start, load_key(key, CHACHA), CHACHA, BLOCKS)
-    tl.store(out + column, (total / tl.load(numbers + 1)).to(WIDE), inside)
+        total += fp64(size) * normals(start, load_key(key, CHACHA), CHACHA, BLOCKS)
+    tl.store(out + column, (total / fp64(divisor)).to(WIDE), inside)

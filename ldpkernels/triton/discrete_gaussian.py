@@ -12,13 +12,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ldpkernels.triton.ciphers import _chacha, _philox
+from ldpkernels.triton.ciphers import chacha, philox
 
 
 @triton.jit
 def _word(element, number, key, CHACHA: tl.constexpr):
     PER_BLOCK: tl.constexpr = 16 if CHACHA else 4
-    cipher: tl.constexpr = _chacha if CHACHA else _philox
+    cipher: tl.constexpr = chacha if CHACHA else philox
     block = cipher(element, number // PER_BLOCK, key)
     at = number % PER_BLOCK
     word = tl.zeros_like(number)

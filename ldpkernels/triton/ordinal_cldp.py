@@ -7,51 +7,44 @@ sample; docs/mechanisms/ordinal_cldp.md has the law.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 import triton
 import triton.language as tl
 
-from ldpkernels.triton.ciphers import _chacha, _philox, load_key
-from ldpkernels.triton.launch import OPTIONS, _is_chacha, _Launch, _launching, _tables
-from ldpkernels.triton.two_point import BF16, F32, F64, _weights
+from ldpkernels.arrays import Laws, Spans
+from ldpkernels.triton.ciphers import chacha, load_key, philox
+from ldpkernels.triton.launch import is_chacha, over
+from ldpkernels.triton.table import SPAN, Columns, Part
+from ldpkernels.triton.weights import BF16, F32, F64, bits_of, from_bits
 
-INTEGERS = tl.constexpr(4)
+INTEGERS = tl.constexpr(4)  # the dtype of a span of int64
 ROUNDING = tl.constexpr(2**32 - 1)
 TILE = 64
-
-# A row of the table, in int64: the span's four numbers, then the law's.
-FIELDS = ("bound", "reach", "saturate", "wide", "stochastic", "scale", "lanes", "sign", "quotient")
-COLUMNS = tl.constexpr(4 + len(FIELDS) + 128)
-THRESHOLDS = tl.constexpr(4 + len(FIELDS))
+DIGITS = 128  # of a threshold
+LAW = ("bound", "reach", "saturate", "wide", "stochastic", "scale", "lanes", "sign", "quotient")
+COLUMNS = Columns(*SPAN, *LAW, thresholds=DIGITS)
 
 
-def ordinal_cldp(spans: Any, laws: Any, key: torch.Tensor) -> None:
-    """The kernel's interface: weights in place, or integers from each span's `data` to its `out`."""
-    chacha = _is_chacha(key)
-    device = key.device
-    with _launching(device):
-        known = ("ordinal_cldp", device, spans.tobytes(), laws.tobytes())
-        for launch in _tables.get(known, device, lambda: _make_launches(spans, laws, device)):
-            ordinal_cldp_kernel[(launch.programs,)](
-                launch.table, key, launch.dtype, chacha, bool(laws["wide"][launch.rows]), TILE, **OPTIONS
-            )
+def launch(output: str, spans: Spans, laws: Laws, key: torch.Tensor, out: torch.Tensor | None) -> None:
+    """Perturb weights in place, or integers to where the span's `out` points in `out`."""
+    if output != "values":
+        raise ValueError(f"ordinal CLDP has no {output!r}: its output is 'values'")
+    constants = is_chacha(key), TILE
+    over(ordinal_cldp_kernel, "ordinal_cldp", plan_of, spans, laws, key, out, constants)
 
 
-def _make_launches(spans: Any, laws: Any, device: torch.device) -> list[_Launch]:
-    launches = []
+def plan_of(spans: Spans, laws: Laws, _: int) -> list[Part]:
+    """A launch for each tensor."""
+    parts = []
     for row in np.flatnonzero(spans["numel"] > 0):
-        span, law = spans[row], laws[row]
-        head = [span[name].view(np.int64) for name in ("data", "out", "numel", "first")]
-        head += [law[name].view(np.int64) for name in FIELDS]
-        table = torch.from_numpy(np.concatenate([np.array(head, np.int64), law["thresholds"].view(np.int64)]))
-        if device.type == "cuda":
-            table = table.pin_memory().to(device, non_blocking=True)
-        programs = -(-int(span["numel"]) // TILE)
-        launches.append(_Launch(int(span["dtype"]), False, int(row), 1, programs, table))
-    return launches
+        span, law = spans[row : row + 1], laws[row : row + 1]
+        columns = {"program": 0} | {name: span[name].view(np.int64) for name in SPAN[1:]}
+        columns |= {name: law[name].view(np.int64) for name in (*LAW, "thresholds")}
+        programs = -(-int(span["numel"][0]) // TILE)
+        numbers = int(span["dtype"][0]), bool(law["wide"][0])
+        parts.append(Part(programs, COLUMNS.table(1, columns), numbers))
+    return parts
 
 
 @triton.jit
@@ -60,7 +53,7 @@ def _draw(element, number, key, CHACHA: tl.constexpr, WIDE: tl.constexpr):
     words: tl.constexpr = 2 if WIDE else 1
     per_block: tl.constexpr = (16 if CHACHA else 4) // words
     at = (element % per_block).to(tl.int32) * words
-    cipher: tl.constexpr = _chacha if CHACHA else _philox
+    cipher: tl.constexpr = chacha if CHACHA else philox
     block = cipher(element // per_block, number, key)
     low = tl.zeros_like(number)
     high = tl.zeros_like(number)
@@ -80,14 +73,14 @@ def _round(z):
 
 @triton.jit
 def _integers(weights, row, element, key, CHACHA: tl.constexpr, WIDE: tl.constexpr):
-    bound, scale = tl.load(row + 4), tl.load(row + 9).to(tl.float64, bitcast=True)
+    bound, scale = tl.load(row + COLUMNS.bound), tl.load(row + COLUMNS.scale).to(tl.float64, bitcast=True)
     nearest = bound.to(tl.float64)
     too_high = nearest.to(tl.int64) > bound
     top = (nearest.to(tl.int64, bitcast=True) - too_high.to(tl.int64)).to(tl.float64, bitcast=True)
     z = weights.to(tl.float64) * scale
     z = tl.where(z != z, 0.0, z)
     z = tl.where(z > top, top, tl.where(z < -top, -top, z))
-    if tl.load(row + 8) != 0:
+    if tl.load(row + COLUMNS.stochastic) != 0:
         floor = tl.floor(z)
         share = _round((z - floor) * 4294967296.0).to(tl.int64)
         number = tl.zeros_like(element).to(tl.uint32) + ROUNDING
@@ -102,10 +95,11 @@ def _integers(weights, row, element, key, CHACHA: tl.constexpr, WIDE: tl.constex
 
 @triton.jit
 def _samples(v, inside, element, row, key, CHACHA: tl.constexpr, WIDE: tl.constexpr):
-    reach, saturate = tl.load(row + 5).to(tl.uint64, bitcast=True), tl.load(row + 6)
-    lanes = tl.load(row + 10).to(tl.uint64, bitcast=True)
-    sign = tl.load(row + 11).to(tl.uint64, bitcast=True)
-    quotient = tl.load(row + 12).to(tl.uint64, bitcast=True)
+    reach = tl.load(row + COLUMNS.reach).to(tl.uint64, bitcast=True)
+    saturate = tl.load(row + COLUMNS.saturate)
+    lanes = tl.load(row + COLUMNS.lanes).to(tl.uint64, bitcast=True)
+    sign = tl.load(row + COLUMNS.sign).to(tl.uint64, bitcast=True)
+    quotient = tl.load(row + COLUMNS.quotient).to(tl.uint64, bitcast=True)
     at = v.to(tl.uint64, bitcast=True)
     zero = tl.zeros_like(at)
     number = zero.to(tl.uint32)
@@ -114,7 +108,7 @@ def _samples(v, inside, element, row, key, CHACHA: tl.constexpr, WIDE: tl.conste
     while tl.max(walking.to(tl.int32), axis=0) != 0:
         word = _draw(element, number, key, CHACHA, WIDE)
         digit = number & 127
-        threshold = tl.load(row + THRESHOLDS + digit.to(tl.int32)).to(tl.uint64, bitcast=True)
+        threshold = tl.load(row + COLUMNS.thresholds + digit.to(tl.int32)).to(tl.uint64, bitcast=True)
         less = tl.where((number & 65535) == 0, word & sign, less)
         decided = undecided & (word ^ threshold)
         less |= decided & threshold
@@ -141,26 +135,28 @@ def _samples(v, inside, element, row, key, CHACHA: tl.constexpr, WIDE: tl.conste
     return out.to(tl.int64, bitcast=True)
 
 
-@triton.jit(do_not_specialize_on_alignment=["table", "key"])
-def ordinal_cldp_kernel(table, key, DTYPE: tl.constexpr, CHACHA: tl.constexpr, WIDE: tl.constexpr, SIZE: tl.constexpr):
+@triton.jit(do_not_specialize_on_alignment=["table", "key", "out"])
+def ordinal_cldp_kernel(
+    table, key, out, DTYPE: tl.constexpr, WIDE: tl.constexpr, CHACHA: tl.constexpr, SIZE: tl.constexpr
+):
     """A tile of SIZE elements of the one span that the table describes."""
-    numel, first = tl.load(table + 2), tl.load(table + 3)
+    numel, first = tl.load(table + COLUMNS.numel), tl.load(table + COLUMNS.first)
     e = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     inside = e < numel
     element = first + e
     words = load_key(key, CHACHA)
     if DTYPE == INTEGERS:
-        bound = tl.load(table + 4)
-        v = tl.load(tl.load(table).to(tl.pointer_type(tl.int64)) + e, inside, 0)
+        bound = tl.load(table + COLUMNS.bound)
+        v = tl.load(tl.load(table + COLUMNS.data).to(tl.pointer_type(tl.int64)) + e, inside, 0)
         v = tl.where(v > bound, bound, tl.where(v < -bound, -bound, v))
         y = _samples(v, inside, element, table, words, CHACHA, WIDE)
-        tl.store(tl.load(table + 1).to(tl.pointer_type(tl.int64)) + e, y, inside)
+        tl.store(out.to(tl.pointer_type(tl.int64)) + tl.load(table + COLUMNS.out) // 8 + e, y, inside)
     else:
-        BITS_OF: tl.constexpr = tl.int64 if DTYPE == F64 else (tl.int32 if DTYPE == F32 else tl.int16)
-        data = tl.load(table).to(tl.pointer_type(BITS_OF)) + e
-        v = _integers(_weights(tl.load(data, inside, 0), DTYPE), table, element, words, CHACHA, WIDE)
+        BITS_OF: tl.constexpr = bits_of(DTYPE)
+        data = tl.load(table + COLUMNS.data).to(tl.pointer_type(BITS_OF)) + e
+        v = _integers(from_bits(tl.load(data, inside, 0), DTYPE), table, element, words, CHACHA, WIDE)
         y = _samples(v, inside, element, table, words, CHACHA, WIDE)
-        x = y.to(tl.float64) / tl.load(table + 9).to(tl.float64, bitcast=True)
+        x = y.to(tl.float64) / tl.load(table + COLUMNS.scale).to(tl.float64, bitcast=True)
         if DTYPE == F64:
             tl.store(data, x.to(tl.int64, bitcast=True), inside)
         elif DTYPE == F32:

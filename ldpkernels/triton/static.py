@@ -11,34 +11,31 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from ldpkernels.dtypes import DTYPES
-from ldpkernels.triton.cells import CELLS, cells_kernel
-from ldpkernels.triton.clipped_noise import sums_kernel
-from ldpkernels.triton.launch import BLOCKS, OPTIONS
-from ldpkernels.triton.launch_clipped import BLOCKS as CLIPPED_BLOCKS
-from ldpkernels.triton.launch_clipped import OPTIONS as CLIPPED_OPTIONS
-from ldpkernels.triton.launch_clipped import SAMPLERS
-from ldpkernels.triton.two_point import BITS, THRESHOLDS, VALUES, two_point_kernel
+from ldpkernels.triton import clipped_noise, ordinal_cldp, piecewise, two_point
+from ldpkernels.triton.launch import OPTIONS
+from ldpkernels.triton.table import BLOCKS
 
-OUTPUTS = {"values": VALUES, "bits": BITS, "thresholds": THRESHOLDS}
+Cipher = Literal["philox", "chacha20"]
+TABLES = {"table": "*i64", "key": "*i64"}
 
 
 def compile_for(
     arch: int = 90,
     dtype: str = "float32",
     output: Literal["values", "bits", "thresholds"] = "values",
-    cipher: Literal["philox", "chacha20"] = "philox",
+    cipher: Cipher = "philox",
     aligned: bool = True,
 ) -> Any:
     """The two-point kernel as Triton's CompiledKernel: `asm["cubin"]`, `asm["ptx"]`, `metadata.shared`."""
     constants = {
         "DTYPE": DTYPES[dtype].code,
-        "OUTPUT": int(OUTPUTS[output]),
-        "CHACHA": cipher == "chacha20",
         "ALIGNED": aligned,
+        "OUTPUT": two_point.OUTPUTS[output],
+        "CHACHA": cipher == "chacha20",
         "BLOCKS": BLOCKS,
     }
-    signature = {"table": "*i64", "key": "*i64", "rows": "i32", "tiles": "i32"} | dict.fromkeys(constants, "constexpr")
-    return _compile(two_point_kernel, signature, constants, arch)
+    types = TABLES | out_type(None if output == "values" else "*u8" if output == "bits" else "*i64")
+    return compiled(two_point.two_point_kernel, types | {"rows": "i32", "tiles": "i32"}, constants, arch)
 
 
 def compile_cells_for(
@@ -46,38 +43,61 @@ def compile_cells_for(
     dtype: str = "float32",
     output: Literal["values", "cells"] = "values",
     mechanism: Literal["piecewise", "hybrid"] = "piecewise",
-    cipher: Literal["philox", "chacha20"] = "philox",
+    cipher: Cipher = "philox",
 ) -> Any:
-    """The kernel that reports cells, likewise."""
+    """The kernel of piecewise and hybrid, likewise."""
     constants = {
         "DTYPE": DTYPES[dtype].code,
-        "OUTPUT": int(VALUES if output == "values" else CELLS),
+        "OUTPUT": piecewise.OUTPUTS[output],
         "HYBRID": mechanism == "hybrid",
         "CHACHA": cipher == "chacha20",
         "BLOCKS": BLOCKS,
     }
-    signature = {"table": "*i64", "key": "*i64", "rows": "i32", "tiles": "i32"} | dict.fromkeys(constants, "constexpr")
-    return _compile(cells_kernel, signature, constants, arch)
+    types = TABLES | out_type(None if output == "values" else "*u8")
+    return compiled(piecewise.piecewise_kernel, types | {"rows": "i32", "tiles": "i32"}, constants, arch)
+
+
+def compile_cldp_for(
+    arch: int = 90, dtype: str | None = "float32", cipher: Cipher = "philox", wide: bool = False
+) -> Any:
+    """The kernel of ordinal CLDP, likewise; without a dtype, that of integers."""
+    constants = {
+        "DTYPE": DTYPES[dtype].code if dtype else int(ordinal_cldp.INTEGERS),
+        "WIDE": wide,
+        "CHACHA": cipher == "chacha20",
+        "SIZE": ordinal_cldp.TILE,
+    }
+    return compiled(ordinal_cldp.ordinal_cldp_kernel, TABLES | out_type(None if dtype else "*i64"), constants, arch)
 
 
 def compile_clipped_for(
     arch: int = 90,
     dtype: Literal["float32", "float64"] = "float32",
     noise: Literal["gaussian", "discrete"] = "gaussian",
-    cipher: Literal["philox", "chacha20"] = "philox",
+    cipher: Cipher = "philox",
 ) -> Any:
     """The kernel of clipped sums, likewise."""
     wide, pointer = (tl.float32, "*fp32") if dtype == "float32" else (tl.float64, "*fp64")
-    grid = noise == "discrete"
-    constants: dict[str, Any] = {"WIDE": wide, "GRID": grid, "NOISY": True, "CHACHA": cipher == "chacha20"}
-    constants["BLOCKS"] = SAMPLERS // (8 if cipher == "chacha20" else 2) if grid else CLIPPED_BLOCKS
-    signature = {"x": pointer, "scales": "*fp64", "stride": "i32", "out": pointer, "key": "*i64", "numbers": "*fp64"}
-    signature |= {"rows": "i32", "columns": "i32", "first": "i64"} | dict.fromkeys(constants, "constexpr")
-    return _compile(sums_kernel, signature, constants, arch, CLIPPED_OPTIONS)
+    grid, chacha = noise == "discrete", cipher == "chacha20"
+    blocks = clipped_noise.SAMPLERS // (8 if chacha else 2) if grid else clipped_noise.BLOCKS
+    constants = {"WIDE": wide, "GRID": grid, "NOISY": True, "CHACHA": chacha, "BLOCKS": blocks}
+    types = {"x": pointer, "scales": "*fp64", "stride": "i32", "out": pointer, "key": "*i64"}
+    types |= dict.fromkeys(("size", "divisor", "unit", "inverse_unit"), "i64")
+    types |= {"rows": "i32", "columns": "i32", "first": "i64"}
+    return compiled(clipped_noise.sums_kernel, types, constants, arch, clipped_noise.OPTIONS)
 
 
-def _compile(kernel: Any, signature: Any, constants: Any, arch: int, options: Any = OPTIONS) -> Any:
-    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+def out_type(pointer: str | None) -> dict[str, str]:
+    """A kernel's argument `out`, which is None where it writes in place."""
+    return {"out": pointer or "constexpr"}
+
+
+def compiled(
+    kernel: Any, types: dict[str, str], constants: dict[str, Any], arch: int, options: dict[str, Any] = OPTIONS
+) -> Any:
+    """A kernel with arguments of these types, for an architecture."""
+    constants |= {name: None for name, kind in types.items() if kind == "constexpr"}
+    source = ASTSource(fn=kernel, signature=types | dict.fromkeys(constants, "constexpr"), constexprs=constants)
     return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
 
 

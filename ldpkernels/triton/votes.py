@@ -1,8 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Majority votes, a column a lane (csrc/cpu/votes.h)."""
+"""Majority votes in Triton, a column a lane (csrc/cpu/votes.h): one launch, no synchronization."""
 
+from __future__ import annotations
+
+import torch
 import triton
 import triton.language as tl
+
+from ldpkernels.triton.launch import launching
+
+BLOCK = 256
+
+
+def majority_vote(votes: torch.Tensor, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels and keeps of contiguous votes. A number that is no class is a vote for nobody."""
+    parties, columns = votes.shape
+    labels = votes.new_empty(columns)
+    keep = votes.new_empty(columns, dtype=torch.bool)
+    if columns:
+        with launching(votes.device):
+            majority_kernel[(-(-columns // BLOCK),)](votes, labels, keep, parties, columns, classes, BLOCK)
+    return labels, keep
 
 
 @triton.jit
@@ -13,16 +31,18 @@ def majority_kernel(votes, labels, keep, parties, columns, classes, BLOCK: tl.co
     first = tl.zeros([BLOCK], tl.int32)
     second = tl.zeros([BLOCK], tl.int32)
     label = tl.zeros([BLOCK], tl.int32)
-    for c in range(classes):
+    c = 0
+    while c < classes:  # NumPy's newer releases and Triton 3.6's interpreter disagree about range() of a tensor
         count = tl.zeros([BLOCK], tl.int32)
-        row = votes
-        for _ in range(parties):
-            vote = tl.load(row + column, mask=inside, other=0)
+        party = 0
+        while party < parties:
+            vote = tl.load(votes + party.to(tl.int64) * columns + column, mask=inside, other=0)
             count += (vote == c).to(tl.int32)
-            row += columns
+            party += 1
         above = count > first
         second = tl.maximum(second, tl.where(above, first, count))
         first = tl.where(above, count, first)
         label = tl.where(above, c, label)
+        c += 1
     tl.store(labels + column, label.to(labels.dtype.element_ty), mask=inside)
     tl.store(keep + column, first - second > 1, mask=inside)

@@ -18,7 +18,7 @@ from ldpkernels.accounting import (
     local_epsilon,
     local_table,
 )
-from ldpkernels.accounting._exact import gaussian_epsilon
+from ldpkernels.accounting.gaussian import gaussian_epsilon
 
 mpmath = pytest.importorskip("mpmath")
 

@@ -99,7 +99,7 @@ for name in ("scipy", "scipy.special", "dp_accounting"):
 try:
     accounting.local_epsilon(accounting.PureEvent(1.0), d=10)
 except ImportError as error:
-    assert "pip install ldpkernels[accounting]" in str(error), error
+    assert "pip install 'ldpkernels[accounting]'" in str(error), error
 else:
     raise AssertionError("no error")
 assert accounting.local_epsilon(accounting.PureEvent(1.0), d=10, method="basic").epsilon == 10.0

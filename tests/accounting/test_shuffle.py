@@ -11,14 +11,15 @@ import pytest
 from ldpkernels.accounting import (
     RandomizedResponseEvent,
     ShuffledEvent,
-    _counts,
+    amplification,
     clients_needed,
     composed_epsilon,
+    counts,
     local_epsilon,
-    shuffle,
     shuffle_epsilon,
 )
-from ldpkernels.accounting._counts import blocks, clone_pair, count_pair
+from ldpkernels.accounting.clones import clone_pair
+from ldpkernels.accounting.counts import blocks, count_pair
 
 
 def pair_of(eps0: float, own: tuple[float, float], others: list[float]) -> tuple[np.ndarray, np.ndarray]:
@@ -138,10 +139,10 @@ def test_a_block_bounds_each_of_its_members() -> None:
 
 def test_blocks_and_fft_agree_with_the_exhaustive_search(monkeypatch: pytest.MonkeyPatch) -> None:
     exhaustive = shuffle_epsilon(1.0, 600).epsilon
-    monkeypatch.setattr(shuffle, "EXHAUSTIVE", 10)
-    monkeypatch.setattr(_counts, "DIRECT", 0)
+    monkeypatch.setattr(amplification, "EXHAUSTIVE", 10)
+    monkeypatch.setattr(counts, "DIRECT", 0)
     searched = shuffle_epsilon(1.0, 600).epsilon
-    assert exhaustive * (1 - 1e-9) <= searched <= exhaustive * (1 + 2 * shuffle.TOLERANCE)
+    assert exhaustive * (1 - 1e-9) <= searched <= exhaustive * (1 + 2 * amplification.TOLERANCE)
 
 
 def test_clones_are_above_the_counts_and_in_order() -> None:
@@ -150,7 +151,7 @@ def test_clones_are_above_the_counts_and_in_order() -> None:
             shuffle_epsilon(eps0, n, method=m).epsilon for m in ("exact", "stronger_clones", "clones")
         )
         assert exact <= stronger <= clones <= eps0
-    fine, coarse = (clone_pair(3000, 1.0, 0.5, buckets=b).delta(0.05) for b in (10**6, 64))
+    fine, coarse = (clone_pair(3000, 1.0, "stronger_clones", buckets=b).delta(0.05) for b in (10**6, 64))
     assert fine <= coarse <= fine * 1.5
 
 
@@ -158,7 +159,7 @@ def test_more_clients_hide_better_and_composition_costs() -> None:
     figures = [shuffle_epsilon(1.0, n).epsilon for n in (2, 10, 100, 1000, 1001, 5000)]
     assert figures[0] <= 1.0
     # the step from exhaustive to blocks may cost the tolerance
-    assert all(b <= a * (1 + shuffle.TOLERANCE) for a, b in itertools.pairwise(figures))
+    assert all(b <= a * (1 + amplification.TOLERANCE) for a, b in itertools.pairwise(figures))
     rounds = [shuffle_epsilon(1.0, 200, rounds=r).epsilon for r in (1, 2, 10, 100)]
     assert rounds == sorted(rounds)
     assert rounds[1] <= 2 * rounds[0] * 1.2

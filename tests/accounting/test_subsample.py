@@ -12,7 +12,7 @@ from ldpkernels.accounting import (
     subsample_pure,
     subsampled_epsilon,
 )
-from ldpkernels.accounting._exact import gaussian_epsilon
+from ldpkernels.accounting.gaussian import gaussian_epsilon
 
 
 def test_published_figures_and_what_a_paper_claims_instead() -> None:

@@ -24,12 +24,12 @@ struct OnHost {
   template <bool grid>
   void sums(const ClippedPlan& plan, int32_t blocks) const {
     for (int32_t b = 0; b < blocks; ++b) {
-      const ClippedSpan& s = plan.span_of(b);
+      const ClippedBlock s(plan, b);
       with_dtype(s.span, [&](auto dtype) {
         using Thread = SumsThread<grid, decltype(dtype)::value>;
         static typename Thread::Tile tile;
         std::vector<Thread> threads;
-        for (int t = 0; t < kClippedThreads; ++t) threads.emplace_back(plan, s, b, t);
+        for (int t = 0; t < kClippedThreads; ++t) threads.emplace_back(plan, s, t);
         for (int round = 0; round < threads[0].rounds(); ++round) {
           for (Thread& t : threads) t.stage(round, tile);
           for (Thread& t : threads) t.accumulate(round, tile);

@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn import functional as F
 
 import ldpkernels
-from ldpkernels import _launch_cldp
 from ldpkernels.accounting import BudgetExceeded, Ledger
 from ldpkernels.accounting.metric import worst_case_epsilon
 from ldpkernels.federated import ldp_fed, runs, training
@@ -20,6 +19,7 @@ from ldpkernels.federated.cldp_upload import Upload, terms_of
 from ldpkernels.federated.ldp_fed import Config
 from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import NOISE, Local
+from ldpkernels.laws.ordinal_cldp_thresholds import integer_laws
 from ldpkernels.reference import ordinal_cldp as reference_cldp
 
 
@@ -33,7 +33,7 @@ def setting(clients=3, size=6, seed=1):
 
 def reference_sample(values, alpha, M, mechanism, key):
     """One integer at a time, by the reference sampler."""
-    law = _launch_cldp.integer_laws(alpha, M, mechanism)[0]
+    law = integer_laws(alpha, M, mechanism)[0]
     wide = bool(law["wide"])
     words = key.uint32()
     return [reference_cldp.sample(v, law, reference_cldp.draws(words, i, wide)) for i, v in enumerate(values)]

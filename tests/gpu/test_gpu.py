@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels.ops import two_point as ops
+import ldpkernels.ops
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -136,8 +136,9 @@ def test_a_module_stays_where_it_is(gpu_backend, key):
     gpu = copy.deepcopy(cpu).cuda()
     with pytest.raises(ValueError, match="running_mean"):
         on_gpu(ldpkernels.perturb_, gpu_backend, gpu, C, R, EPS)
-    assert on_gpu(ldpkernels.perturb_, gpu_backend, gpu, C, R, EPS, generator=key, buffers="perturb") is gpu
-    ldpkernels.perturb_(cpu, C, R, EPS, generator=key, buffers="perturb")
+    centers = {"": C, "1.running_var": 10.0}
+    assert on_gpu(ldpkernels.perturb_, gpu_backend, gpu, centers, R, EPS, generator=key, buffers="perturb") is gpu
+    ldpkernels.perturb_(cpu, centers, R, EPS, generator=key, buffers="perturb")
     for name, tensor in gpu.state_dict().items():
         assert tensor.is_cuda
         assert_same_bits(tensor, cpu.state_dict()[name])
@@ -262,9 +263,9 @@ def test_opcheck(gpu_backend, key, dtype):
     ranges = [C] * 3, [R] * 3, EPS
     with ldpkernels.backend(gpu_backend):
         for op, arguments in (
-            (ops.two_point_, (tensors, key.tensor("cuda"), *ranges)),
-            (ops.two_point_report, (tensors, key.tensor("cuda"), *ranges)),
-            (ops.two_point_threshold, (tensors[0], C, R, EPS, "report")),
+            (torch.ops.ldpkernels.two_point_, (tensors, key.tensor("cuda"), *ranges)),
+            (torch.ops.ldpkernels.two_point_report, (tensors, key.tensor("cuda"), *ranges)),
+            (torch.ops.ldpkernels.two_point_threshold, (tensors[0], C, R, EPS, "report")),
         ):
             torch.library.opcheck(op.default, arguments)
 
@@ -275,7 +276,7 @@ def test_compiled_whole(gpu_backend, key):
 
     @torch.compile(fullgraph=True)
     def step(w, key):
-        ops.two_point_([w], key, [C], [R], EPS)
+        torch.ops.ldpkernels.two_point_([w], key, [C], [R], EPS)
         return w * 2
 
     w = x.cuda()

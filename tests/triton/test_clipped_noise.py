@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Triton twin against the CPU's kernels, bit for bit.
+import numpy as np
 import pytest
 
 import ldpkernels
+from ldpkernels import _native
+from ldpkernels.dtypes import DTYPES as KINDS
+from ldpkernels.inputs.spans import span_table
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -12,13 +16,10 @@ DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 
 @pytest.fixture
-def both(device, monkeypatch):
-    from ldpkernels import capabilities
-
+def both(device):
     def run(x, *arguments, **options):
         there = [t.to(device) for t in x]
-        with monkeypatch.context() as patch:
-            patch.setattr(capabilities, "chosen", lambda _: "triton")
+        with ldpkernels.backend("triton"):
             out, info = ldpkernels.clipped_noised_mean(there, *arguments, return_info=True, **options)
         expected, known = ldpkernels.clipped_noised_mean(x, *arguments, return_info=True, **options)
         for a, b in zip([*out, info.norms], [*expected, known.norms], strict=True):
@@ -35,43 +36,120 @@ def rows(*shape, dtype=torch.float32, seed=0):
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
+# The interpreter's time goes by operations, not by elements: a row is 40 of them before its first number. So each shape
+# is the smallest that has what the test is about, and where tiles are larger, the test makes them smaller.
+
+
 @pytest.mark.parametrize("cipher", KEYS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_bits_are_those_of_the_cpu(both, dtype, cipher):
-    x, y = rows(67, 3, 100, dtype=dtype), rows(67, 7, seed=1) * 20
+def test_the_bits_are_those_of_the_cpu(both, dtype, cipher, monkeypatch):
+    """Two tensors of more rows than a block of 64; columns: several tiles and the tail of one, not a multiple of 16."""
+    from ldpkernels.triton import clipped_noise
+
+    monkeypatch.setattr(clipped_noise, "BLOCKS", 4 if cipher == "chacha20" else 16)  # tiles of 32 columns
+    x, y = rows(67, 3, 25, dtype=dtype), rows(67, 7, seed=1) * 20
     x[3, 0, 5], y[66, 2], x[9] = torch.nan, torch.inf, 0
     clipping = "flat" if cipher == "philox" else "per-layer"
     both([x, y], 30.0, 0.7, generator=KEYS[cipher], clipping=clipping)
 
 
-def test_rows_of_several_stretches_and_groups(both):
+def test_rows_of_several_stretches(both, monkeypatch):
+    """A row of a whole stretch of 2^16 numbers, and of a second that ends inside a piece of 1024."""
+    from ldpkernels.triton import clipped_noise
+
+    monkeypatch.setattr(clipped_noise, "BLOCKS", 1 << 12)
     both([rows(2, 66_600)], 3.0, 0.5, generator=KEYS["philox"])
-    both([rows(4100)], 0.5, 1.0, generator=KEYS["philox"])
+
+
+def test_no_rows_no_noise_and_rows_of_one_number(both):
+    both([rows(70)], 0.5, 1.0, generator=KEYS["philox"])
     both([rows(3, 5)], 0.5, 0.0, generator=KEYS["philox"], batch_size=7)
     both([rows(0, 5)], 0.5, 1.0, generator=KEYS["philox"], batch_size=7)
 
 
+@pytest.mark.parametrize("grid", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_groups_of_rows_are_added_in_order(device, dtype, grid):
+    """A group of 4096 rows, and a second of more than one block: only then does it matter that groups are added apart.
+
+    The rows between are left out. They hold NaN, which shows that they are not read.
+    """
+    from ldpkernels.triton import clipped_noise as kernels
+    from ldpkernels.triton.launch import fp64_bits
+
+    n, columns, unit = 4096 + 64 + 3, 3, 2.0**-20
+    x = rows(n, columns, dtype=dtype)
+    scales = torch.from_numpy(np.random.default_rng(1).uniform(0.1, 1.0, (n, 1)))
+    x[67:4090], scales[67:4090] = torch.nan, 0.0
+    wide = kernels.tl.float64 if dtype == torch.float64 else kernels.tl.float32
+    found = torch.empty(columns, dtype=dtype, device=device)
+    numbers = [fp64_bits(number) for number in (0.0, 3.0, unit, 1 / unit)]
+    key = KEYS["philox"].tensor(device)
+    kernels.sums_kernel[(1,)](
+        x.to(device),
+        scales.to(device),
+        1,
+        found,
+        key,
+        *numbers,
+        n,
+        columns,
+        0,
+        wide,
+        grid,
+        False,
+        False,
+        2,
+        **kernels.OPTIONS,
+    )
+    expected = torch.empty(columns, dtype=dtype)
+    spans = span_table([x.data_ptr()], [expected.data_ptr()], [columns], [KINDS[str(dtype)[6:]]])
+    words = KEYS["philox"].uint32()
+    _native.clipped_sums(spans, scales.numpy(), 0.0, 0.0, 3.0, unit if grid else 0.0, 0, words, "", 1)
+    assert torch.equal(found.cpu(), expected)
+
+
 @pytest.mark.parametrize("cipher", KEYS)
 def test_discrete_noise_has_the_bits_of_the_cpu(both, cipher, monkeypatch):
-    from ldpkernels.triton import launch_clipped
+    """Several programs; samplers that draw more words than a block of the cipher has (17 of 16 at most: it is slow)."""
+    from ldpkernels.triton import clipped_noise
 
-    monkeypatch.setattr(launch_clipped, "SAMPLERS", 16 if cipher == "chacha20" else 64)  # the interpreter is slow
-    x, y = rows(67, 100, dtype=torch.float64), rows(67, 3, 7, dtype=torch.bfloat16)
+    monkeypatch.setattr(clipped_noise, "SAMPLERS", 8)
+    x, y = rows(67, 10, dtype=torch.float64), rows(67, 3, 2, dtype=torch.bfloat16)
     x[3, 5], y[66, 2, 1] = torch.nan, torch.inf
     if cipher == "philox":
         both([x, y], 3.0, 0.7, generator=KEYS[cipher], noise="discrete")
     else:
-        both([y[:, 0]], 3.0, 0.7, generator=KEYS[cipher], clipping="per-layer", noise="discrete")
+        key = ldpkernels.Key((2**64 - 1, 5, 151, 2**63))
+        both([y[:, :, 1]], 3.0, 0.7, generator=key, clipping="per-layer", noise="discrete")
 
 
 def test_sums_on_the_grid_have_the_bits_of_the_cpu(both):
-    both([rows(4100, 2)], 3.0, 0.0, generator=KEYS["philox"], noise="discrete")
-    both([rows(130, 600, dtype=torch.float16)], 3.0, 0.0, generator=KEYS["philox"], noise="discrete")
+    """More columns than two programs of samplers have, and more rows than a block."""
+    both([rows(66, 260, dtype=torch.float16)], 3.0, 0.0, generator=KEYS["philox"], noise="discrete")
 
 
-def test_arrays_are_refused_by_name(device, monkeypatch):
-    from ldpkernels import capabilities
+@pytest.mark.parametrize("noise", ["gaussian", "discrete"])
+def test_numbers_are_arguments_so_that_nothing_is_copied_in_a_capture(device, noise, monkeypatch):
+    from ldpkernels.laws.clipped_noise import noise_of
+    from ldpkernels.triton.clipped_noise import clipped_sums
 
-    monkeypatch.setattr(capabilities, "chosen", lambda _: "triton")
-    with pytest.raises(ValueError, match="of torch tensors only: pass tensors"):
-        ldpkernels.clipped_noised_sum(rows(3, 5).numpy(), 1.0, 1.0)
+    x, key = [rows(3, 5).to(device)], KEYS["philox"].tensor(device)
+    sums = [[torch.empty(5, device=device)] for _ in range(2)]
+    arguments = [0.5], noise_of([0.5], 0.0, noise, 3), 3.0, key
+    clipped_sums(x, sums[0], *arguments)
+
+    def refuse(*_, **__):
+        raise AssertionError("a tensor of host numbers")
+
+    for name in ("tensor", "as_tensor", "from_numpy"):
+        monkeypatch.setattr(torch, name, refuse)
+    clipped_sums(x, sums[1], *arguments)
+    assert torch.equal(sums[0][0], sums[1][0])
+
+
+def test_arrays_have_the_same_bits_in_the_interpreter(device):
+    x = rows(3, 5).numpy()
+    with ldpkernels.backend("triton"):
+        found = ldpkernels.clipped_noised_sum(x, 1.0, 1.0, generator=KEYS["philox"])
+    assert found.tobytes() == ldpkernels.clipped_noised_sum(x, 1.0, 1.0, generator=KEYS["philox"]).tobytes()

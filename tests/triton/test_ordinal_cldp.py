@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Ordinal CLDP in Triton: the bits of every backend (by the interpreter where there is no GPU), and its machine code.
-import os
-import subprocess
-import sys
-
+# Ordinal CLDP in Triton: the bits of every backend, by the interpreter where there is no GPU.
 import numpy as np
 import pytest
 
@@ -23,7 +19,7 @@ CASES = [
     (1.0, 5, "exponential", PHILOX, 64),
     (12.0, 3, "laplace", PHILOX, 10),
     (0.1, 0, "exponential", PHILOX, 9),
-    (0.3, 64, "exponential", CHACHA, 20),
+    (0.3, 64, "exponential", CHACHA, 6),
     (1e-12, 10**18, "exponential", CHACHA, 5),
 ]
 
@@ -51,31 +47,3 @@ def test_weights(device, dtype, rounding):
         found = cldp_([w.to(device), w[:2].t().clone().to(device)], alphas, c, rho, rounding=rounding, generator=PHILOX)
     for a, b in zip(found, expected, strict=True):
         assert torch.equal(a.cpu(), b)
-
-
-SCRIPT = """
-import sys
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-import triton
-from ldpkernels.triton.launch import OPTIONS
-from ldpkernels.triton.ordinal_cldp import TILE, ordinal_cldp_kernel
-dtype, cipher, width = sys.argv[1:]
-constants = {"DTYPE": int(dtype), "CHACHA": cipher == "chacha20", "WIDE": width == "wide", "SIZE": TILE}
-signature = {"table": "*i64", "key": "*i64"} | dict.fromkeys(constants, "constexpr")
-source = ASTSource(fn=ordinal_cldp_kernel, signature=signature, constexprs=constants)
-print(triton.compile(source, target=GPUTarget("cuda", 90, 32), options=OPTIONS).asm["ptx"])
-"""
-
-
-@pytest.mark.parametrize(
-    ("code", "cipher", "width"), [(0, "philox", "narrow"), (4, "philox", "wide"), (3, "chacha20", "wide")]
-)
-def test_it_compiles_for_a_gpu_without_inexact_arithmetic(code, cipher, width):
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", SCRIPT, str(code), cipher, width]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    lines = done.stdout.splitlines()
-    assert not [line for line in lines if ".ftz" in line or "fma." in line or ".approx" in line or ".local" in line]
-    assert code == 4 or any("div.rn.f64" in line for line in lines)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the kernels cost on a GPU that need not be there: they are compiled for sm_90 and their machine code is read.
-# Compiling needs a triton that does not interpret, hence the processes.
+# Compiling also finds what the interpreter forgives: types above all.
 import json
 import os
 import subprocess
@@ -9,32 +9,33 @@ from pathlib import Path
 
 import pytest
 
+from tests.once import made_once
+
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = """
-import json, sys, tempfile
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from static_cost import analyse_cubin
-from ldpkernels.triton import static
-dtype, output, cipher = sys.argv[2:]
-kernel = static.compile_for(90, dtype, output, cipher)
-with tempfile.TemporaryDirectory() as folder:
-    cubin = Path(folder) / "kernel.cubin"
-    cubin.write_bytes(kernel.asm["cubin"])
-    cost = analyse_cubin(cubin, "two_point_kernel", static.elements_per_thread(cipher), inner_trips=10)
-print(json.dumps({**vars(cost), "spills": cost.spills, "ptx": kernel.asm["ptx"]}))
-"""
 
 
-def cost_of(dtype, output, cipher):
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", SCRIPT, str(ROOT / "benchmarks"), dtype, output, cipher]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+@pytest.fixture
+def costs(tmp_path_factory):
+    """By mechanism: what tests.triton.machine_code finds, by the kernel's choices."""
+
+    def of(mechanism):
+        def compile_all(path):
+            environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+            command = [sys.executable, "-m", "tests.triton.machine_code", mechanism, str(path)]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
+            assert done.returncode == 0, done.stderr[-3000:]
+
+        return json.loads(made_once(tmp_path_factory, f"{mechanism}.json", compile_all).read_text())
+
+    return of
+
+
+def inexact(cost):
+    """What rounds differently: flushed subnormals, contraction, approximation."""
+    return [line for line in cost["ptx"].splitlines() if ".ftz" in line or "fma." in line or ".approx" in line]
 
 
 # Instructions an element are bounds with room for another release's compiler; a warp a program, so 64 registers are
@@ -49,8 +50,8 @@ def cost_of(dtype, output, cipher):
         ("float32", "values", "chacha20", 52, 168),
     ],
 )
-def test_cost(dtype, output, cipher, instructions, registers):
-    cost = cost_of(dtype, output, cipher)
+def test_cost(costs, dtype, output, cipher, instructions, registers):
+    cost = costs("two_point")[f"{dtype}-{output}-{cipher}"]
     assert cost["spills"] == 0
     assert cost["stack_bytes"] == 0
     assert cost["registers"] <= registers
@@ -59,68 +60,32 @@ def test_cost(dtype, output, cipher, instructions, registers):
     vectors = (32 if cipher == "chacha20" else 8) * size // 16
     assert cost["vector_loads"] == vectors
     assert cost["vector_stores"] == (vectors if output == "values" else 0)
-    # Nothing that rounds differently: no flushed subnormals, no contraction, no approximation.
-    assert not [line for line in cost["ptx"].splitlines() if ".ftz" in line or "fma." in line or ".approx" in line]
+    assert not inexact(cost)
 
 
-CELLS_SCRIPT = """
-import json, sys, tempfile
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from static_cost import analyse_cubin
-from ldpkernels.triton import static
-found = []
-for dtype, output, mechanism in json.loads(sys.argv[2]):
-    kernel = static.compile_cells_for(90, dtype, output, mechanism)
-    with tempfile.TemporaryDirectory() as folder:
-        cubin = Path(folder) / "kernel.cubin"
-        cubin.write_bytes(kernel.asm["cubin"])
-        cost = analyse_cubin(cubin, "cells_kernel", static.elements_per_thread("philox"), inner_trips=10)
-    found.append({"registers": cost.registers, "spills": cost.spills, "ptx": kernel.asm["ptx"]})
-print(json.dumps(found))
-"""
-
-
-def test_kernels_of_cells_compile_and_round_nothing_otherwise():
-    """Compiling finds what the interpreter forgives: types above all."""
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    dtypes = ["float32", "bfloat16", "float16", "float64"]
-    chosen = [(d, "values", m) for d in dtypes for m in ("piecewise", "hybrid")] + [("float32", "cells", "hybrid")]
-    command = [sys.executable, "-c", CELLS_SCRIPT, str(ROOT / "benchmarks"), json.dumps(chosen)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    for cost in json.loads(done.stdout.splitlines()[-1]):
+@pytest.mark.parametrize(("mechanism", "kernels", "registers"), [("cells", 9, 96), ("clipped_noise", 5, 64)])
+def test_kernels_compile_without_spills_and_fuse_nothing(costs, mechanism, kernels, registers):
+    found = costs(mechanism)
+    assert len(found) == kernels
+    for cost in found.values():
         assert cost["spills"] == 0
-        assert cost["registers"] <= 96
-        assert not [line for line in cost["ptx"].splitlines() if ".ftz" in line or "fma." in line or ".approx" in line]
+        assert cost["registers"] <= registers
+        assert not inexact(cost)
 
 
-CLIPPED_SCRIPT = """
-import json, sys, tempfile
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from static_cost import analyse_cubin
-from ldpkernels.triton import static
-found = []
-for choice in json.loads(sys.argv[2]):
-    kernel = static.compile_clipped_for(90, *choice)
-    with tempfile.TemporaryDirectory() as folder:
-        cubin = Path(folder) / "kernel.cubin"
-        cubin.write_bytes(kernel.asm["cubin"])
-        cost = analyse_cubin(cubin, "sums_kernel", 1)
-    found.append({"registers": cost.registers, "spills": cost.spills, "ptx": kernel.asm["ptx"]})
-print(json.dumps(found))
-"""
+def test_ordinal_cldp_compiles_without_inexact_arithmetic(costs):
+    found = costs("ordinal_cldp")
+    assert len(found) == 3
+    for choice, cost in found.items():
+        assert not inexact(cost)
+        assert ".local" not in cost["ptx"]
+        assert choice.startswith("integers-") or "div.rn.f64" in cost["ptx"]
 
 
-def test_clipped_sums_compile_and_fuse_nothing():
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    chosen = [(d, n, "philox") for d in ("float32", "float64") for n in ("gaussian", "discrete")]
-    chosen.append(("float32", "discrete", "chacha20"))
-    command = [sys.executable, "-c", CLIPPED_SCRIPT, str(ROOT / "benchmarks"), json.dumps(chosen)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    for cost in json.loads(done.stdout.splitlines()[-1]):
+def test_what_ranges_tallies_and_votes_need_compiles_and_fuses_nothing(costs):
+    found = costs("others")
+    assert len(found) == 17
+    for cost in found.values():
+        assert not inexact(cost)
         assert cost["spills"] == 0
-        assert cost["registers"] <= 64
-        assert not [line for line in cost["ptx"].splitlines() if ".ftz" in line or "fma." in line or ".approx" in line]
+        assert cost["registers"] <= 128

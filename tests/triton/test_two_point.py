@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from ldpkernels import _native
-from ldpkernels.laws.two_point import dtype_named, two_point_law
+from ldpkernels.dtypes import dtype_named
+from ldpkernels.laws.two_point import two_point_law
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
 
-from ldpkernels.triton.two_point import _guess  # noqa: E402
+from ldpkernels.triton import launch, registry, table, two_point  # noqa: E402
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 BITS = {"float32": np.uint32, "float64": np.uint64, "bfloat16": np.uint16, "float16": np.uint16}
@@ -28,13 +29,12 @@ LAWS = [
 ]
 
 
-@pytest.fixture
-def launch(device, monkeypatch):
-    from ldpkernels.triton import launch
-
-    monkeypatch.setattr(launch, "_tables", launch._Tables())
-    monkeypatch.setattr(launch, "PROGRAMS", 4)  # so that programs have several tiles
-    return launch
+@pytest.fixture(autouse=True)
+def tables(monkeypatch):
+    """Tables of the test's own, whose programs have several tiles."""
+    monkeypatch.setattr(launch, "tables", launch.Tables())
+    monkeypatch.setattr(table, "PROGRAMS", 4)
+    return launch.tables
 
 
 def key_of(cipher, device):
@@ -58,34 +58,42 @@ class Case:
     """Tensors with guards around them, for one call."""
 
     def __init__(self, output, parts, first, device):
-        spans, laws, self.buffers = [], [], []
-        for dtype, x, law, offset in parts:
+        sizes = [GUARD + out_bytes(output, x.numel()) + GUARD for _, x, _, _ in parts]
+        starts = np.cumsum([0, *sizes]).tolist()
+        self.out = torch.full((starts[-1],), 0x5A, dtype=torch.uint8, device=device)
+        spans, laws, self.buffers = [], [], [self.out]
+        for (dtype, x, law, offset), start in zip(parts, starts[:-1], strict=True):
             size = x.element_size()
             raw = x.view(INTEGERS[size]).numpy().view(np.uint8)
             lead = GUARD + offset * size
             data = np.full(lead + raw.size + GUARD, 0xA5, np.uint8)
             data[lead : lead + raw.size] = raw
             n = x.numel()
-            out = np.full(
-                GUARD + {"values": 0, "bits": -(-n // 8), "thresholds": 8 * n}[output] + GUARD, 0x5A, np.uint8
-            )
-            both = [torch.from_numpy(b).to(device) for b in (data, out)]
-            self.buffers += both
-            spans.append((both[0].data_ptr() + lead, both[1].data_ptr() + GUARD, n, first, dtype_named(dtype).code))
+            on_device = torch.from_numpy(data).to(device)
+            self.buffers.append(on_device)
+            out = self.out.data_ptr() + start + GUARD
+            spans.append((on_device.data_ptr() + lead, out, n, first, dtype_named(dtype).code))
             low, high = BITS[dtype](0x1234567890ABCDEF & (2 ** (8 * size) - 1)), BITS[dtype](7)
             laws.append((*law, low, high))
             first += -(-n // 8) * 8
         self.spans = np.array(spans, dtype=_native.SPAN)
-        self.laws = np.array(laws, dtype=_native.TWO_POINT_LAW)
+        self.laws = np.array(laws, dtype=_native.LAWS["two_point"])
+
+    def run(self, output, key, out=None):
+        registry.launch("two_point", output, self.spans, self.laws, key, self.out if out is None else out)
 
     def result(self):
         return [b.cpu().numpy().copy() for b in self.buffers]
 
 
-def check(launch, output, parts, cipher, device, first=0):
+def out_bytes(output, n):
+    return {"values": 0, "bits": -(-n // 8), "thresholds": 8 * n}[output]
+
+
+def check(output, parts, cipher, device, first=0):
     ours, native = Case(output, parts, first, device), Case(output, parts, first, "cpu")
-    getattr(launch, output)(ours.spans, ours.laws, key_of(cipher, device))
-    getattr(_native, f"two_point_{output}")(native.spans, native.laws, words_of(cipher), "", 1)
+    ours.run(output, key_of(cipher, device))
+    _native.launch("two_point", output, native.spans, native.laws, words_of(cipher), "", 1)
     for a, b in zip(ours.result(), native.result(), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -93,36 +101,36 @@ def check(launch, output, parts, cipher, device, first=0):
 @pytest.mark.parametrize("cipher", KEYS)
 @pytest.mark.parametrize("output", ["values", "bits", "thresholds"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_same_bits(launch, device, dtype, output, cipher):
+def test_same_bits(device, dtype, output, cipher):
     rng = np.random.default_rng(1)
     laws = LAWS if cipher == "philox" else LAWS[:1]  # ChaCha20 is slow in the interpreter
     parts = [(dtype, weights(dtype, 1500, law, rng), law, 0) for law in laws]
-    check(launch, output, parts, cipher, device)
+    check(output, parts, cipher, device)
 
 
 @pytest.mark.parametrize(
     ("output", "cipher"), [("values", "philox"), ("bits", "philox"), ("bits", "chacha20"), ("thresholds", "philox")]
 )
-def test_any_number_of_tensors_of_any_size_and_address(launch, device, output, cipher):
+def test_any_number_of_tensors_of_any_size_and_address(device, output, cipher):
     rng = np.random.default_rng(2)
     parts = []
     for i, n in enumerate([1, 0, 7, 8, 9, 255, 257, 1023, 1025, 31]):
         dtype = list(DTYPES)[i % 4]
         parts.append((dtype, weights(dtype, n, LAWS[i % 5], rng), LAWS[i % 5], i % 3))
-    check(launch, output, parts, cipher, device, first=2**36 - 1000)  # block numbers of more than 32 bits
+    check(output, parts, cipher, device, first=2**36 - 1000)  # block numbers of more than 32 bits
 
 
-def test_real_laws(launch, device):
+def test_real_laws(device):
     rng = np.random.default_rng(3)
     for dtype in DTYPES:
         laws = [two_point_law(c, r, eps, dtype_named(dtype), "values")[:5] for c, r, eps in
                 [(0.0, 1.0, 1.0), (0.3, 0.01, 8.0), (-2.0, 0.5, 0.1), (5.0, 0.0, 1.0)]]  # fmt: skip
-        check(launch, "bits", [(dtype, weights(dtype, 300, law, rng), law, 0) for law in laws], "philox", device)
+        check("bits", [(dtype, weights(dtype, 300, law, rng), law, 0) for law in laws], "philox", device)
 
 
 @pytest.mark.parametrize("cipher", KEYS)
-def test_ties(launch, device, cipher, monkeypatch):
-    monkeypatch.setattr(launch, "BLOCKS", 32 if device == "cuda" else 2048)  # the interpreter's time goes by operations
+def test_ties(device, cipher, monkeypatch):
+    monkeypatch.setattr(table, "BLOCKS", 32 if device == "cuda" else 2048)  # the interpreter's time goes by operations
     n, k = 1 << 18, 0x12348765
     x = torch.zeros(n)
     words = words_of(cipher)
@@ -132,10 +140,10 @@ def test_ties(launch, device, cipher, monkeypatch):
     ties = high == k >> 16
     decided_low = (low[ties].astype(np.int64) & 0xFFFF) < (k & 0xFFFF)
     assert ties.sum() >= 1
-    check(launch, "values", [("float32", x, (0.0, 1.0, 0.0, k, k), 0)], cipher, device)
+    check("values", [("float32", x, (0.0, 1.0, 0.0, k, k), 0)], cipher, device)
     case = Case("bits", [("float32", x, (0.0, 1.0, 0.0, k, k), 0)], 0, device)
-    launch.bits(case.spans, case.laws, key_of(cipher, device))
-    decisions = np.unpackbits(case.result()[1][GUARD:-GUARD], bitorder="little").astype(bool)
+    case.run("bits", key_of(cipher, device))
+    decisions = np.unpackbits(case.result()[0][GUARD:-GUARD], bitorder="little").astype(bool)
     np.testing.assert_array_equal(decisions[ties], decided_low)
 
 
@@ -143,7 +151,7 @@ def test_ties(launch, device, cipher, monkeypatch):
 def guess_kernel(x, high, out, center, slope, floor, ceiling, N: tl.constexpr):
     i = tl.arange(0, N)
     law = center, slope, 0, 0, 0, floor, ceiling
-    tl.store(out + i, _guess(tl.load(x + i), tl.load(high + i), law))
+    tl.store(out + i, two_point.guess(tl.load(x + i), tl.load(high + i), law))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -151,8 +159,6 @@ def guess_kernel(x, high, out, center, slope, floor, ceiling, N: tl.constexpr):
 def test_a_guess_is_right_or_unsure(device, dtype, end):
     """For z within a few steps of every number at which the decision changes. A tile hides this: one unsure element in
     it has all of them decided exactly."""
-    from ldpkernels.triton import launch
-
     n = 1 << 13
     rng = np.random.default_rng(4)
     u = rng.integers(-(2**31), 2**31, n)
@@ -168,13 +174,14 @@ def test_a_guess_is_right_or_unsure(device, dtype, end):
     x[::100], x[1::100], x[2::100] = np.nan, np.inf, -np.inf
     k = np.full(n, -(2**31), np.int64)
     spans = np.array([(x.ctypes.data, k.ctypes.data, n, 0, dtype_named(dtype).code)], dtype=_native.SPAN)
-    laws = np.array([(0.0, 1.0, 0.0, -end, end, 0, 0)], dtype=_native.TWO_POINT_LAW)
-    _native.two_point_thresholds(spans, laws, words_of("philox"), "", 1)
-    bounds = launch.table_of(spans, laws, 8)[0][0, 10:12].astype(np.int32).view(np.float32)
+    laws = np.array([(0.0, 1.0, 0.0, -end, end, 0, 0)], dtype=_native.LAWS["two_point"])
+    _native.launch("two_point", "thresholds", spans, laws, words_of("philox"), "", 1)
+    columns = table.weight_columns(spans, laws, 8)[0]
+    bounds = [float(columns[name].view(np.float32)[0]) for name in ("floor", "ceiling")]
     guess = torch.empty(n, dtype=torch.float32, device=device)
     on_device = [torch.from_numpy(a).to(device) for a in (x, high.astype(np.int32))]
     with np.errstate(all="ignore"):
-        guess_kernel[(1,)](*on_device, guess, 0.0, 1.0, float(bounds[0]), float(bounds[1]), N=n, enable_fp_fusion=False)
+        guess_kernel[(1,)](*on_device, guess, 0.0, 1.0, *bounds, N=n, enable_fp_fusion=False)
     guess = guess.cpu().numpy()
     sure = np.abs(guess) > 65536
     assert 0.1 < sure.mean() < 0.9
@@ -183,25 +190,25 @@ def test_a_guess_is_right_or_unsure(device, dtype, end):
 
 
 @pytest.mark.parametrize("end", [2**31 - 1, 2**31 - 65, 2**25 + 1, 2**24 + 1, 2**20 + 1])
-def test_ends_are_attained(launch, device, end):
+def test_ends_are_attained(device, end):
     near = [np.float32(end)]
     for direction in (-np.inf, np.inf):
         for _ in range(3):
             near.append(np.nextafter(near[-1], np.float32(direction)))
     x = torch.from_numpy(np.array([*near, *(-x for x in near)]))
     law = (0.0, 1.0, 0.0, -end, end)
-    check(launch, "thresholds", [("float32", x, law, 0), ("float64", x.double(), law, 0)], "philox", device)
+    check("thresholds", [("float32", x, law, 0), ("float64", x.double(), law, 0)], "philox", device)
 
 
 @pytest.mark.parametrize("k", [0, 1, -1, 65535, 65536, 65537, 2**31 - 1, -(2**31) + 1, 2**30 + 1, -(2**24) - 1])
-def test_clamped_to_one_threshold(launch, device, k):
+def test_clamped_to_one_threshold(device, k):
     law = (0.0, 2.0**31, 0.0, k, k)
     x = torch.tensor([-np.inf, -1.0, k / 2**31, 0.0, 1.0, np.inf, np.nan, 0.5], dtype=torch.float32).repeat(64)
     for output in ("thresholds", "bits"):
-        check(launch, output, [("float32", x, law, 0)], "philox", device)
+        check(output, [("float32", x, law, 0)], "philox", device)
 
 
-def test_rounding_is_to_even(launch, device):
+def test_rounding_is_to_even(device):
     halves = torch.arange(-64, 64, dtype=torch.float32) / 4
     large = torch.tensor([2.0**22 + 0.5, 2.0**22 + 1.5, 2.0**23 - 0.5, -(2.0**23) + 0.5, 2.0**24 + 2, 2.0**30 + 64])
     law = (0.0, 1.0, 0.0, -(2**31) + 1, 2**31 - 1)
@@ -209,67 +216,83 @@ def test_rounding_is_to_even(launch, device):
         ("float32", torch.cat([halves, large, -large]), law, 0),
         ("float64", torch.cat([halves, large]).double(), law, 0),
     ]
-    check(launch, "thresholds", parts, "philox", device)
+    check("thresholds", parts, "philox", device)
 
 
 @pytest.mark.parametrize("cipher", KEYS)
 @pytest.mark.parametrize(
     ("stream", "first", "blocks"), [(0, 0, 5), (1, 2**32 - 3, 70), (2**32 - 1, 2**64 - 4, 4), (7, 2**63 - 1, 2)]
 )
-def test_keystream(launch, device, cipher, stream, first, blocks):
+def test_keystream(device, cipher, stream, first, blocks):
     ours = launch.keystream(key_of(cipher, device), stream, first, blocks).cpu().numpy().view(np.uint32)
     np.testing.assert_array_equal(ours, _native.keystream(words_of(cipher), stream, first, blocks, ""))
 
 
-def test_philox_known_answers(launch, device):
+def test_philox_known_answers(device):
     """Random123's kat_vectors. A keystream reaches the first: the others have a last counter word that is no domain."""
     words = launch.keystream(torch.zeros(1, dtype=torch.int64, device=device), 0, 0, 1).cpu().numpy().view(np.uint32)
     assert [f"{w:08x}" for w in words] == ["6627e8d5", "e169c58d", "bc57ac4c", "9b00dbd8"]
 
 
-def test_chacha_known_answer(launch, device):
+def test_chacha_known_answer(device):
     """RFC 8439, A.1, test vectors 1 and 2: a zero key and nonce, blocks 0 and 1."""
     words = launch.keystream(torch.zeros(4, dtype=torch.int64, device=device), 0, 0, 2).cpu().numpy().view(np.uint32)
     assert [f"{w:08x}" for w in words[:4]] == ["ade0b876", "903df1a0", "e56a5d40", "28bd8653"]
     assert [f"{w:08x}" for w in words[16:20]] == ["bee7079f", "7a385155", "7c97ba98", "0d082d73"]
 
 
-def test_the_key_is_read_when_the_kernel_runs_and_tables_are_kept(launch, device):
+def test_the_key_is_read_when_the_kernel_runs_and_tables_are_kept(device, tables):
     x = torch.full((1000,), 0.25)
     case = Case("bits", [("float32", x, LAWS[0], 0)], 0, device)
     key = key_of("philox", device)
-    launch.bits(case.spans, case.laws, key)
-    before = case.result()[1]
+    case.run("bits", key)
+    before = case.result()[0]
     key += 1
-    launch.bits(case.spans, case.laws, key)
-    assert len(launch._tables.recent) == 1
-    assert (case.result()[1] != before).any()
+    case.run("bits", key)
+    assert len(tables.recent) == 1
+    assert (case.result()[0] != before).any()
     for i in range(launch.CACHED + 5):
-        case.spans["first"] = 8 * i
-        launch._launches(1, case.spans, case.laws, False, torch.device(device))
-    assert len(launch._tables.recent) == launch.CACHED
+        tables.get(i, torch.device(device), list)
+    assert len(tables.recent) == launch.CACHED
+
+
+@pytest.mark.parametrize("output", ["bits", "thresholds"])
+def test_a_call_with_a_new_output_is_known_and_can_be_captured(device, output, tables, monkeypatch):
+    case = Case(output, [(d, torch.zeros(99).to(DTYPES[d]), LAWS[0], 0) for d in ("float32", "float16")], 0, device)
+    key = key_of("philox", device)
+    case.run(output, key)
+    moved = torch.full_like(case.out, 0x5A)
+    case.spans["out"] = case.spans["out"] - case.out.data_ptr() + moved.data_ptr()
+    with monkeypatch.context() as patch:
+        patch.setattr(launch, "capturing", lambda _: True)
+        case.run(output, key, moved)
+        assert torch.equal(moved, case.out)
+        assert (len(tables.recent), len(tables.captured)) == (0, 1)
+        other = Case(output, [("float32", torch.zeros(99), LAWS[0], 0)], 0, device)
+        with pytest.raises(RuntimeError, match="make the same call before it, with tensors that are contiguous"):
+            other.run(output, key)
+    case.run(output, key, moved)  # the graph's tables serve other calls too
+    assert (len(tables.recent), len(tables.captured)) == (0, 1)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_captured_launch_follows_the_key():
-    from ldpkernels.triton import launch
-
     case = Case("bits", [("float32", torch.full((100000,), 0.25), LAWS[0], 0)], 0, "cuda")
     key = key_of("philox", "cuda")
-    launch.bits(case.spans, case.laws, key)
+    case.run("bits", key)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        launch.bits(case.spans, case.laws, key)
+        case.run("bits", key)
     for add in (1, 2):
         key += add
         graph.replay()
-        replayed = case.result()[1]
-        launch.bits(case.spans, case.laws, key)
-        np.testing.assert_array_equal(replayed, case.result()[1])
+        replayed = case.result()[0]
+        case.run("bits", key)
+        np.testing.assert_array_equal(replayed, case.result()[0])
 
 
-def test_bad_keys(launch, device):
+def test_bad_keys(device):
     case = Case("bits", [("float32", torch.zeros(8), LAWS[0], 0)], 0, device)
     for bad in (
         torch.zeros(2, dtype=torch.int64),
@@ -277,4 +300,4 @@ def test_bad_keys(launch, device):
         torch.zeros(1, 1, dtype=torch.int64),
     ):
         with pytest.raises(ValueError, match="a key is"):
-            launch.bits(case.spans, case.laws, bad.to(device))
+            case.run("bits", bad.to(device))

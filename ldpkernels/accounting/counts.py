@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The count that an ideal shuffler leaves of one position, and how well two of them can be told apart.
+
+n clients send eps0-randomized responses; the shuffler leaves only how many ones there are. With one client replaced,
+the adversary tells apart Bern(p) + R and Bern(q) + R, where p = e^eps0/(1+e^eps0), q = 1 - p, and R = Bin(m, q) +
+Bin(n-1-m, p) is the count of the others, m of whom hold the other extreme. Inputs between the extremes are mixtures of
+them, and the hockey-stick divergence is jointly convex, so extremes are worst.
+
+Which m is worst? Adding a client is post-processing of the count, so for any s, the pair (n, m) is no easier to tell
+apart than (n-s, m') for every m' with m-s <= m' <= m. A block m' <= m <= m'+s is thus bounded, rigorously, by the one
+pair (n-s, m'). Blocks of one m are exact; wider ones cost s of n clients. Nothing here relies on where the worst m was
+seen to lie.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ldpkernels.accounting.binomial import log_pmf, support
+from ldpkernels.accounting.rounding import UNIT
+from ldpkernels.arrays import Floats
+from ldpkernels.optional import require
+
+OUTSIDE = 1e-20
+DIRECT = 1 << 22
+
+
+@dataclass(frozen=True)
+class CountPair:
+    """The law of the others' count R in a window, and a bound on what delta may miss."""
+
+    eps0: float
+    masses: Floats
+    tails: Floats
+    slack: float
+    error: float
+
+    def deltas(self, epsilons: Floats) -> Floats:
+        """The divergence of (Bern(p) + R) from (Bern(q) + R) at each epsilon >= 0, rounded up.
+
+        R is log-concave, so the best test is "the count is at least j", which gives a P(R >= j-1) - b P(R >= j) with
+        a = p - e^eps q and b = e^eps p - q; the j is found by the ratio of neighbouring masses.
+        """
+        epsilons = np.asarray(epsilons, dtype=np.float64)
+        q = 1 / (1 + math.exp(self.eps0))
+        # a in the form that doesn't cancel near eps0; b - a = e^eps - 1
+        a = -q * np.expm1(epsilons - self.eps0) * math.exp(self.eps0)
+        gap = np.expm1(epsilons)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            ratios = self.masses[:-1] / np.maximum(self.masses[1:], 1e-300)
+            # the j in question lies beyond the mode: rounding noise in the lower tail must not decide
+            ratios[: int(np.argmax(self.masses))] = 0.0
+            j = 1 + np.searchsorted(np.maximum.accumulate(ratios), (a + gap) / np.maximum(a, 1e-300), side="right")
+        # a f(j-1) - (e^eps - 1) P(R >= j); j runs to one past the window, where the tail is empty
+        value = a * (1 + self.error) * self.masses[j - 1] - gap * (1 - self.error) * self.tails[j]
+        return np.where(a > 0, np.minimum(np.maximum(value, 0.0) + self.slack, 1.0), 0.0)
+
+    def delta(self, epsilon: float) -> float:
+        """The divergence at one epsilon."""
+        return float(self.deltas(np.array([epsilon]))[0])
+
+    def log_moments(self, excesses: Floats) -> Floats:
+        """ln E[e^(x L)] for each excess x = order - 1, rounded up: x times the Renyi divergence."""
+        q = 1 / (1 + math.exp(self.eps0))
+        mode = int(np.argmax(self.masses))
+        absent = np.flatnonzero(self.masses <= 1e-22)
+        low = int(np.max(absent[absent < mode], initial=-1)) + 1
+        high = int(np.min(absent[absent > mode], initial=len(self.masses)))
+        cut = self.slack + float(np.sum(self.masses[:low]) + np.sum(self.masses[high:]))
+        masses = np.pad(self.masses[low:high], 1)
+        first = (1 - q) * masses[:-1] + q * masses[1:]
+        second = q * masses[:-1] + (1 - q) * masses[1:]
+        losses = np.log(first / second)
+        out = []
+        for excess in np.asarray(excesses, dtype=np.float64):
+            terms = first * np.expm1(excess * losses)
+            # what is cut weighs at most its mass times e^(x eps0)
+            more = self.error * float(np.sum(np.abs(terms))) + cut * math.exp(min(700.0, excess * self.eps0))
+            out.append(math.log1p(float(np.sum(terms)) + more))
+        return np.array(out)
+
+
+def _binomial(trials: int, log_p: float, log_q: float) -> tuple[Floats, float]:
+    logs, error = log_pmf(trials, log_p, log_q, support(trials, math.exp(log_p), OUTSIDE))
+    return np.exp(logs), error
+
+
+def count_pair(n: int, eps0: float, m: int) -> CountPair:
+    """Return the pair for n clients of whom m others hold the other extreme."""
+    log_p, log_q = -math.log1p(math.exp(-eps0)), -eps0 - math.log1p(math.exp(-eps0))
+    first, first_error = _binomial(m, log_q, log_p)
+    second, second_error = _binomial(n - 1 - m, log_p, log_q)
+    error = 2 * (first_error + second_error) + 1e-14
+    slack = 8 * OUTSIDE
+    if len(first) * len(second) <= DIRECT:
+        masses = np.convolve(first, second)
+    else:
+        masses = np.maximum(require("scipy.signal", "accounting", "this computation").fftconvolve(first, second), 0.0)
+        # of two laws: the sum of squares is at most the largest mass
+        norm = math.sqrt(float(np.max(first)) * float(np.max(second)))
+        slack += 8 * UNIT * math.log2(len(masses)) * norm * math.sqrt(len(masses))
+    return CountPair(eps0, masses, np.append(np.cumsum(masses[::-1])[::-1], 0.0), slack, error)
+
+
+def blocks(n: int, pieces: int) -> list[tuple[int, int]]:
+    """Split m = 0 .. n-1 into blocks (first m, width s), each bounded by the pair of n - s clients with that m."""
+    width = max(1, math.ceil(n / pieces))
+    return [(first, min(width, n - first) - 1) for first in range(0, n, width)]

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The only dispatch: from checked tables to the kernels of the chosen backend. It imports no torch.
+
+A backend has one function here for every shape of work: weights (`run`), rows (`clipped_sums`), ballots
+(`majority_vote`). Kernels go by the names of their registries: csrc/mechanisms/registry.h,
+ldpkernels/triton/registry.py, ldpkernels/reference/registry.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from ldpkernels import _native, capabilities
+from ldpkernels.arrays import AnyArray, Floats, Laws, Spans, Words
+from ldpkernels.dtypes import Dtype
+from ldpkernels.inputs.spans import span_table
+from ldpkernels.keys import Key
+
+if TYPE_CHECKING:
+    import torch
+
+    from ldpkernels.laws.clipped_noise import Noise
+
+AnyKey: TypeAlias = "Key | torch.Tensor"
+Launch: TypeAlias = "Callable[[str, str, Spans, Laws, AnyKey, torch.Tensor | None], None]"
+
+SMALL = 1 << 17  # elements below which a thread costs more than it saves
+SMALL_CLDP = 1 << 14
+
+
+def run(
+    kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, device: str, out: torch.Tensor | None = None
+) -> None:
+    """Run one kernel over all spans: weights of a type of device, under the law of each.
+
+    `out` is the tensor into which the spans' `out` point; None where they point into arrays, or weights are written.
+    """
+    name = capabilities.chosen(kernel, device, _index(key))
+    if name in _LAUNCHES:
+        _LAUNCHES[name](kernel, output, spans, laws, key, out)
+    else:
+        small = SMALL_CLDP if kernel == "ordinal_cldp" else SMALL
+        _native.launch(kernel, output, spans, laws, _words(key), name, threads_for(int(spans["numel"].sum()), small))
+
+
+def _run_cuda(kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, out: torch.Tensor | None) -> None:
+    import torch
+
+    from ldpkernels import _cuda
+
+    tensor = _tensor(key)
+    stream = torch.cuda.current_stream(tensor.device).cuda_stream
+    _cuda.launch(kernel, output, spans, laws, tensor.data_ptr(), 2 * tensor.numel(), tensor.device.index, stream)
+
+
+def _run_triton(kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, out: torch.Tensor | None) -> None:
+    from ldpkernels.triton import registry
+
+    registry.launch(kernel, output, spans, laws, _tensor(key), out)
+
+
+def _run_reference(kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, out: torch.Tensor | None) -> None:
+    from ldpkernels.reference import registry
+
+    registry.launch(kernel, output, spans, laws, _words(key))
+
+
+_LAUNCHES: dict[str, Launch] = {"cuda": _run_cuda, "triton": _run_triton, "reference": _run_reference}
+
+
+def clipped_sums(
+    x: Sequence[AnyArray],
+    sums: Sequence[AnyArray],
+    dtypes: Sequence[Dtype],
+    limits: Sequence[float],
+    noise: Noise,
+    divisor: float,
+    key: AnyKey,
+    device: str,
+) -> AnyArray:
+    """Write the noised sum of each matrix's clipped rows to `sums`; the rows' norms, [rows, 1] or [rows, matrices].
+
+    All matrices are contiguous and have as many rows; there is one limit for all of a row, or one for each matrix.
+    """
+    name, rows = capabilities.chosen("clipped_noise", device, _index(key)), len(x[0])
+    if name == "triton":
+        from ldpkernels.triton import clipped_noise
+
+        return clipped_noise.clipped_sums(_tensors(x), _tensors(sums), limits, noise, divisor, _tensor(key))
+    spans = span_table(_addresses(x), _addresses(sums), [_size(s) for s in sums], dtypes)
+    if name == "cuda":
+        return _clipped_sums_cuda(spans, rows, limits, noise, divisor, _tensor(key))
+    if name == "reference":
+        from ldpkernels.reference import clipped_noise as twin
+
+        return twin.clipped_sums(spans, rows, limits, noise, divisor, _words(key))
+    return clipped_sums_on_cpu(spans, rows, limits, noise, divisor, _words(key), name)
+
+
+def _clipped_sums_cuda(
+    spans: Spans, rows: int, limits: Sequence[float], noise: Noise, divisor: float, key: torch.Tensor
+) -> torch.Tensor:
+    """Nothing waits for the device or is copied to it."""
+    import torch
+
+    from ldpkernels import _cuda
+
+    norms = torch.empty((rows, len(limits)), dtype=torch.float64, device=key.device)
+    size = _cuda.clipped_workspace(spans, rows, len(limits))
+    workspace = torch.empty(size, dtype=torch.float64, device=key.device)
+    _cuda.clipped_sums(
+        spans, np.array(limits, np.float64), rows, noise.stddev, divisor, noise.unit, noise.grid_std,
+        key.data_ptr(), 2 * key.numel(), norms.data_ptr(), workspace.data_ptr(),
+        key.device.index, torch.cuda.current_stream(key.device).cuda_stream,
+    )  # fmt: skip
+    return norms
+
+
+def clipped_sums_on_cpu(
+    spans: Spans, rows: int, limits: Sequence[float], noise: Noise, divisor: float, key: Words, isa: str
+) -> Floats:
+    """The same on one instruction set, from a table."""
+    columns = int(spans["numel"].sum())
+    squares = _native.clipped_squares(spans, rows, isa, threads_for(columns * rows))
+    norms = norms_of(squares, len(limits))
+    threads = threads_for(columns * (rows + (64 if noise.grid_std else 4)))
+    if len(limits) == 1:  # scales are made as they are wanted: memory costs more
+        numbers, bound = norms, limits[0]
+    else:
+        numbers, bound = _native.clipped_scales(norms, np.array(limits, np.float64), isa, threads), 0.0
+    arguments = (noise.stddev, divisor, noise.unit, noise.grid_std, key, isa)
+    _native.clipped_sums(spans, numbers, bound, *arguments, threads)
+    return norms
+
+
+def norms_of(squares: Floats, columns: int) -> Floats:
+    """Norms of whole rows, or of each matrix's, from the sums of squares of each matrix's; in their memory."""
+    if columns == 1 and squares.shape[1] > 1:
+        total = np.zeros((len(squares), 1))
+        for column in squares.T:  # in this order, on every backend
+            total[:, 0] += column
+        squares = total
+    return np.sqrt(squares, out=squares)
+
+
+def majority_vote(votes: AnyArray, classes: int, device: str) -> tuple[AnyArray, AnyArray] | None:
+    """Labels and keeps of contiguous votes [parties, samples]; None where a vote is none of the classes."""
+    name = capabilities.chosen("votes", device)
+    if name == "triton":
+        from ldpkernels.triton import votes as kernels
+
+        return kernels.majority_vote(_tensors([votes])[0], classes)
+    ballots = votes if isinstance(votes, np.ndarray) else votes.numpy()
+    if name == "reference":
+        from ldpkernels.reference import votes as twin
+
+        known = bool(((ballots >= 0) & (ballots < classes)).all())
+        return twin.majority_vote(ballots, classes) if known else None
+    labels, keep = np.empty(ballots.shape[1], ballots.dtype), np.empty(ballots.shape[1], np.bool_)
+    counted = _native.majority_vote(ballots, classes, labels, keep, name, threads_for(ballots.size, 1 << 20))
+    return (labels, keep) if counted else None
+
+
+def next_key(state: torch.Tensor, device: str) -> torch.Tensor:
+    """The key that a state of `ldpkernels.ops.keys` gives next, on its device; the state moves on by one."""
+    if capabilities.chosen("next_key", device, state.device.index) == "cuda":
+        import torch
+
+        from ldpkernels import _cuda
+
+        key = torch.empty(4, dtype=torch.int64, device=state.device)
+        stream = torch.cuda.current_stream(state.device).cuda_stream
+        _cuda.next_key(state.data_ptr(), key.data_ptr(), state.device.index, stream)
+        return key
+    from ldpkernels.triton.next_key import next_key as on_triton
+
+    return on_triton(state)
+
+
+def threads_for(work: int, small: int | None = None) -> int:
+    """No more threads than there is work for."""
+    wanted = work // (small or SMALL)
+    return min(capabilities.threads(), wanted) if wanted > 1 else 1
+
+
+def _index(key: AnyKey) -> int | None:
+    return None if isinstance(key, Key) else key.device.index
+
+
+def _words(key: AnyKey) -> Words:
+    return key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
+
+
+def _tensor(key: AnyKey) -> torch.Tensor:
+    return key.tensor() if isinstance(key, Key) else key
+
+
+def _tensors(arrays: Sequence[AnyArray]) -> list[torch.Tensor]:
+    """The same memory as tensors: Triton's interpreter takes no arrays."""
+    import torch
+
+    return [torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in arrays]
+
+
+def _addresses(arrays: Sequence[AnyArray]) -> list[int]:
+    return [a.ctypes.data if isinstance(a, np.ndarray) else a.data_ptr() for a in arrays]
+
+
+def _size(array: AnyArray) -> int:
+    return int(array.size if isinstance(array, np.ndarray) else array.numel())

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels compiled for a GPU that need not be there, and what their machine code costs, as JSON.
+
+    python -m tests.triton.machine_code {two_point,cells,clipped_noise,ordinal_cldp,others} FILE
+
+A process of its own, because compiling needs a Triton that does not interpret.
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import triton.language as tl
+
+from benchmarks.static_cost import analyse_cubin
+from ldpkernels.triton import next_key, quantiles, static, summary, tally, votes
+
+ARCH = 90
+
+
+def two_point():
+    for choice in (
+        ("float32", "values", "philox"),
+        ("bfloat16", "values", "philox"),
+        ("float64", "values", "philox"),
+        ("float32", "bits", "philox"),
+        ("float32", "values", "chacha20"),
+    ):
+        yield choice, static.compile_for(ARCH, *choice), "two_point_kernel", static.elements_per_thread(choice[-1])
+
+
+def cells():
+    dtypes = ["float32", "bfloat16", "float16", "float64"]
+    chosen = [(d, "values", m) for d in dtypes for m in ("piecewise", "hybrid")]
+    for choice in (*chosen, ("float32", "cells", "hybrid")):
+        kernel = static.compile_cells_for(ARCH, *choice)
+        yield choice, kernel, "piecewise_kernel", static.elements_per_thread("philox")
+
+
+def clipped_noise():
+    chosen = [(d, n, "philox") for d in ("float32", "float64") for n in ("gaussian", "discrete")]
+    for choice in (*chosen, ("float32", "discrete", "chacha20")):
+        yield choice, static.compile_clipped_for(ARCH, *choice), "sums_kernel", 1
+
+
+def ordinal_cldp():
+    for dtype, cipher, width in (
+        ("float32", "philox", "narrow"),
+        (None, "philox", "wide"),
+        ("float16", "chacha20", "wide"),
+    ):
+        kernel = static.compile_cldp_for(ARCH, dtype, cipher, width == "wide")
+        yield (dtype or "integers", cipher, width), kernel, "ordinal_cldp_kernel", 1
+
+
+def others():
+    """What ranges, sums of reports and votes need."""
+    weights = {"table": "*i64", "state": "*i64", "counts": "*i64", "shift": "i32", "rows": "i32", "tiles": "i32"}
+    for code in range(4):
+        types = {"table": "*i64", "parts": "*i64", "rows": "i32"}
+        yield ("summary", code), compiled(summary.summary_kernel, types, {"DTYPE": code}), "summary_kernel", 8
+        constants = {"DTYPE": code, "ALIGNED": True, "RANKS": 4, "WIDE": code == 1}
+        yield ("count", code), compiled(quantiles.count_kernel, weights, constants, quantiles), "count_kernel", 16
+    types = {"table": "*i64", "parts": "*i64", "totals": "*i64"}
+    yield (), compiled(summary.totals_kernel, types, {}), "totals_kernel", 1
+    types = {"state": "*i64", "counts": "*i64", "after": "*i64", "ranks": "i32"}
+    yield (), compiled(quantiles.choose_kernel, types, {"RANKS": 4}, quantiles), "choose_kernel", 1
+    words = {"count": "i32", "begin": "i32", "size": "i32"}
+    for word in (tl.int32, tl.uint8):
+        constants = {"WORD": word, "BLOCK": tally.BLOCK}
+        types = {"table": "*i64", "planes": "i32"} | words
+        yield ("bits", word), compiled(tally.add_bits_kernel, types, constants, tally), "add_bits_kernel", 4
+        types = {"table": "*i64", "sums": "*i32"} | words
+        yield ("bytes", word), compiled(tally.add_bytes_kernel, types, constants, tally), "add_bytes_kernel", 4
+    types = {"table": "*i64", "planes": "i32", "byte": "i64", "out": "*fp32", "size": "i32"}
+    types |= {"offset": "i64", "step": "i64"}
+    yield (), compiled(tally.decode_bits_kernel, types, {"BLOCK": tally.BLOCK}, tally), "decode_bits_kernel", 4
+    types = {"votes": "*u8", "labels": "*u8", "keep": "*i1", "parties": "i32", "columns": "i64", "classes": "i32"}
+    yield (), compiled(votes.majority_kernel, types, {"BLOCK": votes.BLOCK}), "majority_kernel", 1
+    yield (), compiled(next_key.next_key_kernel, {"state": "*i64", "out": "*i32"}, {}), "next_key_kernel", 1
+
+
+def compiled(kernel, types, constants, module=static):
+    return static.compiled(kernel, types, constants, ARCH, module.OPTIONS)
+
+
+def main(mechanism, path):
+    found = {}
+    for choice, kernel, name, elements in globals()[mechanism]():
+        with tempfile.TemporaryDirectory() as folder:
+            cubin = Path(folder) / "kernel.cubin"
+            cubin.write_bytes(kernel.asm["cubin"])
+            cost = analyse_cubin(cubin, name, elements, inner_trips=10)
+        found["-".join(map(str, choice or (name,)))] = vars(cost) | {"spills": cost.spills, "ptx": kernel.asm["ptx"]}
+    Path(path).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

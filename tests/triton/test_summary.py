@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# What adaptive ranges need of weights on a device: the CPU's bits, and NumPy's quantiles.
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ldpkernels import _native
+from ldpkernels.dtypes import DTYPES
+from ldpkernels.inputs.spans import span_table
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from ldpkernels.triton import quantiles  # noqa: E402
+from ldpkernels.triton.summary import summarize  # noqa: E402
+
+FORMATS = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)
+
+
+def weights(dtype, n, seed=0):
+    x = np.random.default_rng(seed).normal(0.3, 2.0, n).astype(dtype)
+    x[3:40:5], x[4:9:4] = np.nan, np.inf
+    return x
+
+
+def spans_of(arrays, device="cpu"):
+    """The table of arrays on a device, and what keeps them there."""
+    there = [torch.from_numpy(np.ascontiguousarray(a).view(np.uint8)).to(device) for a in arrays]
+    kinds = [DTYPES[a.dtype.name] for a in arrays]
+    return span_table([t.data_ptr() for t in there], [0] * len(there), [a.size for a in arrays], kinds), there
+
+
+def numbers(summaries):
+    return repr([(s.min, s.max, s.sum, s.sum_squares, s.finite) for s in summaries])
+
+
+def check(arrays, device):
+    on_device, kept = spans_of(arrays, device)
+    on_host, also_kept = spans_of(arrays)
+    assert numbers(summarize(on_device, torch.device(device))) == numbers(_native.summarize(on_host, "scalar", 1))
+    del kept, also_kept
+
+
+def test_summaries_have_the_bits_of_the_cpu(device):
+    check([weights(d, n, i) for i, n in enumerate((0, 1, 15, 17, 500)) for d in FORMATS], device)
+    zeros = np.zeros(40, np.float32)
+    zeros[::2] = -0.0
+    check([zeros, -zeros, np.full(20, np.nan), np.array([1e308, 1e308, -1e308, 5e-324])], device)
+    check([np.zeros(0)], device)
+
+
+def test_chunks_are_added_in_their_order(device):
+    """Numbers of which every other order gives another sum; a third chunk begins another program."""
+    x = np.random.default_rng(1).standard_cauchy(2 * 65536 + 5)
+    check([weights(np.float16, 99), x.astype(np.float32)], device)
+
+
+@pytest.mark.parametrize("formats", [FORMATS[:1], FORMATS[2:], FORMATS], ids=["float32", "narrow", "all"])
+def test_quantiles_are_numpys(device, formats):
+    arrays = [weights(d, n, n) for d in formats for n in (5, 1, 700, 2049, 4500)]
+    arrays[2][50:600], arrays[3][:1000], arrays[3][1000:2000] = 0.25, -0.0, 0.0
+    arrays.append(np.array([-65504, 65504, 6e-8], arrays[-1].dtype))
+    layers = np.array([0, 0, 1, 2, 3] * len(formats) + [3])
+    q = np.array([0.005, 0.995, 0.0, 1.0, 1 / 3])
+    together = [np.concatenate([a.astype(np.float64) for a, k in zip(arrays, layers, strict=True) if k == i])
+                for i in range(4)]  # fmt: skip
+    finite = [x[np.isfinite(x)] for x in together]
+    spans, kept = spans_of(arrays, device)
+    found = quantiles.quantiles(spans, layers, np.array([x.size for x in finite]), q, torch.device(device))
+    np.testing.assert_array_equal(found, [np.quantile(x, q) for x in finite])
+    del kept
+
+
+def test_order_statistics_of_neighbours_and_of_equal_weights(device):
+    x = np.array([3, -1, -1, -1, 2, -np.inf, np.nan, 7, 1e-45, -1e-45], np.float32)
+    spans, kept = spans_of([x], device)
+    found = quantiles.order_statistics(spans, np.array([0]), np.arange(8)[None, ::-1].copy(), torch.device(device))
+    np.testing.assert_array_equal(found[0], np.sort(x[np.isfinite(x)])[::-1])
+    del kept

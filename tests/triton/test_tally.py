@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+# Reports that are added where they are: the CPU's counters, byte by byte.
+import numpy as np
+import pytest
+
+from ldpkernels import _native
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from ldpkernels.triton.tally import BitTally, ByteTally  # noqa: E402
+
+SIZES = [1, 3, 4, 64, 65, 2053]
+
+
+def some(count, size, device, offset=0):
+    """Reports as arrays, and on the device; their memory begins `offset` bytes behind an aligned address."""
+    arrays = list(np.random.default_rng(count).integers(0, 256, (count, size), dtype=np.uint8))
+    padded = [torch.from_numpy(np.concatenate([np.zeros(offset, np.uint8), a])).to(device) for a in arrays]
+    return arrays, [t[offset:] for t in padded]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_bits_are_counted_as_on_the_cpu(device, size):
+    ours, native = BitTally(size, torch.device(device)), _native.Tally(size, "scalar")
+    for count, offset in ((1, 0), (15, 0), (17, 0), (31, 0), (2, 1)):
+        arrays, reports = some(count, size, device, offset)
+        ours.add(reports)
+        native.add(arrays, 1)
+        np.testing.assert_array_equal(ours.planes(), native.planes())
+    part, native_part = BitTally(size, torch.device(device)), _native.Tally(size, "scalar")
+    part.add(reports)
+    native_part.add(arrays, 1)
+    ours.merge(part)
+    native.merge(native_part)
+    np.testing.assert_array_equal(ours.planes(), native.planes())
+    assert ours.count == native.count
+    again = BitTally(size, torch.device(device))
+    again.restore(ours.count, ours.planes())
+    for dtype, decode in ((torch.float32, native.decode_f32), (torch.float64, native.decode_f64)):
+        for first, n in ((0, 8 * size), (8 * (size // 2), 5)):
+            found = torch.empty(n, dtype=dtype, device=device)
+            expected = np.empty(n, str(dtype).removeprefix("torch."))
+            again.decode(first, -0.3, 0.0123 / 97, found)
+            decode(first, -0.3, 0.0123 / 97, expected, 1)
+            assert found.cpu().numpy().tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_bytes_are_added_as_on_the_cpu(device, size):
+    ours, sums = ByteTally(size, torch.device(device)), np.zeros(size, np.uint32)
+    for count, offset in ((1, 0), (15, 0), (17, 0), (2, 1)):
+        arrays, reports = some(count, size, device, offset)
+        ours.add(reports)
+        _native.add_bytes(sums, arrays, 1)
+        np.testing.assert_array_equal(ours.sums(), sums)
+    part = ByteTally(size, torch.device(device))
+    part.add(reports)
+    ours.merge(part)
+    sums += np.add.reduce(arrays, dtype=np.uint32)
+    np.testing.assert_array_equal(ours.sums(), sums)
+    found = torch.empty(size - 1, dtype=torch.float64, device=device)
+    ours.decode(1, -0.3, 0.0123, found)
+    np.testing.assert_array_equal(found.cpu().numpy(), sums[1:] * np.float64(0.0123) + -0.3)
+
+
+def test_sums_grow_to_64_bits_before_they_overflow(device):
+    tally, most = ByteTally(2, torch.device(device)), 2**31 // 255
+    tally.restore(most, np.array([255 * most, 0], np.uint32))
+    tally.add([torch.full((2,), 255, dtype=torch.uint8, device=device)])
+    assert tally.sums().tolist() == [255 * (most + 1), 255]
+    tally.restore(2**24 * 2, np.array([255 * 2**25, 1], np.uint64))
+    assert tally.sums().dtype == np.uint64
+    assert tally.sums().tolist() == [255 * 2**25, 1]
+
+
+@pytest.mark.parametrize("kind", [BitTally, ByteTally])
+def test_what_is_no_report_is_refused(device, kind):
+    tally, whole = kind(4, torch.device(device)), torch.zeros(4, dtype=torch.uint8, device=device)
+    for wrong in (whole[:3], whole.to(torch.int8), whole.new_zeros(8)[::2], whole.new_zeros(2, 2)):
+        with pytest.raises(ValueError, match="a report"):
+            tally.add([whole, wrong])
+    part = kind(3, torch.device(device))
+    part.add([whole[:3]])
+    with pytest.raises(ValueError, match=r"3 bytes|\(3,\)"):
+        tally.merge(part)
+    assert tally.count == 0
