@@ -19,7 +19,7 @@ from ldpkernels.laws.piecewise import Piecewise
 from ldpkernels.laws.privunitg import PrivUnitG
 from ldpkernels.laws.registry import best_mechanism
 from ldpkernels.laws.two_point import TwoPoint
-from ldpkernels.load import load
+from ldpkernels.loading import load
 from ldpkernels.perturb import perturb_, report, two_point_threshold
 from ldpkernels.reports import Aggregate, Report, aggregate
 from ldpkernels.vector import perturb_vector

@@ -24,7 +24,7 @@ __main__
 commands
 federated audit
 ldpkernels
-adaptive_ranges cldp clipped_noise dp_sgd expectation perturb reports vector votes
+adaptive_ranges cldp clipped_noise dp_sgd expectation loading perturb reports vector votes
 ops
 reference triton wire
 laws

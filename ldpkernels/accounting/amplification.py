@@ -27,6 +27,8 @@ Composition = Literal["best", "pld", "rdp"]
 # Up to so many clients every composition of the others is tried; above, blocks cost at most this share of epsilon.
 EXHAUSTIVE = 1000
 TOLERANCE = 1e-3
+# Above these, three times as much: there all of them are nearly as bad as the worst, and hard to tell apart.
+MANY = 10**6
 PIECES = 400
 # Where e^eps0 leaves floating point nothing is hidden any more; the bound of one position is then eps0 itself.
 HOPELESS = 30.0
@@ -63,7 +65,7 @@ def _root(pair: Pair, delta: float, low: float, high: float) -> float:
 def _one_position(eps0: float, n: int, delta: float) -> float:
     """The epsilon of one position, over every m, to within TOLERANCE above (n > EXHAUSTIVE) or exactly."""
     # of the root, or of the loss's own size where the root is nearly 0
-    tolerance = 0.0 if n <= EXHAUSTIVE else TOLERANCE
+    tolerance = 0.0 if n <= EXHAUSTIVE else TOLERANCE if n <= MANY else 3 * TOLERANCE
     spread = math.tanh(eps0 / 2) * math.sqrt((2 + 2 * math.cosh(eps0)) / n)
     best = _root(count_pair(n, eps0, 0), delta, 0.0, eps0)
     stack = blocks(n, n if n <= EXHAUSTIVE else PIECES)

@@ -76,11 +76,16 @@ class CountPair:
         losses = np.log(first / second)
         out = []
         for excess in np.asarray(excesses, dtype=np.float64):
-            terms = first * np.expm1(excess * losses)
+            with np.errstate(over="ignore"):  # an order that is too large bounds nothing
+                terms = first * np.expm1(excess * losses)
             # what is cut weighs at most its mass times e^(x eps0)
-            more = self.error * float(np.sum(np.abs(terms))) + cut * math.exp(min(700.0, excess * self.eps0))
+            more = self.error * float(np.sum(np.abs(terms))) + cut * _exp(excess * self.eps0)
             out.append(math.log1p(float(np.sum(terms)) + more))
         return np.array(out)
+
+
+def _exp(exponent: float) -> float:
+    return math.exp(exponent) if exponent < 700 else math.inf
 
 
 def _binomial(trials: int, log_p: float, log_q: float) -> tuple[Floats, float]:

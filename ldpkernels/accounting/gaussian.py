@@ -101,7 +101,10 @@ def sampled_gaussian_epsilon(noise_multiplier: float, q: float, steps: int, delt
     `weaker` is any other bound of it, and decides how fine the distribution's grid can be. Raises `TooLarge` where a
     grid would have too many points, or be so coarse that it says nothing, and where rounding could decide.
     """
-    coarse = weaker / GRID_POINTS
+    if weaker == 0:
+        return 0.0
+    one_step = (1 / noise_multiplier + 20) / noise_multiplier
+    coarse = max(weaker, one_step) / GRID_POINTS
     if noise_multiplier < LEAST_NOISE or steps > MOST_STEPS or coarse > COARSEST or delta < LEAST_DELTA:
         raise TooLarge(f"{steps} steps with noise {noise_multiplier} at delta = {delta}")
     dp = require("dp_accounting", "accounting", "DP-SGD's accounting")

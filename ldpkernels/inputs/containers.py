@@ -63,8 +63,11 @@ def collect(
         )
     if not named:
         raise ValueError(f"the {container} has no tensors: there is nothing to perturb")
-    once = {id(pair[1]): pair for pair in reversed(named)}  # tied tensors under their first name
-    unique = [pair for pair in named if once[id(pair[1])] is pair] if len(once) < len(named) else named
+    if is_compiling():  # a tensor that the graph makes has no id in torch 2.11
+        unique = [pair for i, pair in enumerate(named) if not any(pair[1] is other for _, other in named[:i])]
+    else:
+        once = {id(pair[1]): pair for pair in reversed(named)}  # tied tensors under their first name
+        unique = [pair for pair in named if once[id(pair[1])] is pair] if len(once) < len(named) else named
     names, values = [name for name, _ in unique], [value for _, value in unique]
     is_torch = container == "module" or (not isinstance(values[0], np.ndarray) and is_tensor(values[0]))
     if not is_compiling():
