@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/detect.h"
+
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 #elif defined(__ARM_FEATURE_CRC32)
@@ -20,7 +22,7 @@ class Crc32c {
  public:
   static uint32_t of(const uint8_t* data, size_t n) {
 #if defined(__x86_64__)
-    static const bool has_instruction = __builtin_cpu_supports("sse4.2");
+    static const bool has_instruction = this_x86().sse42();
     if (has_instruction) return ~by_instruction(~0u, data, n);
 #elif defined(__ARM_FEATURE_CRC32)
     return ~by_instruction(~0u, data, n);

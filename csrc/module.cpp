@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -142,7 +143,7 @@ void tally_add(Tally& tally, const std::vector<Bytes>& reports, int64_t threads)
     pointers.push_back(report.data());
   }
   py::gil_scoped_release unlocked;
-  tally.add(std::move(pointers), threads);
+  tally.add(pointers, threads);
 }
 
 template <class Float>
@@ -156,10 +157,33 @@ void tally_decode(const Tally& tally, int64_t first, double offset, double step,
 }
 
 Bytes tally_planes(const Tally& tally) {
-  Bytes out(std::vector<py::ssize_t>{tally.planes(), tally.bytes()});
-  for (int64_t p = 0; p < tally.planes(); ++p)
-    memcpy(out.mutable_data() + p * tally.bytes(), tally.plane(p), tally.bytes());
+  const auto planes = [&] {
+    py::gil_scoped_release unlocked;
+    return tally.planes();
+  }();
+  Bytes out(std::vector<py::ssize_t>{static_cast<int64_t>(planes.size()), tally.bytes()});
+  uint8_t* to = out.mutable_data();
+  for (const auto& plane : planes) to = std::copy(plane.begin(), plane.end(), to);
   return out;
+}
+
+void tally_restore(Tally& tally, int64_t count, const Bytes& planes) {
+  if (planes.ndim() != 2 || planes.shape(1) != tally.bytes()) throw std::invalid_argument("planes of another size");
+  const uint8_t* data = planes.data();
+  const int64_t n = planes.shape(0);
+  py::gil_scoped_release unlocked;
+  tally.restore(count, data, n);
+}
+
+void tally_merge(Tally& into, const Tally& from) {
+  if (into.bytes() != from.bytes()) throw std::invalid_argument("a tally of another size");
+  py::gil_scoped_release unlocked;
+  into.merge(from);
+}
+
+int64_t tally_count(const Tally& tally) {
+  py::gil_scoped_release unlocked;
+  return tally.count();
 }
 
 uint32_t crc32c(const py::buffer& data, bool by_table) {
@@ -259,6 +283,9 @@ void clipped_sums(const py::array& spans, const Table<double>& scales, double bo
     sum_columns(kernels, s[i], {scale + (stride > 1 ? i : 0), stride, bound}, rows, noise, key, threads);
 }
 
+// A free-threaded Python takes its lock back for this module, which does not say that it can do without: nothing else
+// keeps another thread from resizing an array that a call reads. Calls give the lock up for their work, so the objects
+// of this module have locks of their own.
 PYBIND11_MODULE(_native, m) {
   m.doc() = "The C++ kernels of ldpkernels. The public functions are in the package.";
   m.attr("SPAN") = dtype_of<Span>();
@@ -300,22 +327,14 @@ PYBIND11_MODULE(_native, m) {
   m.def("summarize", summarize_spans);
 
   py::class_<Tally>(m, "Tally")
-      .def(py::init([](int64_t bytes, const std::string& isa) { return Tally(bytes, kernels_named(isa)); }))
-      .def_property_readonly("count", &Tally::count)
+      .def(py::init(
+          [](int64_t bytes, const std::string& isa) { return std::make_unique<Tally>(bytes, kernels_named(isa)); }))
+      .def_property_readonly("count", tally_count)
       .def_property_readonly("bytes", &Tally::bytes)
       .def("add", tally_add)
-      .def("merge",
-           [](Tally& into, const Tally& from) {
-             if (into.bytes() != from.bytes()) throw std::invalid_argument("a tally of another size");
-             into.merge(from);
-           })
+      .def("merge", tally_merge)
       .def("planes", tally_planes)
-      .def("restore",
-           [](Tally& tally, int64_t count, const Bytes& planes) {
-             if (planes.ndim() != 2 || planes.shape(1) != tally.bytes())
-               throw std::invalid_argument("planes of another size");
-             tally.restore(count, planes.data(), planes.shape(0));
-           })
+      .def("restore", tally_restore)
       .def("decode_f32", tally_decode<float>)
       .def("decode_f64", tally_decode<double>);
 }

@@ -19,6 +19,7 @@ from ldpkernels.laws.piecewise import Piecewise
 from ldpkernels.laws.privunitg import PrivUnitG
 from ldpkernels.laws.registry import best_mechanism
 from ldpkernels.laws.two_point import TwoPoint
+from ldpkernels.loading import load
 from ldpkernels.perturb import perturb_, report, two_point_threshold
 from ldpkernels.reports import Aggregate, Report, aggregate
 from ldpkernels.vector import perturb_vector
@@ -50,6 +51,7 @@ __all__ = [
     "dp_sgd_step",
     "expected",
     "key",
+    "load",
     "majority_vote",
     "noisy_vote",
     "perturb_",

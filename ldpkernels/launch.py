@@ -9,12 +9,12 @@ ldpkernels/triton/registry.py, ldpkernels/reference/registry.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
 from ldpkernels import _native, capabilities
-from ldpkernels.arrays import AnyArray, Floats, Laws, Spans, Words
+from ldpkernels.arrays import AnyArray, Floats, Integers, Laws, Spans, Words
 from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Key
@@ -162,6 +162,65 @@ def majority_vote(votes: AnyArray, classes: int, device: str) -> tuple[AnyArray,
     labels, keep = np.empty(ballots.shape[1], ballots.dtype), np.empty(ballots.shape[1], np.bool_)
     counted = _native.majority_vote(ballots, classes, labels, keep, name, threads_for(ballots.size, 1 << 20))
     return (labels, keep) if counted else None
+
+
+class Summary(Protocol):
+    """Extremes, sums and the count of a tensor's finite weights."""
+
+    @property
+    def min(self) -> float:
+        """The least."""
+
+    @property
+    def max(self) -> float:
+        """The greatest."""
+
+    @property
+    def sum(self) -> float:
+        """Their sum, in fp64."""
+
+    @property
+    def sum_squares(self) -> float:
+        """The sum of their squares."""
+
+    @property
+    def finite(self) -> int:
+        """How many there are."""
+
+
+def summaries(spans: Spans, device: torch.device | None) -> Sequence[Summary]:
+    """The summary of every span, in one pass; `device` is None for arrays."""
+    if device is not None and capabilities.chosen("summary", device.type) == "triton":
+        from ldpkernels.triton import summary
+
+        return summary.summarize(spans, device)
+    return _native.summarize(spans, capabilities.host_isa(), threads_for(int(spans["numel"].sum())))
+
+
+def quantiles(
+    flat: Sequence[AnyArray],
+    spans: Spans,
+    layers: Integers,
+    finite: Integers,
+    q: Floats,
+    device: torch.device | None,
+) -> Floats:
+    """The quantiles q of the finite weights of each layer, [layers, len(q)]; `layers` has the layer of each span."""
+    if device is not None and capabilities.chosen("quantiles", device.type) == "triton":
+        from ldpkernels.triton import quantiles as kernels
+
+        return kernels.quantiles(spans, layers, finite, q, device)
+    found = np.empty((len(finite), len(q)))
+    for layer in range(len(finite)):
+        chosen = [_float64(x) for x, of in zip(flat, layers, strict=True) if of == layer]
+        weights = np.concatenate(chosen)
+        found[layer] = np.quantile(weights[np.isfinite(weights)], q)
+    return found
+
+
+def _float64(array: AnyArray) -> Floats:
+    wide: Floats = array.astype(np.float64) if isinstance(array, np.ndarray) else array.double().numpy()
+    return wide.ravel()
 
 
 def next_key(state: torch.Tensor, device: str) -> torch.Tensor:

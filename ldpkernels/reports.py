@@ -271,7 +271,8 @@ def _mean_of(total: Aggregate[M], reports: Iterable[Report | Uploaded]) -> M:
 
 def _refuse_other(ours: Layout, theirs: Layout) -> None:
     if ours is not theirs and ours != theirs:
-        raise ValueError(f"reports of different kinds cannot be added: {ours.difference(theirs)}")
+        name, one, rest = ours.difference(theirs)
+        raise ValueError(f"reports of different kinds cannot be added: {name} is {one} in one and {rest} in the others")
 
 
 def _threads(layout: Layout) -> int:

@@ -92,13 +92,26 @@ def test_demo_refuses_more_clients_than_images():
 @pytest.mark.parametrize(
     ("command", "names"),
     [
-        (["verify", "--n", "64", *SCALAR], {"mechanism", "backend", "z_mean"}),
+        (["verify", "--n", "1024", *SCALAR], {"mechanism", "backend", "z_mean"}),
         (["audit", "--n", "512", *SCALAR], {"name", "measured", "claimed", "ok"}),
         (["account", "local", "--eps", "1"], {"epsilon", "delta", "adversary"}),
         (["fl", "ldp-fl", "--rounds", "1"], {"algorithm", "config", "weights", "rounds"}),
         (["fl", "ldp-fed", "--rounds", "2", "--cycles", "1"], {"algorithm", "config", "weights", "rounds"}),
         (
-            ["fl", "han-xue", "--parties", "2", "--steps", "2", "--models", "tree", "--local-epochs", "1"],
+            [
+                "fl",
+                "han-xue",
+                "--parties",
+                "2",
+                "--steps",
+                "2",
+                "--models",
+                "tree",
+                "--local-epochs",
+                "1",
+                "--workers",
+                "1",
+            ],
             {"algorithm", "config", "global", "standalone", "protected", "rounds"},
         ),
         (["demo", "--rounds", "1"], {"clients", "weights", "rounds"}),

@@ -5,8 +5,6 @@ A weight's z is then at both ends at once, and docs/mechanisms/two_point.md says
 the weights that lie there: NaN, which stands for the center, is the commonest.
 """
 
-import ctypes
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -66,14 +64,11 @@ def test_every_instruction_set_has_the_reference(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_cuda_has_the_scalar_kernels(name, tmp_path_factory):
-    emulate = emulation.compiled("emulate.cpp", tmp_path_factory)
-    pointer, integer = ctypes.c_void_p, ctypes.c_int64
-    emulate.argtypes = [ctypes.c_int, pointer, pointer, integer, pointer, ctypes.c_int, integer]
+    emulate = emulation.one_bit("two_point", tmp_path_factory)
     for law, x in narrow_laws(name, 200, seed=12):
         out = np.zeros(len(x), np.int64)
         spans = span_table([x.ctypes.data], [out.ctypes.data], [len(x)], [dtype_named(x.dtype)])
-        laws, key = np.array([law], _native.LAWS["two_point"]), KEY.uint32()
-        emulate(2, spans.ctypes.data, laws.ctypes.data, 1, key.ctypes.data, len(key), 1)
+        emulate("thresholds", spans, np.array([law], _native.LAWS["two_point"]), KEY.uint32())
         assert np.array_equal(out, run("thresholds", x, law, KEY, "scalar")), law
 
 

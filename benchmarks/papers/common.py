@@ -77,6 +77,7 @@ def parser_of(description: str, results: str) -> argparse.ArgumentParser:
     parser.add_argument("--only", metavar="REGEX", help="run only the cells whose name matches; the kept ones stay")
     parser.add_argument("--dry", action="store_true", help="run nothing: write the tables from what is kept")
     parser.add_argument("--seed", type=int, default=0, help="added to every cell's own (default 0)")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes a cell is spread over (default: all cores)")
     return parser
 
 

@@ -218,7 +218,7 @@ def main() -> None:
     torch.set_num_threads(1)
     args.out.mkdir(parents=True, exist_ok=True)
     cells = Cells(args.out / f"{args.name}.json", args.only, args.dry)
-    plan = ((run.name, functools.partial(compute, run, args.data)) for run in in_order(args.seed))
+    plan = ((run.name, functools.partial(compute, run, args.data, args.workers)) for run in in_order(args.seed))
     cells.fill(plan, lambda: write(cells, args.out, args.name))
 
 

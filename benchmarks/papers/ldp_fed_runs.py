@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from dataclasses import asdict, dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any
 import ldpkernels
 from benchmarks.papers.common import Cell
 from ldpkernels.federated import comparisons, data, ldp_fed, networks, private_sgd, runs, training
+from ldpkernels.federated.workers import available
 
 CLIENTS, SELECT, ROUNDS, RHO, C = 50, 9, 80, 10, 1.0
 EXAMPLES = 600  # half of what 50 clients would have: the time that this machine has
@@ -121,32 +123,37 @@ def config_of(run: Run) -> ldp_fed.Config:
     )
 
 
-def compute(run: Run, root: str) -> Cell:
+def other_config(run: Run) -> comparisons.Config:
+    return comparisons.Config(
+        run.method,
+        select=None if run.method == "local" else SELECT,
+        rho=RHO,
+        sigma=run.sigma,
+        local=PRIVATE if run.method in ("dpsgd", "hybrid-one") else LOCAL,
+        seed=run.seed,
+    )
+
+
+def compute(run: Run, root: str, workers: int | None) -> Cell:
     """Accuracy on the test set every few rounds, and what a client of all the rounds loses."""
     clients = clients_of(run, root)
     network = networks.network("ldp-fed-cnn", run.seed)
     facts = f"{CLIENTS} clients, {SELECT} selected, E = {run.rounds}"
-    if run.method in ldp_fed.METHODS:
-        config = config_of(run)
-        honest = math.inf if run.alpha is None else ldp_fed.honest_epsilon(network, config, run.rounds)
-        rows = go(
-            run, network, ldp_fed.init(network, config), lambda s: ldp_fed.round_(s, clients, network, config), root
-        )
-    else:
-        private = run.method in ("dpsgd", "hybrid-one")
-        network = private_sgd.group_normalised(network) if private else network
-        alone = run.method == "local"
-        other = comparisons.Config(
-            run.method,
-            select=None if alone else SELECT,
-            rho=RHO,
-            sigma=run.sigma,
-            local=PRIVATE if private else LOCAL,
-            seed=run.seed,
-        )
-        honest = comparisons.honest_epsilon(clients, other, run.rounds)
-        state = comparisons.init(network, other, clients)
-        rows = go(run, network, state, lambda s: comparisons.round_(s, clients, network, other), root, other)
+    with contextlib.ExitStack() as stack:
+        if run.method in ldp_fed.METHODS:
+            config = config_of(run)
+            honest = math.inf if run.alpha is None else ldp_fed.honest_epsilon(network, config, run.rounds)
+            state = ldp_fed.init(network, config)
+            crew = stack.enter_context(training.crew(network, clients, workers or available()))
+            rows = go(run, network, state, lambda s: ldp_fed.round_(s, clients, network, config, workers=crew), root)
+        else:
+            other = other_config(run)
+            network = private_sgd.group_normalised(network) if other.local is PRIVATE else network
+            honest = comparisons.honest_epsilon(clients, other, run.rounds)
+            state = comparisons.init(network, other, clients)
+            crew = stack.enter_context(training.crew(network, clients, workers or available()))
+            step = functools.partial(comparisons.round_, clients=clients, network=network, config=other, workers=crew)
+            rows = go(run, network, state, step, root, other)
     tested = {row["round"]: row["accuracy"] for row in rows if "accuracy" in row}
     return {
         "accuracy": tested,

@@ -67,12 +67,13 @@ def dataset_of(name: str, root: str) -> Any:
     return data.load(name, root)
 
 
-def compute(s: Setting, root: str) -> Cell:
+def compute(s: Setting, root: str, workers: int | None) -> Cell:
     """Run it: accuracy after each round, and what a client of all rounds loses."""
     import torch
 
     import ldpkernels
     from ldpkernels.federated import data, ldp_fl, networks, runs, training
+    from ldpkernels.federated.workers import available
 
     torch.set_num_threads(1)
     dataset = dataset_of(s.dataset, root)
@@ -90,11 +91,13 @@ def compute(s: Setting, root: str) -> Cell:
         seed=s.seed,
     )
 
-    def step(state: ldp_fl.State) -> tuple[ldp_fl.State, runs.Row]:
-        after, row = ldp_fl.round_(state, clients, network, config)
-        return after, {**row, "accuracy": training.accuracy(network, after.weights, dataset.test_x, dataset.test_y)}
+    with training.crew(network, clients, workers or available()) as crew:
 
-    _, rows = runs.run(step, ldp_fl.init(network, config), s.rounds, label=s.name)
+        def step(state: ldp_fl.State) -> tuple[ldp_fl.State, runs.Row]:
+            after, row = ldp_fl.round_(state, clients, network, config, workers=crew)
+            return after, {**row, "accuracy": training.accuracy(network, after.weights, dataset.test_x, dataset.test_y)}
+
+        _, rows = runs.run(step, ldp_fl.init(network, config), s.rounds, label=s.name)
     weights = sum(p.numel() for p in network.parameters())
     honest = None if s.eps is None else ldp_fl.honest_epsilon(config, weights, s.rounds)
     return {"accuracy": [r["accuracy"] for r in rows], "weights": weights, "honest_eps": honest, **asdict(s)}
@@ -351,7 +354,7 @@ def main() -> None:
     args = parser_of(__doc__ or "", "ldp-fl").parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     cells = Cells(args.out / f"{args.name}.json", args.only, args.dry)
-    plan = ((s.name, functools.partial(compute, s, args.data)) for s in runs_of(args.seed))
+    plan = ((s.name, functools.partial(compute, s, args.data, args.workers)) for s in runs_of(args.seed))
     cells.fill(plan, lambda: write(cells, args.out, args.name))
 
 

@@ -16,6 +16,7 @@ struct X86 {
   uint32_t ecx_of_1 = 0, ebx_of_7 = 0;
   uint64_t saved = 0;
 
+  bool sse42() const { return ecx_of_1 >> 20 & 1; }
   // What isa_avx2.cpp and isa_avx512.cpp are compiled for. A processor may have registers that the system does not
   // save.
   bool avx2() const {

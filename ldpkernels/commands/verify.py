@@ -152,11 +152,14 @@ def measure(case: Case, backend: str, n: int, seed: int) -> Figure:
     with ldpkernels.backend(backend):
         x = case.sample(n, ldpkernels.key(seed))
     mean, variance = float(x.mean()), float(np.mean((x - case.mean) ** 2))
-    fourth = case.fourth if case.fourth is not None else float(np.mean((x - case.mean) ** 4))
+    if case.fourth is not None:
+        spread = case.fourth - case.variance**2
+    else:  # all of it the sample's own: its fourth moment less another variance would be anything
+        spread = float(np.mean((x - case.mean) ** 4)) - variance**2
     return Figure(
         case.mechanism, case.dtype, backend, case.setting, case.weight, len(x), mean, case.mean,
         _z(mean - case.mean, case.variance, len(x)), variance, case.variance,
-        _z(variance - case.variance, fourth - case.variance**2, len(x)),
+        _z(variance - case.variance, spread, len(x)),
     )  # fmt: skip
 
 

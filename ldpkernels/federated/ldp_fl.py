@@ -20,7 +20,7 @@ from ldpkernels.accounting import Event, local_epsilon
 from ldpkernels.adaptive_ranges import By, Method
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
-from ldpkernels.federated.training import NOISE, Client, Local, Mean, Weights, check, initial_weights, train
+from ldpkernels.federated.training import NOISE, Client, Crew, Local, Mean, Weights, check, initial_weights, train
 from ldpkernels.keys import Key
 from ldpkernels.laws.registry import MechanismName, mechanism_named
 from ldpkernels.perturb import Range
@@ -111,17 +111,19 @@ def round_(
     config: Config,
     *,
     before_upload: Callable[[], object] | None = None,
+    workers: Crew | None = None,
 ) -> tuple[State, Row]:
     """Lines 5 to 14: select clients, train them, perturb, average, and choose the next ranges.
 
-    `before_upload` is called once before the first report is made: a ledger that refuses the round raises there.
+    `before_upload` is called once before the first report is made: a ledger that refuses the round raises there. With
+    `workers` (`training.crew`) clients train beside each other.
     """
     chosen = select(clients, max(1, round(config.fraction * len(clients))), config.seed, state.round)
     check(network, state.weights, chosen, config.local, state.round)
     if before_upload is not None:
         before_upload()
     reports, plain, size = _server(state, config), Mean(), 0
-    for client, weights in train(network, state.weights, chosen, config.local, state.round):
+    for client, weights in train(network, state.weights, chosen, config.local, state.round, workers=workers):
         if config.upload == "updates":
             weights = {name: w - state.weights[name] for name, w in weights.items()}
         if reports is None:

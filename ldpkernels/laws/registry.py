@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal, SupportsFloat, get_args
 
 import numpy as np
 
@@ -29,10 +29,10 @@ MECHANISMS = {kind.name: kind for kind in KINDS}
 NAMES: tuple[MechanismName, ...] = get_args(MechanismName)  # those of KINDS, for a type checker
 
 
-def mechanism_named(name: str, eps: float) -> Weightwise:
+def mechanism_named(name: str, eps: SupportsFloat) -> Weightwise:
     """The mechanism that `perturb_` and `report` run."""
     try:
-        return _executed(name, eps)
+        return _executed(name, eps)  # type: ignore[arg-type]  # of what has no hash, the error is below
     except TypeError:
         checked_eps(eps)  # what has no hash is no number either
         raise
@@ -47,7 +47,7 @@ def kind_named(name: str) -> type[Weightwise]:
 
 
 @lru_cache(maxsize=256)
-def _executed(name: str, eps: float) -> Weightwise:
+def _executed(name: str, eps: SupportsFloat) -> Weightwise:
     return kind_named(name)(checked_eps(eps)).executed
 
 
@@ -57,6 +57,14 @@ def executed(
     """The mechanism that runs, and what its kernel executes for each tensor."""
     mechanism = mechanism_named(name, eps)
     return mechanism, _law_table(mechanism, tuple(c), tuple(r), tuple(dtypes), output)
+
+
+@lru_cache(maxsize=64)
+def executed_ranges(
+    mechanism: Weightwise, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...]
+) -> list[tuple[float, float]]:
+    """C and R of each tensor as reports execute them."""
+    return [mechanism.executed_range(ci, ri, d) for ci, ri, d in zip(c, r, dtypes, strict=True)]
 
 
 def law_table(

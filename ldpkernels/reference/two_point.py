@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ldpkernels.arrays import Array, Flags, Integers, Laws, Spans, Words
 from ldpkernels.reference.ciphers import draws16
 from ldpkernels.reference.memory import memory, weights
 
+Number: TypeAlias = np.float32 | np.float64
 Thresholds: TypeAlias = Callable[[Array, np.void], Integers]
 
 
@@ -59,7 +60,7 @@ def one_bit(
             bits[:] = np.where(upper, law["upper"], law["lower"])
 
 
-def _at_most(k: int, number: Any) -> Any:
+def _at_most(k: int, number: type[Number]) -> Number:
     """The largest float at or below k: past it, a weight has the last threshold."""
     f = number(k)
     return f if int(f) <= k else np.nextafter(f, number(-np.inf))

@@ -54,7 +54,7 @@ def opened(data: Uploaded, kind: str, longest_header: int | None = None) -> tupl
         raise ValueError(f"not {kind} bytes: {len(view)} bytes are too few")
     if longest_header is not None and length > longest_header:
         raise ValueError(f"not {kind} bytes as expected: a header of {length} bytes, where {longest_header} are enough")
-    if _digest(version, view[:end]) != view[end:]:
+    if _digest(version, view[:end]) != bytes(view[end:]):
         raise ValueError(f"the {kind} was truncated or altered on its way: its digest does not match")
     start = _PREFIX.size + length
     if start > end:

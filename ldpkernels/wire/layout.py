@@ -12,7 +12,7 @@ from typing import TypeVar
 from ldpkernels.arrays import Bytes, Integers
 from ldpkernels.dtypes import DTYPES, FLOAT64, Dtype
 from ldpkernels.inputs.containers import Tensors
-from ldpkernels.laws.registry import MECHANISMS, mechanism_named
+from ldpkernels.laws.registry import MECHANISMS, executed_ranges, mechanism_named
 from ldpkernels.laws.weightwise import Weightwise
 from ldpkernels.wire.codec import Codec, codec_of, refuse_unused_bits
 from ldpkernels.wire.envelope import Header
@@ -50,7 +50,7 @@ class Layout:
         cls, tensors: Tensors, c: Sequence[float], r: Sequence[float], mechanism: Weightwise, dtypes: Sequence[Dtype]
     ) -> Layout:
         """The layout of reports of these tensors."""
-        executed = [mechanism.executed_range(ci, ri, d) for ci, ri, d in zip(c, r, dtypes, strict=True)]
+        executed = executed_ranges(mechanism, tuple(c), tuple(r), tuple(dtypes))
         return cls(
             names=tuple(tensors.names),
             shapes=tuple(tuple(t.shape) for t in tensors.values),
@@ -95,8 +95,8 @@ class Layout:
     def _unused_bits(self) -> tuple[Integers, Bytes]:
         return self.codec.unused_bits(self.sizes)
 
-    def difference(self, other: Layout) -> str:
-        """The first field in which another layout differs, in words."""
+    def difference(self, other: Layout) -> tuple[str, str, str]:
+        """The first field in which another layout differs, what it says there, and what this one says."""
         compared = [f.name for f in fields(self) if f.compare]
         for name in ("mechanism", *compared):
             ours, theirs = getattr(self, name), getattr(other, name)
@@ -105,8 +105,8 @@ class Layout:
             if isinstance(ours, tuple) and len(ours) == len(theirs):
                 at = next(i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
                 name, ours, theirs = f"{name} of {short(self.names[at])}", ours[at], theirs[at]
-            return f"{name} is {short(theirs)}, not {short(ours)}"
-        return ""
+            return name, short(theirs), short(ours)
+        raise ValueError("equal layouts do not differ")
 
     def check_payload(self, payload: Bytes) -> None:
         """Refuse bytes that no report has; their number was compared."""

@@ -29,13 +29,14 @@ class Reader:
     def report(self, data: Uploaded) -> tuple[Layout, Bytes]:
         """A report's layout, and its weights, which lie in `data`; anything else is a ValueError."""
         text, payload = opened(data, "report", self._longest)
-        layout = next((layout for known, layout in self._known if known == text), None)
-        if layout is None:
+        for known, layout in self._known:
+            if known == text:
+                _compare("report", len(payload), layout.nbytes)
+                break
+        else:
             layout = self._agreed(layout_of(header_in(text, "report")))
             self._check(layout, "report", len(payload), layout.nbytes)
             self._known = ((text, layout), *self._known[: _REMEMBERED - 1])
-        else:
-            _compare("report", len(payload), layout.nbytes)
         bits = np.frombuffer(payload, np.uint8)
         layout.check_payload(bits)
         return layout, bits
@@ -56,7 +57,8 @@ class Reader:
         if self._expected is None:
             return layout
         if layout != self._expected:
-            raise ValueError(f"this is not what is expected: {self._expected.difference(layout)}")
+            name, theirs, ours = self._expected.difference(layout)
+            raise ValueError(f"this is not what is expected: {name} is {theirs}, not {ours}")
         return self._expected
 
     def _check(self, layout: Layout, kind: str, found: int, promised: int) -> None:

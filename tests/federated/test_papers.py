@@ -9,27 +9,33 @@ from pathlib import Path
 
 import pytest
 
-PAPERS = Path(__file__).parents[2] / "benchmarks" / "papers"
+ROOT = Path(__file__).parents[2]
+PAPERS = ROOT / "benchmarks" / "papers"
 PAGES = {
-    "ldp-fl": ["ldp_fl.py"],
-    "ldp-fed-fashion-mnist": ["ldp_fed.py"],
-    "han-xue-adult": ["han_xue.py", "adult"],
-    "han-xue-mnist": ["han_xue.py", "mnist"],
-    "han-xue-fashion-mnist": ["han_xue.py", "fashion-mnist"],
+    "ldp-fl": ["-m", "benchmarks.papers.ldp_fl"],
+    "ldp-fed-fashion-mnist": ["-m", "benchmarks.papers.ldp_fed"],
+    "han-xue-adult": ["-m", "benchmarks.papers.han_xue", "adult"],
+    "han-xue-mnist": ["-m", "benchmarks.papers.han_xue", "mnist"],
+    "han-xue-fashion-mnist": ["-m", "benchmarks.papers.han_xue", "fashion-mnist"],
 }
 PLANS = """
 import json
 from dataclasses import replace
-import han_xue, ldp_fed_runs, ldp_fl
+from benchmarks.papers import han_xue, ldp_fed_runs, ldp_fl
 of_han_xue = lambda seed: [replace(s, seed=s.seed + seed) for s in han_xue.cells_of("mnist")]
 plans = (ldp_fl.runs_of, ldp_fed_runs.in_order, of_han_xue)
 print(json.dumps([[[s.name for s in plan(seed)] for seed in (0, 7)] for plan in plans]))
+"""
+TABLE = """
+import json
+from benchmarks.papers import ldp_fl
+print(json.dumps([[*k, v] for k, v in ldp_fl.TABLE_1.items()]))
 """
 
 
 def python(*arguments):
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=PAPERS, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -51,9 +57,7 @@ def test_a_seed_is_part_of_a_cells_name():
 
 def test_the_papers_figures_are_the_papers():
     """LDP-FL's Table 1 has 60.37% for CIFAR-10 at eps = 10, and its text 61.46%."""
-    page = json.loads(
-        python("-c", "import json, ldp_fl; print(json.dumps([[*k, v] for k, v in ldp_fl.TABLE_1.items()]))")
-    )
+    page = json.loads(python("-c", TABLE))
     figures = {(dataset, eps, ranges): value for dataset, eps, ranges, value in page}
     assert figures["cifar10", 10.0, "adaptive"] == 0.6037
     assert figures["cifar10", 5.0, "adaptive"] == 0.5889

@@ -136,8 +136,9 @@ def test_a_module_stays_where_it_is(gpu_backend, key):
     gpu = copy.deepcopy(cpu).cuda()
     with pytest.raises(ValueError, match="running_mean"):
         on_gpu(ldpkernels.perturb_, gpu_backend, gpu, C, R, EPS)
-    assert on_gpu(ldpkernels.perturb_, gpu_backend, gpu, C, R, EPS, generator=key, buffers="perturb") is gpu
-    ldpkernels.perturb_(cpu, C, R, EPS, generator=key, buffers="perturb")
+    centers = {"": C, "1.running_var": 10.0}
+    assert on_gpu(ldpkernels.perturb_, gpu_backend, gpu, centers, R, EPS, generator=key, buffers="perturb") is gpu
+    ldpkernels.perturb_(cpu, centers, R, EPS, generator=key, buffers="perturb")
     for name, tensor in gpu.state_dict().items():
         assert tensor.is_cuda
         assert_same_bits(tensor, cpu.state_dict()[name])
