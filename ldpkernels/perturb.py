@@ -75,13 +75,13 @@ def perturb_(
     >>> out is w, sorted(set(out.tolist())), round(float(out.mean()), 1)
     (True, [-2.1639535427093506, 2.1639535427093506], 0.3)
     """
-    if is_compiling():  # there, the operation itself checks when it runs
+    tensors, (c, r) = collect(model, buffers, in_place=True, C=C, R=R)
+    if tensors.compiling:
         kind_named(mechanism)
     else:
-        mechanism_named(mechanism, eps)
-    tensors, (c, r) = collect(model, buffers, in_place=True, C=C, R=R)
-    if buffers == "perturb" and not is_compiling():
-        _refuse_negative_variances(tensors, c, r, mechanism_named(mechanism, eps))
+        executed = mechanism_named(mechanism, eps)
+        if buffers == "perturb":
+            _refuse_negative_variances(tensors, c, r, executed)
     if tensors.is_torch:
         from ldpkernels.ops import OPERATIONS, define
 

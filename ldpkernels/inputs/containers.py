@@ -15,7 +15,7 @@ from ldpkernels.arrays import AnyArray
 from ldpkernels.inputs.checks import PLAIN_KINDS, refuse_strange_kind
 from ldpkernels.inputs.modules import Buffers as Buffers
 from ldpkernels.inputs.modules import Modules, decided, module_tensors, untied
-from ldpkernels.inputs.remains import refuse_remains, refuse_rest, refuse_shards
+from ldpkernels.inputs.remains import refuse_unvouched
 from ldpkernels.optional import is_compiling, is_module, is_tensor
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class Tensors:
     values: list[Any]
     container: Container
     is_torch: bool
+    compiling: bool  # there, operations check when they run
 
 
 def collect(
@@ -46,6 +47,7 @@ def collect(
     """
     if buffers not in (None, "perturb", "keep"):
         raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
+    compiling = is_compiling()
     container: Container
     named: list[tuple[str, Any]]
     modules: Modules = []
@@ -56,7 +58,7 @@ def collect(
         named, modules = module_tensors(model, buffers, in_place)
     elif isinstance(model, Mapping):
         container, named = "mapping", decided([(_name(k), v) for k, v in model.items()], buffers)
-        if not is_compiling():
+        if not compiling:
             named = untied(named)
     elif is_tensor(model):
         container, named = "tensor", [("", model)]
@@ -68,24 +70,20 @@ def collect(
         )
     if not named:
         raise ValueError(f"the {container} has no tensors: there is nothing to perturb")
-    if is_compiling():  # a tensor that the graph makes has no id in torch 2.11
+    if compiling:  # a tensor that the graph makes has no id in torch 2.11
         unique = [pair for i, pair in enumerate(named) if not any(pair[1] is other for _, other in named[:i])]
     else:
         once = {id(pair[1]): pair for pair in reversed(named)}  # tied tensors under their first name
         unique = [pair for pair in named if once[id(pair[1])] is pair] if len(once) < len(named) else named
     names, values = [name for name, _ in unique], [value for _, value in unique]
     is_torch = container == "module" or (not isinstance(values[0], np.ndarray) and is_tensor(values[0]))
-    if not is_compiling():
+    if not compiling:
         if not PLAIN_KINDS.issuperset(map(type, values)):
             for name, value in unique:
                 refuse_strange_kind(name, value)
         if is_torch:
-            refuse_shards(unique)
-        if in_place and modules:
-            refuse_remains(modules, unique, keep=buffers == "keep")
-        if in_place and is_torch and container in ("module", "mapping"):
-            refuse_rest(unique)
-    tensors = Tensors(names, values, container, is_torch)
+            refuse_unvouched(unique, modules, whole=in_place and container in ("module", "mapping"), buffers=buffers)
+    tensors = Tensors(names, values, container, is_torch, compiling)
     return tensors, [_per_tensor(argument, value, names) for argument, value in numbers.items()]
 
 
