@@ -17,13 +17,15 @@ UNHURRIED := tests/triton tests/test_cuda_static.py tests/test_clipped_noise_cud
 # Libraries beside which make bench measures; where one cannot be installed, its rows are left out.
 PEERS := "opendp>=0.12" "diffprivlib>=0.6"
 
-.PHONY: demo test quick lint bench exhaustive gpu gpu-build neon clean help
+.PHONY: battery demo test quick numpy lint bench exhaustive gpu gpu-build neon clean help
 
 help:
 	@echo "make demo        train a small federated model under local differential privacy, and draw the result"
 	@echo "make test        lint, types, every test but the longest; what CI runs"
 	@echo "make quick       lint, types and the tests of a minute, for between two edits; CONTRIBUTING says what is left out"
+	@echo "make numpy       the tests that need no torch, where there is none; PYTHON names the interpreter"
 	@echo "make bench       throughput beside others and the memory floor: a table and a picture for each suite"
+	@echo "make battery     dieharder on the random streams as mechanisms use them (about an hour; needs dieharder)"
 	@echo "make exhaustive  every one of the 2^32 floats, for several settings (about 10 minutes)"
 	@echo "make gpu         GPU tests and benchmarks with the machine's own python3, torch and nvcc; needs no network"
 	@echo "make gpu-build   compile the modules for such a machine here, so that make gpu need not (PYTHON312=python3.12)"
@@ -50,9 +52,23 @@ test: lint
 quick: lint
 	$(PYTEST) $(addprefix --ignore=,$(UNHURRIED))
 
+# One environment for each version: make numpy PYTHON=python3.13.
+NUMPY_ONLY = build/numpy-only-$(shell $(PYTHON) -c "import sys; print('%d.%d' % sys.version_info[:2])")
+NUMPY_TESTS := pytest pytest-xdist pytest-benchmark hypothesis ml_dtypes mpmath
+
+numpy:
+	test -x $(NUMPY_ONLY)/bin/python || $(PYTHON) -m venv $(NUMPY_ONLY)
+	$(NUMPY_ONLY)/bin/python -m pip install --quiet --disable-pip-version-check $(NUMPY_TESTS) \
+	  --config-settings=cmake.define.LDPKERNELS_CUDA=OFF --config-settings=build-dir=$(NUMPY_ONLY)/cmake --editable ".[accounting]"
+	$(NUMPY_ONLY)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not exhaustive and not gpu" \
+	  --doctest-ignore-import-errors --ignore ldpkernels/dp_sgd.py --deselect tests/test_import.py::test_the_command_line_has_help
+
 bench: $(STAMP)
 	-$(PY) -m pip install --quiet --disable-pip-version-check $(PEERS)
 	$(PY) -m benchmarks.report --out out/bench
+
+battery: $(STAMP)
+	$(PY) -m tests.streams.battery
 
 exhaustive: $(STAMP)
 	$(PY) -m pytest -m exhaustive --capture=no

@@ -52,6 +52,8 @@ def targets(elements: int, patience: float) -> list[Target]:
     total, read = ldpkernels.Aggregate(), bits.view(torch.int64).sum
     pair(f"aggregate, {CLIENTS} clients : reading the bytes", 0.5, lambda: ldpkernels.aggregate(reports), read)
     pair(f"Aggregate.add, {CLIENTS} clients : reading the bytes", 0.5, lambda: total.add(*reports), read)
+    uploads = [one.to_bytes() for one in reports]
+    pair("Aggregate.add of uploads : of reports", 0.5, lambda: total.add(*uploads), lambda: total.add(*reports))
 
     model = peers.small_model()
     small = lambda: ldpkernels.perturb_(model, C, R, EPS, buffers="keep")  # noqa: E731

@@ -70,12 +70,13 @@ struct ScalarLanes {
   static LDPK_FN f32 replace_nan(f32 x, double v) { return x != x ? static_cast<float>(v) : x; }
   static LDPK_FN f64 replace_nan(f64 x, double v) { return x != x ? v : x; }
 
-  // The nearest integer, ties to even, kept to [lo, hi] with both ends attained. z is not NaN.
+  // The nearest integer, ties to even, kept to [lo, hi] with both ends attained. z is not NaN. In fp32 there may be one
+  // number from lo to hi, or none; z is then at both ends at once, and hi is asked for first.
   static LDPK_FN i32 round_within(f32 z, int32_t lo, int32_t hi) {
 #if defined(__CUDA_ARCH__)
     const i32 k = __float2int_rn(z);  // saturates, so that it may come first and no branch is needed
-    const i32 at_most = z >= float_at_most(hi) ? hi : k;
-    return z <= float_at_least(lo) ? lo : at_most;
+    const i32 at_least = z <= float_at_least(lo) ? lo : k;
+    return z >= float_at_most(hi) ? hi : at_least;
 #else
     if (z >= float_at_most(hi)) return hi;
     if (z <= float_at_least(lo)) return lo;

@@ -3,16 +3,19 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "chacha.h"
+#include "cpu/detect.h"
 #include "cpu/dispatch.h"
 #include "cpu/parallel.h"
 #include "cpu/reduce.h"
 #include "cpu/tally.h"
+#include "crc32c.h"
 #include "philox.h"
 #include "tables.h"
 
@@ -21,20 +24,21 @@ namespace {
 
 using Bytes = py::array_t<uint8_t, py::array::c_style>;
 
-std::vector<const Kernels*> available_kernels() {
-  std::vector<const Kernels*> found;
+// The best first. Asked once: CPUID is slow under a hypervisor.
+const std::vector<const Kernels*>& available_kernels() {
+  static const std::vector<const Kernels*> available = [] {
+    std::vector<const Kernels*> found;
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
-  if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    found.push_back(&kAvx512Kernels);
-  }
-  if (avx2) found.push_back(&kAvx2Kernels);
+    const X86 machine = this_x86();
+    if (machine.avx512()) found.push_back(&kAvx512Kernels);
+    if (machine.avx2()) found.push_back(&kAvx2Kernels);
 #elif defined(__aarch64__)
-  found.push_back(&kNeonKernels);
+    found.push_back(&kNeonKernels);
 #endif
-  found.push_back(&kScalarKernels);
-  return found;
+    found.push_back(&kScalarKernels);
+    return found;
+  }();
+  return available;
 }
 
 const Kernels& kernels_named(const std::string& name) {
@@ -139,7 +143,7 @@ void tally_add(Tally& tally, const std::vector<Bytes>& reports, int64_t threads)
     pointers.push_back(report.data());
   }
   py::gil_scoped_release unlocked;
-  tally.add(std::move(pointers), threads);
+  tally.add(pointers, threads);
 }
 
 template <class Float>
@@ -153,9 +157,42 @@ void tally_decode(const Tally& tally, int64_t first, double offset, double step,
 }
 
 Bytes tally_planes(const Tally& tally) {
-  Bytes out(std::vector<py::ssize_t>{tally.planes(), tally.bytes()});
-  for (int64_t p = 0; p < tally.planes(); ++p) memcpy(out.mutable_data(p, 0), tally.plane(p), tally.bytes());
+  const auto planes = [&] {
+    py::gil_scoped_release unlocked;
+    return tally.planes();
+  }();
+  Bytes out(std::vector<py::ssize_t>{static_cast<int64_t>(planes.size()), tally.bytes()});
+  uint8_t* to = out.mutable_data();
+  for (const auto& plane : planes) to = std::copy(plane.begin(), plane.end(), to);
   return out;
+}
+
+void tally_restore(Tally& tally, int64_t count, const Bytes& planes) {
+  if (planes.ndim() != 2 || planes.shape(1) != tally.bytes()) throw std::invalid_argument("planes of another size");
+  const uint8_t* data = planes.data();
+  const int64_t n = planes.shape(0);
+  py::gil_scoped_release unlocked;
+  tally.restore(count, data, n);
+}
+
+void tally_merge(Tally& into, const Tally& from) {
+  if (into.bytes() != from.bytes()) throw std::invalid_argument("a tally of another size");
+  py::gil_scoped_release unlocked;
+  into.merge(from);
+}
+
+int64_t tally_count(const Tally& tally) {
+  py::gil_scoped_release unlocked;
+  return tally.count();
+}
+
+uint32_t crc32c(const py::buffer& data, bool by_table) {
+  const py::buffer_info bytes = data.request();
+  if (bytes.itemsize != 1 || bytes.ndim != 1 || (bytes.size > 1 && bytes.strides[0] != 1))
+    throw std::invalid_argument("a digest is of contiguous bytes");
+  const auto* p = static_cast<const uint8_t*>(bytes.ptr);
+  py::gil_scoped_release unlocked;
+  return by_table ? Crc32c::by_table(p, bytes.size) : Crc32c::of(p, bytes.size);
 }
 
 // Adds one-byte reports to counters. A chunk is summed in 16 bits, which 257 reports cannot overflow.
@@ -246,6 +283,9 @@ void clipped_sums(const py::array& spans, const Table<double>& scales, double bo
     sum_columns(kernels, s[i], {scale + (stride > 1 ? i : 0), stride, bound}, rows, noise, key, threads);
 }
 
+// A free-threaded Python takes its lock back for this module, which does not say that it can do without: nothing else
+// keeps another thread from resizing an array that a call reads. Calls give the lock up for their work, so the objects
+// of this module have locks of their own.
 PYBIND11_MODULE(_native, m) {
   m.doc() = "The C++ kernels of ldpkernels. The public functions are in the package.";
   m.attr("SPAN") = dtype_of<Span>();
@@ -267,6 +307,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("clipped_sums", clipped_sums);
   m.def("cipher_block", cipher_block);
 
+  m.def("crc32c", crc32c, py::arg("data"), py::arg("by_table") = false);
   m.def("add_bytes", add_bytes<uint32_t>, py::arg().noconvert(), py::arg(), py::arg());
   m.def("add_bytes", add_bytes<uint64_t>, py::arg().noconvert(), py::arg(), py::arg());
 
@@ -286,22 +327,14 @@ PYBIND11_MODULE(_native, m) {
   m.def("summarize", summarize_spans);
 
   py::class_<Tally>(m, "Tally")
-      .def(py::init([](int64_t bytes, const std::string& isa) { return Tally(bytes, kernels_named(isa)); }))
-      .def_property_readonly("count", &Tally::count)
+      .def(py::init(
+          [](int64_t bytes, const std::string& isa) { return std::make_unique<Tally>(bytes, kernels_named(isa)); }))
+      .def_property_readonly("count", tally_count)
       .def_property_readonly("bytes", &Tally::bytes)
       .def("add", tally_add)
-      .def("merge",
-           [](Tally& into, const Tally& from) {
-             if (into.bytes() != from.bytes()) throw std::invalid_argument("a tally of another size");
-             into.merge(from);
-           })
+      .def("merge", tally_merge)
       .def("planes", tally_planes)
-      .def("restore",
-           [](Tally& tally, int64_t count, const Bytes& planes) {
-             if (planes.ndim() != 2 || planes.shape(1) != tally.bytes())
-               throw std::invalid_argument("planes of another size");
-             tally.restore(count, planes.data(), planes.shape(0));
-           })
+      .def("restore", tally_restore)
       .def("decode_f32", tally_decode<float>)
       .def("decode_f64", tally_decode<double>);
 }

@@ -10,6 +10,7 @@ from ldpkernels.capabilities import backend, backends
 from ldpkernels.cldp import cldp_, cldp_sample
 from ldpkernels.clipped_noise import ClippedInfo, clipped_noised_mean, clipped_noised_sum
 from ldpkernels.dp_sgd import dp_sgd_step
+from ldpkernels.expectation import Expected, expected
 from ldpkernels.keys import Key, key, secure_key
 from ldpkernels.laws.hybrid import Hybrid
 from ldpkernels.laws.k_of_d import KOfD
@@ -18,6 +19,7 @@ from ldpkernels.laws.piecewise import Piecewise
 from ldpkernels.laws.privunitg import PrivUnitG
 from ldpkernels.laws.registry import best_mechanism
 from ldpkernels.laws.two_point import TwoPoint
+from ldpkernels.loading import load
 from ldpkernels.perturb import perturb_, report, two_point_threshold
 from ldpkernels.reports import Aggregate, Report, aggregate
 from ldpkernels.vector import perturb_vector
@@ -28,6 +30,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Aggregate",
     "ClippedInfo",
+    "Expected",
     "Hybrid",
     "KOfD",
     "Key",
@@ -46,7 +49,9 @@ __all__ = [
     "clipped_noised_mean",
     "clipped_noised_sum",
     "dp_sgd_step",
+    "expected",
     "key",
+    "load",
     "majority_vote",
     "noisy_vote",
     "perturb_",

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ldpkernels import _native, launch
-from ldpkernels.capabilities import host_isa
+from ldpkernels import launch
+from ldpkernels.arrays import Spans
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
 from ldpkernels.inputs.containers import Buffers, Tensors, collect
 from ldpkernels.inputs.spans import span_table
+from ldpkernels.inputs.views import contiguous
 from ldpkernels.laws.two_point import TwoPoint
+
+if TYPE_CHECKING:
+    import torch
 
 Method = Literal["minmax", "quantile", "noise-subtracted"]
 By = Literal["module", "tensor", "model"]
@@ -31,14 +35,15 @@ class _Layer:
     """The weights that share a range."""
 
     name: str
-    tensors: list[Any]
+    tensors: list[int]  # their numbers
     min: float = math.inf
     max: float = -math.inf
     sum: float = 0.0
     sum_squares: float = 0.0
     finite: int = 0
 
-    def add(self, part: Any) -> None:
+    def add(self, tensor: int, part: launch.Summary) -> None:
+        self.tensors.append(tensor)
         self.min, self.max = min(self.min, part.min), max(self.max, part.max)
         self.sum += part.sum
         self.sum_squares += part.sum_squares
@@ -51,6 +56,15 @@ class _Layer:
     @property
     def variance(self) -> float:
         return max(0.0, self.sum_squares / self.finite - self.mean**2)
+
+
+@dataclass
+class _Flat:
+    """The weights of all tensors in contiguous memory."""
+
+    values: Sequence[Any]
+    spans: Spans
+    device: torch.device | None
 
 
 def ranges(
@@ -89,18 +103,19 @@ def ranges(
     """
     _check(method, by, quantile, growth, previous, eps, clients)
     tensors, _ = collect(model, buffers)
-    layers = _layers(tensors, by)
+    layers, flat = _layers(tensors, by)
+    found = _quantile_ranges(layers, flat, quantile) if method == "quantile" else {}
     C: dict[str, float] = {}
     R: dict[str, float] = {}
     for layer in layers:
         if not layer.finite:
-            if any(_size(t) for t in layer.tensors):
+            if flat.spans["numel"][layer.tensors].any():
                 raise ValueError(f"layer {layer.name!r} has no finite weight: its range cannot be computed")
             C[layer.name] = R[layer.name] = 0.0
             continue
         before = _previous_radius(previous, layer.name, tensors)
         if method == "quantile":
-            C[layer.name], radius = _quantile_range(layer, quantile)
+            C[layer.name], radius = found[layer.name]
         elif method == "noise-subtracted":
             C[layer.name], radius = layer.mean, _noise_subtracted_radius(layer, before, eps, clients)
         else:
@@ -142,49 +157,44 @@ def _check(method: str, by: str, quantile: float, growth: Any, previous: Any, ep
         raise ValueError("method='noise-subtracted' needs previous=(C, R), eps and clients: they give the noise")
 
 
-def _layers(tensors: Tensors, by: str) -> list[_Layer]:
+def _layers(tensors: Tensors, by: By) -> tuple[list[_Layer], _Flat]:
+    """The layers with what their weights add up to, in one pass over all weights."""
     named = list(zip(tensors.names, tensors.values, strict=True))
     if tensors.is_torch:
         dtypes = [torch_dtype(n, t) for n, t in named]
     else:
         dtypes = [numpy_dtype(n, a, written=False) for n, a in named]
+    flat = contiguous([t.detach() for t in tensors.values] if tensors.is_torch else tensors.values)
+    addresses = [t.data_ptr() if tensors.is_torch else t.ctypes.data for t in flat]
+    spans = span_table(addresses, [0] * len(flat), [math.prod(t.shape) for t in flat], dtypes)
+    device = flat[0].device if tensors.is_torch else None
     layers: dict[str, _Layer] = {}
-    for name, value, part in zip(tensors.names, tensors.values, _summaries(tensors, dtypes), strict=True):
+    for i, (name, part) in enumerate(zip(tensors.names, launch.summaries(spans, device), strict=True)):
         group = name
         if by == "model":
             group = ""
         elif by == "module" and tensors.container in ("module", "mapping"):
             group = name.rpartition(".")[0]
-        layer = layers.setdefault(group, _Layer(group, []))
-        layer.tensors.append(value)
-        layer.add(part)
-    return list(layers.values())
+        layers.setdefault(group, _Layer(group, [])).add(i, part)
+    return list(layers.values()), _Flat(flat, spans, device)
 
 
-def _summaries(tensors: Tensors, dtypes: list[Any]) -> list[Any]:
-    """Extremes, sums and counts of finite weights: one pass over the host's tensors, one reduction each on a GPU."""
-    if tensors.is_torch and tensors.values[0].device.type != "cpu":
-        return [_summary_on_device(t) for t in tensors.values]
-    flat = [_contiguous(t) for t in tensors.values]
-    addresses = [t.data_ptr() if tensors.is_torch else t.ctypes.data for t in flat]
-    spans = span_table(addresses, [0] * len(flat), [_size(t) for t in flat], dtypes)
-    summaries: list[Any] = _native.summarize(spans, host_isa(), launch.threads_for(int(spans["numel"].sum())))
-    return summaries
-
-
-def _summary_on_device(tensor: Any) -> Any:
-    x = tensor.detach().double()
-    x = x[x.isfinite()]
-    if not x.numel():
-        return _Layer("", [])
-    low, high = x.aminmax()
-    return _Layer("", [], low.item(), high.item(), x.sum().item(), x.square().sum().item(), x.numel())
-
-
-def _quantile_range(layer: _Layer, quantile: float) -> tuple[float, float]:
-    weights = np.concatenate([_float64(t) for t in layer.tensors])
-    low, high = np.quantile(weights[np.isfinite(weights)], [(1 - quantile) / 2, (1 + quantile) / 2])
-    return float(low + high) / 2, float(high - low) / 2
+def _quantile_ranges(layers: list[_Layer], flat: _Flat, quantile: float) -> dict[str, tuple[float, float]]:
+    """Center and radius of each layer that has weights."""
+    held = [layer for layer in layers if layer.finite]
+    if not held:
+        return {}
+    of = np.full(len(flat.values), -1)
+    for i, layer in enumerate(held):
+        of[layer.tensors] = i
+    chosen = np.flatnonzero(of >= 0).tolist()
+    finite = np.array([layer.finite for layer in held])
+    ends = np.array([(1 - quantile) / 2, (1 + quantile) / 2])
+    found = launch.quantiles(
+        [flat.values[i] for i in chosen], flat.spans[chosen], of[chosen], finite, ends, flat.device
+    )
+    pairs = zip(held, found.tolist(), strict=True)
+    return {layer.name: ((low + high) / 2, (high - low) / 2) for layer, (low, high) in pairs}
 
 
 def _noise_subtracted_radius(layer: _Layer, previous_radius: Any, eps: Any, clients: Any) -> float:
@@ -222,20 +232,3 @@ def _previous_radius(previous: Any, name: str, tensors: Tensors) -> float | None
     if isinstance(radius, (list, tuple)):
         return float(radius[tensors.names.index(name)])
     return float(radius)
-
-
-def _contiguous(tensor: Any) -> Any:
-    return (
-        np.ascontiguousarray(tensor) if isinstance(tensor, np.ndarray) else tensor.detach().contiguous().resolve_neg()
-    )
-
-
-def _size(tensor: Any) -> int:
-    return int(tensor.size if isinstance(tensor, np.ndarray) else tensor.numel())
-
-
-def _float64(tensor: Any) -> np.ndarray[Any, Any]:
-    if isinstance(tensor, np.ndarray):
-        return tensor.astype(np.float64).ravel()
-    flat: np.ndarray[Any, Any] = tensor.detach().double().cpu().numpy().ravel()
-    return flat

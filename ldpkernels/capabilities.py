@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from functools import lru_cache
 
 from ldpkernels import _native
+from ldpkernels.gpu import runs_cuda
 
 _forced: ContextVar[str | None] = ContextVar("ldpkernels_backend", default=None)
 _ALWAYS = (*_native.isas(), "reference")  # they have every kernel
@@ -50,31 +51,40 @@ def backend(name: str) -> Iterator[None]:
         _forced.reset(token)
 
 
-def able(kernel: str, device: str) -> tuple[str, ...]:
+def able(kernel: str, device: str, index: int | None = None) -> tuple[str, ...]:
     """The capability table: the backends that run a kernel on a type of device, the fastest first.
 
-    Triton, the instruction sets and the reference have every kernel; CUDA C++ has those of its module.
+    Triton, the instruction sets and the reference have every kernel; CUDA C++ has those of its module, on devices
+    (`index` says which) and drivers that are not older than it is.
     """
     if device == "cuda":
-        return tuple(name for name in _gpu_backends() if name != "cuda" or kernel in _cuda_kernels())
+        found = _gpu_backends()
+        if "cuda" in found and (kernel not in _cuda_kernels() or not (index is None or runs_cuda(index))):
+            return tuple(name for name in found if name != "cuda")
+        return found
     if device == "cpu":
         return (*_ALWAYS, "triton") if _interpreting() and "triton" in _gpu_backends() else _ALWAYS
     raise ValueError(f"tensors on {device!r} are not supported: move them to 'cpu' or 'cuda'")
 
 
-def chosen(kernel: str, device: str) -> str:
+def offers(name: str, kernel: str) -> bool:
+    """Whether a backend runs a kernel on some device of this machine."""
+    return any(name in able(kernel, device) for device in ("cpu", "cuda"))
+
+
+def chosen(kernel: str, device: str, index: int | None = None) -> str:
     """The backend for a kernel on a type of device: the forced one if it is able, else the fastest."""
     name = forced()
     if name is None and device == "cpu":
         return _ALWAYS[0]
-    candidates = able(kernel, device)
+    candidates = able(kernel, device, index)
     if not candidates:
         raise RuntimeError("tensors on 'cuda' need the CUDA backend (build with nvcc) or Triton (pip install triton)")
     if name is None:
         return candidates[0]
     if name not in candidates:
         raise ValueError(
-            f"backend {name!r} has no {kernel!r} kernel for {device!r}: use one of {', '.join(candidates)}"
+            f"backend {name!r} runs no {kernel!r} kernel on {device!r} here: use one of {', '.join(candidates)}"
         )
     return name
 
@@ -130,4 +140,4 @@ def _found(interpreter: bool) -> tuple[str, ...]:
 def _cuda_kernels() -> frozenset[str]:
     from ldpkernels import _cuda
 
-    return _cuda.MECHANISMS | {"clipped_noise"}
+    return _cuda.MECHANISMS | {"clipped_noise", "next_key"}

@@ -53,13 +53,14 @@ def cldp_(
         mechanism: "exponential" is the paper's: inside the box, and biased towards its middle. "laplace" adds discrete
             Laplace noise of the same alpha: unbiased, at a quarter of the variance, and not kept to the box.
         rounding: "nearest" is the paper's; "stochastic" makes the integer the scaled weight on average.
-        generator: A `torch.Generator` (for arrays a `numpy.random.Generator`), an `ldpkernels.key`, a key tensor, or
-            "secure" for ChaCha20 keyed by the operating system. None is the device's default generator for tensors, and
-            "secure" for arrays.
+        generator: None (or "secure") for ChaCha20 with a key from the operating system, whatever was seeded. To
+            reproduce, an `ldpkernels.key`, a key tensor, or a seeded `torch.Generator` (`torch.default_generator` is
+            one; for arrays a `numpy.random.Generator`).
         buffers: "perturb" or "keep", for a module with floating-point buffers.
 
     Everything is checked before the first write. A NaN weight is reported as 0, an infinite one as the end of the box.
-    No gradient flows through. How long a call takes depends a little on the weights (docs/mechanisms/ordinal_cldp.md).
+    Autograd does not see it, as under `torch.no_grad`: gradients pass through as if nothing was changed. How long a
+    call takes depends a little on the weights (docs/mechanisms/ordinal_cldp.md).
 
     >>> import numpy as np, ldpkernels
     >>> w = np.full(100_000, 0.3, np.float32)
@@ -67,7 +68,13 @@ def cldp_(
     >>> out is w, round(float(out.mean()), 2), round(float(out.std()), 2)
     (True, 0.3, 0.14)
     """
-    tensors, (alphas,) = collect(model, buffers, alpha=alpha)
+    tensors, (alphas,) = collect(model, buffers, in_place=True, alpha=alpha)
+    variances = [name for name in tensors.names if name.endswith("running_var")] if buffers == "perturb" else []
+    if variances:
+        raise ValueError(
+            f"{variances[0]!r} could become negative, as the box [-c, c] is: pass buffers='keep' if buffers stay, or "
+            "perturb it by perturb_ with a range of its own"
+        )
     if tensors.is_torch:
         from ldpkernels.ops import define, ordinal_cldp_
 

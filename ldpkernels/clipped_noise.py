@@ -75,7 +75,7 @@ def clipped_noised_sum(
             sample. fp32, fp64, bf16 or fp16; non-contiguous and expanded ones are copied.
         C: The bound, positive. With clipping="per-layer" also one for each layer.
         sigma: The noise multiplier; 0 for no noise and no privacy.
-        generator: As in `ldpkernels.perturb_`: None, a `torch.Generator`, an `ldpkernels.key`, a key tensor, "secure".
+        generator: As in `ldpkernels.perturb_`: None for a key from the operating system.
         noise: "gaussian" adds normal numbers of fp64 precision to a floating-point sum. "discrete" rounds every clipped
             row towards zero onto a grid of spacing 2^-26 C or so, adds integers exactly, and adds a discrete Gaussian
             drawn from integers alone: its guarantee holds for the bits that are released.

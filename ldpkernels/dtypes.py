@@ -125,8 +125,8 @@ def compute_dtype(dtype: Dtype) -> Dtype:
 def dtype_named(dtype: DtypeLike) -> Dtype:
     """One of the four formats, from its name or from a NumPy or torch dtype.
 
-    >>> dtype_named(np.float32).name
-    'float32'
+    >>> dtype_named("torch.bfloat16").name
+    'bfloat16'
     """
     name = str(getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or dtype).removeprefix("torch.")
     if name not in DTYPES:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import operator
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Literal, Union
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ldpkernels.arrays import Words
 if TYPE_CHECKING:
     import torch
 
-Generator = Union[None, str, "Key", "torch.Generator", "torch.Tensor", np.random.Generator]
+Generator = Union[None, Literal["secure"], "Key", "torch.Generator", "torch.Tensor", np.random.Generator]
 
 PHILOX, CHACHA20 = 1, 4  # 64-bit words of a key
 _DERIVATION = 1  # the counter's domain for derived keys

@@ -9,12 +9,12 @@ ldpkernels/triton/registry.py, ldpkernels/reference/registry.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
 from ldpkernels import _native, capabilities
-from ldpkernels.arrays import AnyArray, Floats, Laws, Spans, Words
+from ldpkernels.arrays import AnyArray, Floats, Integers, Laws, Spans, Words
 from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Key
@@ -38,7 +38,7 @@ def run(
 
     `out` is the tensor into which the spans' `out` point; None where they point into arrays, or weights are written.
     """
-    name = capabilities.chosen(kernel, device)
+    name = capabilities.chosen(kernel, device, _index(key))
     if name in _LAUNCHES:
         _LAUNCHES[name](kernel, output, spans, laws, key, out)
     else:
@@ -85,7 +85,7 @@ def clipped_sums(
 
     All matrices are contiguous and have as many rows; there is one limit for all of a row, or one for each matrix.
     """
-    name, rows = capabilities.chosen("clipped_noise", device), len(x[0])
+    name, rows = capabilities.chosen("clipped_noise", device, _index(key)), len(x[0])
     if name == "triton":
         from ldpkernels.triton import clipped_noise
 
@@ -164,9 +164,68 @@ def majority_vote(votes: AnyArray, classes: int, device: str) -> tuple[AnyArray,
     return (labels, keep) if counted else None
 
 
+class Summary(Protocol):
+    """Extremes, sums and the count of a tensor's finite weights."""
+
+    @property
+    def min(self) -> float:
+        """The least."""
+
+    @property
+    def max(self) -> float:
+        """The greatest."""
+
+    @property
+    def sum(self) -> float:
+        """Their sum, in fp64."""
+
+    @property
+    def sum_squares(self) -> float:
+        """The sum of their squares."""
+
+    @property
+    def finite(self) -> int:
+        """How many there are."""
+
+
+def summaries(spans: Spans, device: torch.device | None) -> Sequence[Summary]:
+    """The summary of every span, in one pass; `device` is None for arrays."""
+    if device is not None and capabilities.chosen("summary", device.type) == "triton":
+        from ldpkernels.triton import summary
+
+        return summary.summarize(spans, device)
+    return _native.summarize(spans, capabilities.host_isa(), threads_for(int(spans["numel"].sum())))
+
+
+def quantiles(
+    flat: Sequence[AnyArray],
+    spans: Spans,
+    layers: Integers,
+    finite: Integers,
+    q: Floats,
+    device: torch.device | None,
+) -> Floats:
+    """The quantiles q of the finite weights of each layer, [layers, len(q)]; `layers` has the layer of each span."""
+    if device is not None and capabilities.chosen("quantiles", device.type) == "triton":
+        from ldpkernels.triton import quantiles as kernels
+
+        return kernels.quantiles(spans, layers, finite, q, device)
+    found = np.empty((len(finite), len(q)))
+    for layer in range(len(finite)):
+        chosen = [_float64(x) for x, of in zip(flat, layers, strict=True) if of == layer]
+        weights = np.concatenate(chosen)
+        found[layer] = np.quantile(weights[np.isfinite(weights)], q)
+    return found
+
+
+def _float64(array: AnyArray) -> Floats:
+    wide: Floats = array.astype(np.float64) if isinstance(array, np.ndarray) else array.double().numpy()
+    return wide.ravel()
+
+
 def next_key(state: torch.Tensor, device: str) -> torch.Tensor:
     """The key that a state of `ldpkernels.ops.keys` gives next, on its device; the state moves on by one."""
-    if capabilities.chosen("next_key", device) == "cuda":
+    if capabilities.chosen("next_key", device, state.device.index) == "cuda":
         import torch
 
         from ldpkernels import _cuda
@@ -184,6 +243,10 @@ def threads_for(work: int, small: int | None = None) -> int:
     """No more threads than there is work for."""
     wanted = work // (small or SMALL)
     return min(capabilities.threads(), wanted) if wanted > 1 else 1
+
+
+def _index(key: AnyKey) -> int | None:
+    return None if isinstance(key, Key) else key.device.index
 
 
 def _words(key: AnyKey) -> Words:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, TypeGuard
 if TYPE_CHECKING:
     import torch
 
+LOWEST_TORCH = (2, 11)  # what pyproject.toml asks for; older ones lack what operations are registered by
+
 
 def require(module: str, extra: str, purpose: str) -> ModuleType:
     """Import a package at its first use; the error names the extra to install."""
@@ -22,6 +24,14 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
     except ImportError as error:
         package = module.partition(".")[0]
         raise ImportError(f"{purpose} needs {package}: pip install 'ldpkernels[{extra}]'") from error
+
+
+def refuse_old_torch(version: str) -> None:
+    """An error before anything is registered or written."""
+    found = tuple(int(part) for part in version.split(".")[:2])
+    if found < LOWEST_TORCH:
+        lowest = ".".join(map(str, LOWEST_TORCH))
+        raise ImportError(f"ldpkernels needs torch {lowest} or newer, and this is {version}: upgrade torch")
 
 
 def is_tensor(value: object) -> TypeGuard[torch.Tensor]:

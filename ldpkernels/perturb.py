@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias, TypeVar
 
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.arrays import Array, Bytes
+from ldpkernels.arrays import AnyArray, Array, Bytes
 from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.checks import checked_arrays, checked_tensors, tensor_dtypes
-from ldpkernels.inputs.containers import Buffers, Tensors, collect
+from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, collect
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.views import contiguous, through
 from ldpkernels.keys import Generator, Key, numpy_key, torch_key
@@ -24,15 +24,19 @@ from ldpkernels.reports import Report
 from ldpkernels.wire.codec import codec_of
 from ldpkernels.wire.layout import Layout
 
-Model = TypeVar("Model")
-Range = float | Sequence[float] | Mapping[str, float]
+if TYPE_CHECKING:
+    import torch
+
+Weights: TypeAlias = "AnyArray | torch.nn.Module | Sequence[AnyArray] | Mapping[str, AnyArray]"
+Model = TypeVar("Model", bound="Weights")
+Range: TypeAlias = Numbers
 
 
 def perturb_(
     model: Model,
     C: Range,
     R: Range,
-    eps: float,
+    eps: SupportsFloat,
     *,
     mechanism: MechanismName = "two-point",
     generator: Generator = None,
@@ -53,13 +57,17 @@ def perturb_(
         R: Radius of the range, likewise. Weights outside are clipped.
         eps: Privacy parameter of each weight.
         mechanism: "two-point", "piecewise" or "hybrid".
-        generator: A `torch.Generator` (for arrays a `numpy.random.Generator`), an `ldpkernels.key`, a key tensor, or
-            "secure" for ChaCha20 keyed by the operating system. None is the device's default generator for tensors, and
-            "secure" for arrays.
-        buffers: "perturb" or "keep", for a module with floating-point buffers.
+        generator: None (or "secure") for ChaCha20 with a key from the operating system, whatever was seeded. To
+            reproduce, an `ldpkernels.key`, a key tensor, or a seeded `torch.Generator` (`torch.default_generator` is
+            one; for arrays a `numpy.random.Generator`).
+        buffers: "perturb" or "keep", for a module with floating-point buffers, or a mapping with the statistics of
+            batch normalisation. A running variance needs a range whose outputs are not negative, and a count of
+            batches must be zero. With "keep", nothing but the parameters may leave.
 
-    Everything is checked before the first write. A NaN weight is reported as C, an infinite one as the end of the
-    range. Autograd does not see it, as under `torch.no_grad`.
+    Everything is checked before the first write, and what would leave with a module unperturbed is refused: extra
+    states, packed weights, tensors that are attributes. (`torch.save` of a view stores all of its storage: save a
+    clone.) A NaN weight is reported as C, an infinite one as the end of the range. Autograd does not see it, as under
+    `torch.no_grad`: gradients pass through as if nothing was changed.
 
     >>> import numpy as np, ldpkernels
     >>> w = np.full(100_000, 0.3, np.float32)
@@ -67,11 +75,13 @@ def perturb_(
     >>> out is w, sorted(set(out.tolist())), round(float(out.mean()), 1)
     (True, [-2.1639535427093506, 2.1639535427093506], 0.3)
     """
-    if is_compiling():  # there, the operation itself checks when it runs
+    tensors, (c, r) = collect(model, buffers, in_place=True, C=C, R=R)
+    if tensors.compiling:
         kind_named(mechanism)
     else:
-        mechanism_named(mechanism, eps)
-    tensors, (c, r) = collect(model, buffers, C=C, R=R)
+        executed = mechanism_named(mechanism, eps)
+        if buffers == "perturb":
+            _refuse_negative_variances(tensors, c, r, executed)
     if tensors.is_torch:
         from ldpkernels.ops import OPERATIONS, define
 
@@ -83,10 +93,10 @@ def perturb_(
 
 
 def report(
-    model: Any,
+    model: Weights,
     C: Range,
     R: Range,
-    eps: float,
+    eps: SupportsFloat,
     *,
     mechanism: MechanismName = "two-point",
     generator: Generator = None,
@@ -150,6 +160,19 @@ def two_point_threshold(x: Any, c: float, r: float, eps: float, *, output: Outpu
     spans = span_table([flat.ctypes.data], [thresholds.ctypes.data], [flat.size], dtypes)
     launch.run("two_point", "thresholds", spans, laws, Key((0,)), "cpu")
     return thresholds
+
+
+def _refuse_negative_variances(tensors: Tensors, c: list[float], r: list[float], mechanism: Weightwise) -> None:
+    """Batch normalisation takes a running variance's square root: eval() would give NaN."""
+    for name, tensor, center, radius in zip(tensors.names, tensors.values, c, r, strict=True):
+        if name.endswith("running_var"):
+            low = float(min(mechanism.outputs(center, radius, tensor.dtype)))
+            if low < 0:
+                raise ValueError(
+                    f"C={center:g} and R={radius:g} of {name!r} have the output {low:g}, and a variance is not "
+                    "negative: give it a range of its own with a larger C or a smaller R, or pass buffers='keep' if "
+                    "buffers stay"
+                )
 
 
 def _perturb_arrays(

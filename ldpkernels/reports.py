@@ -2,38 +2,47 @@
 """Reports of one bit or one byte a weight, and their sum: what travels from clients to a server.
 
 Bytes are a header (wire/layout.py), the bits or bytes of the weights (wire/codec.py), and a digest (wire/envelope.py).
-It finds accidents, not forgers: authenticate the channel. Nothing in a header depends on a weight.
+Nothing in a header depends on a weight. What a server can be made to do is in docs/security.md.
 """
 
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterable
-from dataclasses import asdict
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
 
 import numpy as np
 
+from ldpkernels.arrays import AnyArray, Array, Bytes
 from ldpkernels.capabilities import threads
-from ldpkernels.laws.registry import mechanism_named
-from ldpkernels.wire.envelope import decode, encode
-from ldpkernels.wire.layout import Layout, layout_of
+from ldpkernels.expectation import Expected, Mean
+from ldpkernels.wire.codec import Counter
+from ldpkernels.wire.envelope import Uploaded, encode
+from ldpkernels.wire.layout import Layout
+from ldpkernels.wire.reader import Reader
+
+if TYPE_CHECKING:
+    import torch
+
+M = TypeVar("M")
+OnBad = Literal["raise", "skip"]
 
 _BATCH = 30  # reports added at a time: two rounds of the fifteen that the counters take at once
+_REASONS = 16  # that are kept of what was skipped
+_OTHERS = "other reasons"
 
 
 class Report:
     """One client's randomised weights: a bit or a byte each."""
 
-    def __init__(self, layout: Layout, payload: Any) -> None:
+    def __init__(self, layout: Layout, payload: Bytes | torch.Tensor) -> None:
         self.layout = layout
         self.payload = payload  # uint8, on the device that made it
 
     def __repr__(self) -> str:
-        weights = sum(self.layout.sizes)
-        mechanism = "" if self.layout.mechanism == "two-point" else f"{self.layout.mechanism}, "
-        return f"Report({len(self.layout.names)} tensors, {weights} weights, {mechanism}eps={self.layout.eps})"
+        return f"Report({_summary(self.layout)})"
 
     @property
     def nbytes(self) -> int:
@@ -41,39 +50,38 @@ class Report:
         return self.layout.nbytes
 
     @cached_property
-    def bits(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    def bits(self) -> Bytes:
         """The weights in host memory: a bit each, every tensor from a byte of its own; or a byte each ("piecewise")."""
-        array: np.ndarray[Any, Any] = (
-            self.payload if isinstance(self.payload, np.ndarray) else self.payload.cpu().numpy()
-        )
-        return array
+        return self.payload if isinstance(self.payload, np.ndarray) else self.payload.cpu().numpy()
 
     def to_bytes(self) -> bytes:
         """The report for the wire."""
-        return encode({"kind": "report", **asdict(self.layout)}, self.bits.tobytes())
+        return encode({"kind": "report", **self.layout.header}, self.bits.tobytes())
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Report:
-        """Read what `to_bytes` wrote; anything else is a ValueError.
+    def from_bytes(cls, data: Uploaded) -> Report:
+        """Read what `to_bytes` wrote; anything else is a ValueError. The weights stay where they are in `data`.
 
         >>> import numpy as np, ldpkernels
         >>> one = ldpkernels.report(np.zeros(20), C=0.0, R=1.0, eps=1.0)
         >>> Report.from_bytes(one.to_bytes()).layout == one.layout
         True
         """
-        header, payload = decode(data, "report")
-        layout = layout_of(header)
-        if len(payload) != layout.nbytes:
-            raise ValueError(f"not a report: {len(payload)} bytes of weights where the header promises {layout.nbytes}")
-        bits = np.frombuffer(payload, np.uint8)
-        layout.codec.check(bits, layout.sizes)
-        return cls(layout, bits)
+        return cls(*Reader().report(data))
 
 
-class Aggregate:
+class Aggregate(Generic[M]):
     """The sum of any number of reports: a counter for each weight, whatever the number of clients.
 
-    It has log2(n + 1) bits for n one-bit reports, and 32 for reports of one byte a weight.
+    It has log2(n + 1) bits for n one-bit reports, and 32 for reports of one byte a weight. It may be used from several
+    threads. A report that is added twice counts twice: who collects uploads sees to it that each client sends one.
+
+    Args:
+        expect: What `ldpkernels.expected` makes of the model, C, R and eps that the clients were told. Whatever differs
+            is refused. **Without it the first report decides**, whoever sent it, and the mean is given as that client
+            handed its model in.
+        on_bad: "raise" refuses what cannot be added, and adds nothing of that call. "skip", with `expect`, leaves it
+            out: `skipped` counts and `reasons` says why.
 
     >>> import numpy as np, ldpkernels
     >>> total = Aggregate()
@@ -83,114 +91,208 @@ class Aggregate:
     (100, 0.2)
     """
 
-    def __init__(self) -> None:
-        self.layout: Layout | None = None
-        self._counter: Any = None
+    @overload
+    def __init__(self: Aggregate[Mean], expect: None = None, *, on_bad: OnBad = ...) -> None: ...
+    @overload
+    def __init__(self, expect: Expected[M], *, on_bad: OnBad = ...) -> None: ...
+    def __init__(self, expect: Expected[M] | None = None, *, on_bad: OnBad = "raise") -> None:
+        if expect is not None and not isinstance(expect, Expected):
+            raise TypeError(f"expect is a {type(expect).__name__}: pass ldpkernels.expected(model, C, R, eps)")
+        if on_bad not in ("raise", "skip"):
+            raise ValueError(f"on_bad={on_bad!r} must be 'raise' or 'skip'")
+        if on_bad == "skip" and expect is None:
+            raise ValueError("on_bad='skip' needs expect: the first upload, a stranger's perhaps, would be the measure")
+        self.expect = expect
+        self.on_bad = on_bad
+        self.layout = None if expect is None else expect.layout
+        self.skipped = 0
+        self.reasons: dict[str, int] = {}  # why uploads were skipped, and how many; of many reasons the first
+        self._counter: Counter | None = None
+        self._reader = Reader(self.layout)
+        self._lock = threading.RLock()  # of all that changes: a signal's handler may come back in
+
+    def __repr__(self) -> str:
+        with self._lock:
+            weights = "" if self.layout is None else f", {_summary(self.layout)}"
+            return f"Aggregate({self.clients} clients{weights}{f', {self.skipped} skipped' * bool(self.skipped)})"
 
     @property
     def clients(self) -> int:
         """How many reports were added."""
-        return 0 if self._counter is None else int(self._counter.count)
+        with self._lock:
+            return 0 if self._counter is None else self._counter.count
 
-    def add(self, *reports: Report | bytes) -> None:
-        """Add reports; several at once are faster. All are checked before the first is added."""
-        ready = [Report.from_bytes(r) if isinstance(r, (bytes, bytearray, memoryview)) else r for r in reports]
-        for one in ready:
-            if not isinstance(one, Report):
-                raise TypeError(f"cannot add a {type(one).__name__}: pass a Report or its bytes")
-        layout = self.layout or (ready[0].layout if ready else None)
-        for one in ready:
-            self._match(layout, one.layout)
-        if layout is not None and ready:
-            self._adopt(layout)
-            self._counter.add([one.bits for one in ready], _threads(layout))
+    def add(self, *reports: Report | Uploaded) -> None:
+        """Add reports or their bytes; several at once are faster. All are checked before the first is added."""
+        ready = [one for one in map(self._read, reports) if one is not None]
+        if not ready:
+            return
+        with self._lock:
+            layout = self.layout or ready[0].layout
+            for one in ready:
+                _refuse_other(layout, one.layout)
+            self._counting(layout).add([one.bits for one in ready], _threads(layout))
 
-    def merge(self, other: Aggregate) -> None:
-        """Add a partial aggregate, of another server or process, say."""
+    def merge(self, other: Aggregate[M]) -> None:
+        """Add a partial aggregate, of another server or process, say: its clients and what it skipped."""
+        if not isinstance(other, Aggregate):
+            raise TypeError(f"cannot merge a {type(other).__name__}: pass an Aggregate")
         if other is self:
             raise ValueError("an aggregate cannot be merged into itself: its clients would count twice")
-        if other.layout is None:
-            return
-        self._match(self.layout or other.layout, other.layout)
-        self._adopt(other.layout)
-        self._counter.merge(other._counter)
+        first, second = sorted((self, other), key=id)  # one order, whoever merges whom: no two wait for each other
+        with first._lock, second._lock:
+            if other._counter is not None and other.layout is not None:
+                _refuse_other(self.layout or other.layout, other.layout)
+                self._counting(other.layout).merge(other._counter)
+            for reason, times in other.reasons.items():
+                self._skip(reason, times)
 
-    def mean(self) -> Any:
+    def mean(self) -> M:
         """The clients' mean, named and shaped like the model: a dict, a list, a tensor or an array.
 
-        Where some clients reported torch tensors and others NumPy arrays, it is as for the first that was added.
-        Counts are decoded in fp64 and given in fp32 (fp64 for fp64 models). For a module, it is what
+        It is in the container and library of `expect`, else of the first report that was added; in arrays where torch
+        is not installed. Counts are decoded in fp64 and given in fp32 (fp64 for fp64 models). For a module, it is what
         `load_state_dict(mean, strict=False)` takes.
         """
-        if self.layout is None or not self.clients:
-            raise ValueError("nothing to average: add at least one report")
-        layout, means = self.layout, []
-        mechanism = mechanism_named(layout.mechanism, layout.eps)
-        columns = (layout.shapes, layout.c, layout.r, layout.dtypes)
-        for i, (shape, c, r, dtype) in enumerate(zip(*columns, strict=True)):
-            offset, step = mechanism.affine(c, r)
-            flat = self._counter.decode(i, offset, step / self.clients, dtype, _threads(layout))
-            means.append(_as_library(flat.reshape(shape), layout.library))
-        if layout.container == "tensor":
-            return means[0]
-        return means if layout.container == "sequence" else dict(zip(layout.names, means, strict=True))
+        with self._lock:
+            if self.layout is None or self._counter is None or not self._counter.count:
+                raise ValueError(f"nothing to average: add at least one report{self._why()}")
+            layout, counter, clients = self.layout, self._counter, self._counter.count
+            most, means = _threads(layout), []
+            for i, (offset, step) in enumerate(layout.decoding):
+                flat = counter.decode(i, offset, step / clients, layout.dtypes[i], most)
+                means.append(flat.reshape(layout.shapes[i]))
+        return cast(M, _contained(layout, means))
 
     def to_bytes(self) -> bytes:
-        """The partial aggregate for the wire, or for a checkpoint."""
-        if self.layout is None:
-            raise ValueError("nothing to write: add at least one report")
-        header = {"kind": "aggregate", "clients": self.clients, **asdict(self.layout)}
-        return encode(header, self._counter.to_bytes())
+        """The partial aggregate for the wire, or for a checkpoint: not what it expects or has skipped."""
+        with self._lock:
+            if self.layout is None or self._counter is None or not self._counter.count:
+                raise ValueError(f"nothing to write: add at least one report{self._why()}")
+            header = {"kind": "aggregate", "clients": self._counter.count, **self.layout.header}
+            return encode(header, self._counter.to_bytes())
 
+    @overload
     @classmethod
-    def from_bytes(cls, data: bytes) -> Aggregate:
-        """Read what `to_bytes` wrote; anything else is a ValueError."""
-        header, payload = decode(data, "aggregate")
-        clients = header.pop("clients", None)
-        layout = layout_of(header)
-        if type(clients) is not int or not 0 < clients < 2**62:
-            raise ValueError(f"not an aggregate: it counts {clients!r} clients")
-        total = cls()
-        total._adopt(layout)
-        total._counter.restore(clients, payload)
+    def from_bytes(cls, data: Uploaded, expect: None = None) -> Aggregate[Mean]: ...
+    @overload
+    @classmethod
+    def from_bytes(cls, data: Uploaded, expect: Expected[M]) -> Aggregate[M]: ...
+    @classmethod
+    def from_bytes(cls, data: Uploaded, expect: Expected[M] | None = None) -> Aggregate[M] | Aggregate[Mean]:
+        """Read what `to_bytes` wrote, of the expected model if one is; anything else is a ValueError.
+
+        Who writes an aggregate says how many clients it stands for: take one from your own servers only.
+        """
+        total = Aggregate(expect) if expect is not None else Aggregate()
+        layout, clients, sums = total._reader.aggregate(data)
+        total._counting(layout).restore(clients, sums)
         return total
 
-    def _adopt(self, layout: Layout) -> None:
+    def __getstate__(self) -> dict[str, object]:
+        """For copies and pickles: sums as bytes, so that nothing is shared."""
+        with self._lock:
+            sums = None if self._counter is None else (self._counter.count, self._counter.to_bytes())
+            plain = {name: value for name, value in vars(self).items() if name not in ("_lock", "_reader", "_counter")}
+            return {**plain, "reasons": dict(self.reasons), "_sums": sums}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        sums = cast("tuple[int, bytes] | None", state.pop("_sums"))
+        vars(self).update(state, _counter=None, _lock=threading.RLock())
+        self._reader = Reader(None if self.expect is None else self.expect.layout)
+        if sums is not None and self.layout is not None:
+            self._counting(self.layout).restore(*sums)
+
+    def _read(self, one: Report | Uploaded) -> Report | None:
+        """A report that may be added, or None where it is skipped."""
+        try:
+            if not isinstance(one, Report):
+                if not isinstance(one, (bytes, bytearray, memoryview)):
+                    raise TypeError(f"cannot add a {type(one).__name__}: pass a Report or its bytes")
+                return Report(*self._reader.report(one))
+            if self.expect is not None:
+                _refuse_other(self.expect.layout, one.layout)
+        except ValueError as error:
+            if self.on_bad == "raise":
+                raise
+            with self._lock:
+                self._skip(str(error))
+            return None
+        return one
+
+    def _skip(self, reason: str, times: int = 1) -> None:
+        known = reason in self.reasons or len(self.reasons) < _REASONS - 1
+        reason = reason if known else _OTHERS
+        self.reasons[reason] = self.reasons.get(reason, 0) + times
+        self.skipped += times
+
+    def _counting(self, layout: Layout) -> Counter:
+        """The counter, made when the first report was checked."""
         if self._counter is None:
-            self.layout, self._counter = layout, layout.codec.counter(layout.sizes)
+            self._counter = layout.codec.counter(layout.sizes)
+            self.layout = self.layout or layout
+        return self._counter
 
-    @staticmethod
-    def _match(ours: Layout | None, theirs: Layout) -> None:
-        if ours is not None and ours is not theirs and ours != theirs:
-            raise ValueError(f"reports of different kinds cannot be added: {ours.difference(theirs)}")
+    def _why(self) -> str:
+        return f" ({self.skipped} were skipped, as: {next(iter(self.reasons))})" if self.skipped else ""
 
 
-def aggregate(reports: Iterable[Report | bytes]) -> Any:
+@overload
+def aggregate(reports: Iterable[Report | Uploaded], expect: None = None) -> Mean: ...
+@overload
+def aggregate(reports: Iterable[Report | Uploaded], expect: Expected[M], *, on_bad: OnBad = ...) -> M: ...
+def aggregate(
+    reports: Iterable[Report | Uploaded], expect: Expected[M] | None = None, *, on_bad: OnBad = "raise"
+) -> M | Mean:
     """The mean of the clients' weights, from any number of reports or their bytes.
 
     Reports are added a few at a time as the iterable yields them: an iterable of any length needs a counter for each
-    weight and no more. `Aggregate` does the same step by step, merges partial sums, and saves them.
+    weight and no more. `Aggregate` has the same arguments and does the same step by step; it merges partial sums, saves
+    them, and says what was skipped.
 
     >>> import numpy as np, ldpkernels
     >>> clients = (ldpkernels.report({"w": np.full((2, 500), 0.5)}, 0.0, 1.0, eps=4.0) for _ in range(50))
     >>> round(float(ldpkernels.aggregate(clients)["w"].mean()), 1)
     0.5
     """
-    if isinstance(reports, (Report, bytes)):
+    if isinstance(reports, (Report, bytes, bytearray, memoryview)):
         raise TypeError("pass the reports as a list or another iterable")
-    total, remaining = Aggregate(), iter(reports)
+    if expect is None:
+        return _mean_of(Aggregate(on_bad=on_bad), reports)
+    return _mean_of(Aggregate(expect, on_bad=on_bad), reports)
+
+
+def _mean_of(total: Aggregate[M], reports: Iterable[Report | Uploaded]) -> M:
+    remaining = iter(reports)
     while batch := list(itertools.islice(remaining, _BATCH)):
         total.add(*batch)
     return total.mean()
+
+
+def _refuse_other(ours: Layout, theirs: Layout) -> None:
+    if ours is not theirs and ours != theirs:
+        name, one, rest = ours.difference(theirs)
+        raise ValueError(f"reports of different kinds cannot be added: {name} is {one} in one and {rest} in the others")
 
 
 def _threads(layout: Layout) -> int:
     return max(1, min(threads(), layout.nbytes >> 16))
 
 
-def _as_library(array: np.ndarray[Any, Any], library: str) -> Any:
-    if library == "numpy":
-        return array
-    import torch
+def _summary(layout: Layout) -> str:
+    mechanism = "" if layout.mechanism == "two-point" else f"{layout.mechanism}, "
+    return f"{len(layout.names)} tensors, {sum(layout.sizes)} weights, {mechanism}eps={layout.eps}"
 
-    return torch.from_numpy(array)
+
+def _contained(layout: Layout, means: list[Array]) -> Mean:
+    values: list[AnyArray] = [*means]
+    if layout.library == "torch":
+        try:
+            import torch
+        except ImportError:  # a client has it, this server has not
+            pass
+        else:
+            values = [torch.from_numpy(mean) for mean in means]
+    if layout.container == "tensor":
+        return values[0]
+    return values if layout.container == "sequence" else dict(zip(layout.names, values, strict=True))

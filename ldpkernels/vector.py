@@ -105,8 +105,8 @@ def _checked_norm(norm: float) -> float:
 
 
 def _key(tensors: Tensors, generator: Generator) -> Key:
-    if not tensors.is_torch:
-        return numpy_key(generator)
+    if generator is None or isinstance(generator, (str, Key)) or not tensors.is_torch:
+        return numpy_key(generator)  # the vector is perturbed in host memory, wherever it came from
     words = torch_key(generator, tensors.values[0].device).cpu().tolist()
     return Key(tuple(w % 2**64 for w in words))
 

@@ -4,22 +4,28 @@
 import importlib
 import importlib.util
 import os
+import re
 import sys
 
 import pytest
-import torch
 
 import ldpkernels
 from ldpkernels import _native
 
-INTERPRETED = importlib.util.find_spec("triton") is not None and not torch.cuda.is_available()
+try:
+    import torch
+except ImportError:  # make numpy: what a client without torch needs
+    torch = None
+
+INTERPRETED = torch is not None and importlib.util.find_spec("triton") is not None and not torch.cuda.is_available()
 
 
 def _share_the_cores(workers):
     """As many threads as fall to one of several processes, here and in subprocesses; two at least, to have threads."""
     threads = max(2, (os.cpu_count() or 1) // workers)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    if torch is not None:
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
 def _interpret_triton():
@@ -39,13 +45,15 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
 if INTERPRETED:
     _interpret_triton()
 
+NEEDS_TORCH = re.compile(r"^(import|from) torch\b", re.M)
+collect_ignore = ["typing/wrong.py"]  # lines that a type checker flags: importing it would run them
 ISAS = _native.isas()
-FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+FLOATS = [getattr(torch, name) for name in ("float32", "float64", "bfloat16", "float16")] if torch else []
 EPS = 0.8
 KEY = ldpkernels.key(11)
 
 
-def outputs(c, r, dtype=torch.float32):
+def outputs(c, r, dtype="float32"):
     """The two values that perturb_ at EPS writes."""
     return set(ldpkernels.TwoPoint(EPS).outputs(c, r, dtype))
 
@@ -70,5 +78,12 @@ def key(request):
 
 
 def pytest_runtest_setup(item):
-    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+    if item.get_closest_marker("gpu") and not (torch and torch.cuda.is_available()):
         pytest.skip("needs a CUDA device")
+
+
+def pytest_ignore_collect(collection_path):
+    if torch is not None:
+        return None
+    path = collection_path
+    return path.name == "triton" or (path.suffix == ".py" and bool(NEEDS_TORCH.search(path.read_text()))) or None

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ldpkernels.arrays import Laws, Spans, Words
 from tests.once import made_once
 
 FOLDER = Path(__file__).resolve().parent / "cuda"
@@ -17,6 +18,11 @@ FLAGS = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPI
 
 def compiled(source: str, factory: pytest.TempPathFactory) -> Any:
     """The function `emulate` of a file of tests/cuda."""
+    return library(source, factory).emulate
+
+
+def library(source: str, factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """A file of tests/cuda, or of a folder beside it, as a library."""
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None:
         pytest.skip("no C++ compiler")
@@ -24,5 +30,17 @@ def compiled(source: str, factory: pytest.TempPathFactory) -> Any:
     def build(path: Path) -> None:
         subprocess.run([compiler, *FLAGS, "-o", str(path), str(FOLDER / source)], check=True, capture_output=True)
 
-    library = made_once(factory, f"{Path(source).stem}.so", build)
-    return ctypes.CDLL(str(library)).emulate
+    return ctypes.CDLL(str(made_once(factory, f"{Path(source).stem}.so", build)))
+
+
+def one_bit(mechanism: str, factory: pytest.TempPathFactory) -> Any:
+    """run(output, spans, laws, key): a one-bit mechanism's CUDA kernels."""
+    function = compiled("emulate.cpp", factory)
+    address, size = ctypes.c_void_p, ctypes.c_int64
+    function.argtypes = [ctypes.c_char_p, ctypes.c_char_p, address, address, size, address, ctypes.c_int, size]
+
+    def run(output: str, spans: Spans, laws: Laws, key: Words, blocks: int = 1) -> None:
+        tables = (spans.ctypes.data, laws.ctypes.data, len(spans), key.ctypes.data, len(key), blocks)
+        function(mechanism.encode(), output.encode(), *tables)
+
+    return run

@@ -75,3 +75,17 @@ def test_threads_are_bounded_by_the_work():
 
     assert wanted(10) == wanted() == wanted(0, 0) == 1
     assert wanted(launch.SMALL * 1000) == capabilities.threads() >= 1
+
+
+def test_a_device_that_cuda_does_not_run_on_is_served_by_triton(monkeypatch):
+    monkeypatch.setattr(capabilities, "_gpu_backends", lambda: ("cuda", "triton"))
+    monkeypatch.setattr(capabilities, "_cuda_kernels", lambda: frozenset({"two_point"}))
+    monkeypatch.setattr(capabilities, "runs_cuda", lambda index: index == 1)
+    assert capabilities.chosen("two_point", "cuda", 1) == "cuda"
+    assert capabilities.chosen("two_point", "cuda", 0) == "triton"
+    assert capabilities.chosen("piecewise", "cuda", 1) == "triton"
+    monkeypatch.setenv("LDPKERNELS_BACKEND", "cuda")
+    for kernel, index in (("two_point", 0), ("piecewise", 1)):
+        message = f"backend 'cuda' runs no '{kernel}' kernel on 'cuda' here: use one of triton"
+        with pytest.raises(ValueError, match=message):
+            capabilities.chosen(kernel, "cuda", index)

@@ -10,6 +10,7 @@ import torch
 import ldpkernels
 from ldpkernels.__main__ import main
 from ldpkernels.commands import program, verify
+from ldpkernels.laws.registry import MECHANISMS
 
 SCALAR = ["--backend", "scalar", "--dtype", "float32"]
 
@@ -33,8 +34,8 @@ def test_verify_prints_measures_and_draws(capsys, tmp_path):
     assert main(["verify", *arguments]) == 0
     out = capsys.readouterr().out
     rows = json.loads(figures.read_text())
-    # For each format: two settings of two-point values and reports, of piecewise and of hybrid, at four weights.
-    assert len(rows) == len(backends) * (4 * 2 * 4 * 4 + 2 * 6)  # and ordinal CLDP in two formats
+    # For each format: two settings of every mechanism's values and of two-point reports, at four weights.
+    assert len(rows) == len(backends) * (4 * 2 * (len(MECHANISMS) + 1) * 4 + 2 * 6)  # and ordinal CLDP in two formats
     assert {r["backend"] for r in rows} == set(backends)
     assert "all as the theory says" in out
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -91,13 +92,26 @@ def test_demo_refuses_more_clients_than_images():
 @pytest.mark.parametrize(
     ("command", "names"),
     [
-        (["verify", "--n", "64", *SCALAR], {"mechanism", "backend", "z_mean"}),
+        (["verify", "--n", "1024", *SCALAR], {"mechanism", "backend", "z_mean"}),
         (["audit", "--n", "512", *SCALAR], {"name", "measured", "claimed", "ok"}),
         (["account", "local", "--eps", "1"], {"epsilon", "delta", "adversary"}),
         (["fl", "ldp-fl", "--rounds", "1"], {"algorithm", "config", "weights", "rounds"}),
         (["fl", "ldp-fed", "--rounds", "2", "--cycles", "1"], {"algorithm", "config", "weights", "rounds"}),
         (
-            ["fl", "han-xue", "--parties", "2", "--steps", "2", "--models", "tree", "--local-epochs", "1"],
+            [
+                "fl",
+                "han-xue",
+                "--parties",
+                "2",
+                "--steps",
+                "2",
+                "--models",
+                "tree",
+                "--local-epochs",
+                "1",
+                "--workers",
+                "1",
+            ],
             {"algorithm", "config", "global", "standalone", "protected", "rounds"},
         ),
         (["demo", "--rounds", "1"], {"clients", "weights", "rounds"}),

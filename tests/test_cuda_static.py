@@ -43,21 +43,7 @@ def test_static_cost(arch, cipher, tmp_path):
 @pytest.fixture(scope="module")
 def emulate(tmp_path_factory):
     """The kernels of csrc/cuda, run lane by lane on the host."""
-    function = emulation.compiled("emulate.cpp", tmp_path_factory)
-    function.argtypes = [
-        ctypes.c_int,
-        *[ctypes.c_void_p] * 2,
-        ctypes.c_int64,
-        ctypes.c_void_p,
-        ctypes.c_int,
-        ctypes.c_int64,
-    ]
-
-    def run(result, spans, laws, key, blocks=1):
-        number = RESULTS.index(result)
-        function(number, spans.ctypes.data, laws.ctypes.data, len(spans), key.ctypes.data, len(key), blocks)
-
-    return run
+    return emulation.one_bit("two_point", tmp_path_factory)
 
 
 def native(result, spans, laws, key):

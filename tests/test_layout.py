@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What has to hold for those who work on one file, or run one."""
 
+import importlib.metadata
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import ldpkernels
+from ldpkernels.optional import LOWEST_TORCH, refuse_old_torch
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -20,7 +25,33 @@ def test_the_examples_of_a_single_file_run_alone(file):
 
 def test_tests_and_benchmarks_import_nothing_by_path():
     """They are packages: who moves a file finds who needs it."""
-    ways = ("sys." + "path", "spec_from_" + "file_location", "run" + "py")
+    ways = ("sys." + "path.", "spec_from_" + "file_location", "run" + "py")
     files = [p for folder in ("tests", "benchmarks") for p in (ROOT / folder).rglob("*") if p.suffix in (".py", "")]
     found = [f"{p.relative_to(ROOT)}: {way}" for p in files if p.is_file() for way in ways if way in p.read_text()]
     assert found == []
+
+
+def test_the_version_stands_in_one_place():
+    assert importlib.metadata.version("ldpkernels") == ldpkernels.__version__
+
+
+OLD_TORCH = """
+import torch
+import ldpkernels
+torch.__version__ = "2.10.1+cu126"
+x = torch.ones(9)
+try:
+    ldpkernels.perturb_(x, 0.0, 1.0, 1.0)
+except ImportError as error:
+    print(error)
+assert bool((x == 1).all())
+"""
+
+
+def test_a_torch_that_is_too_old_is_refused_before_anything_is_written():
+    done = subprocess.run([sys.executable, "-c", OLD_TORCH], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == "ldpkernels needs torch 2.11 or newer, and this is 2.10.1+cu126: upgrade torch\n"
+    for version in ("2.11.0", "2.13.0a0+git1234", "3.0"):
+        refuse_old_torch(version)
+    asked = set(re.findall(r"torch>=([\d.]+)", (ROOT / "pyproject.toml").read_text()))
+    assert asked == {".".join(map(str, LOWEST_TORCH))}

@@ -140,10 +140,10 @@ def test_buffers_are_refused_perturbed_or_kept():
     perturb_(m, 0.0, 1.0, EPS, buffers="keep")
     assert torch.equal(m.norm.running_mean, before["norm.running_mean"])
     assert values(m.norm.weight) == outputs(0.0, 1.0)
-    C = {"norm": 0.0, "norm.running_var": 1.0}
-    perturb_(m, C, 1.0, EPS, buffers="perturb")
+    C, R = {"norm": 0.0, "norm.running_var": 1.0}, {"norm": 1.0, "norm.running_var": 0.25}
+    perturb_(m, C, R, EPS, buffers="perturb")
     assert values(m.norm.running_mean) == outputs(0.0, 1.0)
-    assert values(m.norm.running_var) == outputs(1.0, 1.0)
+    assert values(m.norm.running_var) == outputs(1.0, 0.25)
     assert m.norm.num_batches_tracked.item() == 0
     with pytest.raises(ValueError, match="buffers='drop'"):
         perturb_(m, 0.0, 1.0, EPS, buffers="drop")
@@ -186,12 +186,14 @@ def test_flushing_denormals_changes_no_bit(dtype):
     assert torch.equal(found.view(torch.uint8), wanted.view(torch.uint8))
 
 
-def test_autograd_does_not_see_it():
-    x = torch.ones(5, requires_grad=True)
-    y = x * 2
-    perturb_(y, 0.0, 1.0, EPS)
-    y.sum().backward()
-    assert torch.equal(x.grad, torch.full((5,), 2.0))
+@pytest.mark.parametrize("call", [lambda t: perturb_(t, 0.0, 1.0, EPS), lambda t: ldpkernels.cldp_(t, 0.1, 1.0, 2)])
+def test_autograd_does_not_see_it(call):
+    for pick in (lambda t: t, lambda t: t.T):
+        x = torch.ones(5, 2, requires_grad=True)
+        y = x * 2
+        call(pick(y))
+        y.sum().backward()
+        assert torch.equal(x.grad, torch.full((5, 2), 2.0))
 
 
 def test_one_thread_or_two_give_the_same_bits():

@@ -105,7 +105,7 @@ def test_every_16_bit_pattern_has_bounded_values(mechanism, dtype):
 
 
 def test_views_and_containers(key):
-    import torch
+    torch = pytest.importorskip("torch")
 
     x = np.random.default_rng(0).normal(size=(6, 10)).astype(np.float32)
     expected = ldpkernels.perturb_(np.ascontiguousarray(x.T), 0.0, 1.0, 2.0, mechanism="piecewise", generator=key)

@@ -199,7 +199,7 @@ def test_every_16_bit_pattern(dtype, c, r):
 
 
 def test_variance_of_arrays_tensors_and_numbers_and_the_worst():
-    import torch
+    torch = pytest.importorskip("torch")
 
     for eps in (0.7, 1.0, 3.0, 9.0):
         for mechanism in (Piecewise(eps), ldpkernels.Hybrid(eps)):

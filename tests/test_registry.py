@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The registry of csrc/mechanisms: what the native modules offer, and what they refuse."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 
 from ldpkernels import _native
+from ldpkernels.laws.registry import KINDS, MECHANISMS, MechanismName
+from ldpkernels.reference.registry import KERNELS
 
 OUTPUTS = {
-    "two_point": ("values", "bits", "thresholds"),
+    **{k.kernel: ("values", "bits", "thresholds") for k in KINDS if k.reported == "bits"},
     "piecewise": ("values", "cells", "turns"),
     "hybrid": ("values", "cells"),
     "ordinal_cldp": ("values",),
@@ -18,6 +22,11 @@ KEY = np.zeros(2, np.uint32)
 def launch(mechanism, output, law, laws=1, spans=None):
     spans = np.zeros(1, _native.SPAN) if spans is None else spans
     _native.launch(mechanism, output, spans, np.zeros(laws, _native.LAWS[law]), KEY, "", 1)
+
+
+def test_the_registries_agree():
+    assert get_args(MechanismName) == tuple(MECHANISMS) == tuple(kind.name for kind in KINDS)
+    assert {kind.kernel for kind in KINDS} | {"ordinal_cldp"} == KERNELS.keys() == _native.LAWS.keys()
 
 
 def test_every_mechanism_has_a_law_of_8_byte_fields():
@@ -55,7 +64,8 @@ def test_tables_of_another_kind_are_refused():
 
 def test_the_cuda_module_offers_what_it_runs():
     cuda = pytest.importorskip("ldpkernels._cuda")
-    assert frozenset({"two_point", "ordinal_cldp"}) == cuda.MECHANISMS
+    one_bit = {kind.kernel for kind in KINDS if kind.reported == "bits"}
+    assert one_bit | {"ordinal_cldp"} == cuda.MECHANISMS
     laws = np.zeros(1, _native.LAWS["piecewise"])
     with pytest.raises(ValueError, match="no kernel for 'piecewise' and 'values': there are two_point values, "):
         cuda.launch("piecewise", "values", np.zeros(1, _native.SPAN), laws, 0, 2, 0, 0)

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Bytes from anywhere: what `to_bytes` wrote comes back, and everything else is a ValueError with a reason. Never
 # another exception, never a wrong answer, never much memory.
+import base64
 import hashlib
 import json
 import struct
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ldpkernels
-from ldpkernels import Aggregate, Report, report
+from ldpkernels import Aggregate, Report, _native, report
 
 REPORT = report({"w": np.zeros((3, 5)), "b": np.zeros(2, np.float32)}, 0.5, 1.0, 1.0, generator=ldpkernels.key(3))
 BYTES = REPORT.to_bytes()
@@ -22,17 +24,34 @@ TOTAL_BYTES = TOTAL.to_bytes()
 PREFIX = struct.Struct("<4sBxxxI")
 
 
-def signed(header, payload, magic=b"LDPK", version=1, length=None):
+def signed(header, payload, magic=b"LDPK", version=2, length=None):
     """Bytes with a digest that fits: what a broken or hostile writer could send."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     body = PREFIX.pack(magic, version, len(text) if length is None else length) + text + payload
-    return body + hashlib.blake2b(body, digest_size=16).digest()
+    return body + (hashlib.blake2b(body, digest_size=16).digest() if version == 1 else crc32c(body))
+
+
+def crc32c(body):
+    """Bit by bit as RFC 3720 has it, a table of bytes apart."""
+    found = 0xFFFFFFFF
+    for byte in body:
+        found = CRC_TABLE[(found ^ byte) & 0xFF] ^ found >> 8
+    return (found ^ 0xFFFFFFFF).to_bytes(4, "little")
+
+
+def crc_of_a_byte(byte):
+    for _ in range(8):
+        byte = byte >> 1 ^ 0x82F63B78 * (byte & 1)
+    return byte
+
+
+CRC_TABLE = [crc_of_a_byte(byte) for byte in range(256)]
 
 
 def parts(data=BYTES):
     """A header as a dict, and the bits."""
     length = PREFIX.unpack_from(data)[2]
-    return json.loads(data[PREFIX.size : PREFIX.size + length]), data[PREFIX.size + length : -16]
+    return json.loads(data[PREFIX.size : PREFIX.size + length]), data[PREFIX.size + length : -4]
 
 
 def refused(data, kind=Report):
@@ -43,7 +62,8 @@ def refused(data, kind=Report):
 
 
 def test_round_trip():
-    for data in (BYTES, bytearray(BYTES), memoryview(BYTES)):
+    spread = bytes(byte for pair in zip(BYTES, BYTES, strict=True) for byte in pair)
+    for data in (BYTES, bytearray(BYTES), memoryview(BYTES), memoryview(bytearray(BYTES)), memoryview(spread)[::2]):
         back = Report.from_bytes(data)
         assert back.layout == REPORT.layout
         assert np.array_equal(back.bits, REPORT.bits)
@@ -53,6 +73,35 @@ def test_round_trip():
     back = Aggregate.from_bytes(TOTAL_BYTES)
     assert back.clients == 3
     assert back.to_bytes() == TOTAL_BYTES
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_the_digest_is_crc_32c(table):
+    """RFC 3720's check value, and every length and alignment around the stretches that are summed at once."""
+    assert _native.crc32c(b"123456789", table) == 0xE3069283
+    data = np.random.default_rng(0).bytes(3 * 4096 + 3 * 256 + 40)
+    for length in (*range(40), *range(760, 780), *range(1530, 1550), *range(12280, 12300), len(data) - 7):
+        for start in (0, 1, 7):
+            body = data[start : start + length]
+            assert _native.crc32c(memoryview(body), table).to_bytes(4, "little") == crc32c(body)
+
+
+@pytest.mark.parametrize("mechanism", ["two-point", "piecewise", "hybrid"])
+def test_what_version_1_wrote_is_read_and_added(mechanism):
+    file = Path(__file__).parent / "vectors" / "reports_version_1.json"
+    written = json.loads(file.read_text())[mechanism]
+    old = [base64.b64decode(text) for text in written["reports"]]
+    total = Aggregate.from_bytes(base64.b64decode(written["aggregate"]))
+    assert {data[4] for data in old} == {1}
+    for mean in (ldpkernels.aggregate(old), total.mean(), Aggregate.from_bytes(total.to_bytes()).mean()):
+        assert {name: values.ravel().tolist() for name, values in mean.items()} == written["mean"]
+    new = [Report.from_bytes(data).to_bytes() for data in old]
+    assert {data[4] for data in new} == {2}
+    total.add(*new)
+    assert total.clients == 10
+    altered = bytearray(old[0])
+    altered[-20] ^= 1
+    assert "truncated or altered" in refused(bytes(altered))
 
 
 @pytest.mark.parametrize("kind", [Report, Aggregate])
@@ -79,7 +128,7 @@ def test_every_altered_byte(kind):
 def test_the_reason_is_named():
     assert "too few" in refused(b"")
     assert "begin with b'PK" in refused(b"PK\3\4" + BYTES[4:])
-    assert "format version 2: this library reads version 1" in refused(BYTES[:4] + b"\2" + BYTES[5:])
+    assert "format version 3: this library reads versions 1 and 2" in refused(BYTES[:4] + b"\3" + BYTES[5:])
     assert "truncated or altered" in refused(BYTES[:-1])
     assert "something else" in refused(TOTAL_BYTES)
     assert "something else" in refused(BYTES, Aggregate)

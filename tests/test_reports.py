@@ -55,7 +55,7 @@ def test_the_same_bytes_on_every_isa_and_for_every_library(key):
             one = report(w, C, R, EPS, generator=key)
             tensors = report({k: torch.from_numpy(np.array(v)) for k, v in w.items()}, C, R, EPS, generator=key)
             assert np.array_equal(one.bits, tensors.bits)
-            found |= {one.to_bytes()[:-16], tensors.to_bytes()[:-16].replace(b'"torch"', b'"numpy"')}
+            found |= {one.to_bytes()[:-4], tensors.to_bytes()[:-4].replace(b'"torch"', b'"numpy"')}
     assert len(found) == 1
 
 

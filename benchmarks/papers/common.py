@@ -7,8 +7,9 @@ import argparse
 import json
 import os
 import re
+import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from benchmarks.results import facts_table
 from benchmarks.results import table as markdown_table
 
 HERE = Path(__file__).parent
-__all__ = ["Cells", "facts_table", "markdown_table", "parser_of", "percent", "write_markdown"]
+__all__ = ["Cells", "facts_table", "markdown_table", "not_run", "parser_of", "percent", "spread", "write_markdown"]
 
 Cell = dict[str, Any]
 
@@ -25,19 +26,25 @@ Cell = dict[str, Any]
 class Cells:
     """Finished runs by name, in a JSON file: a table that was interrupted goes on where it stopped.
 
-    A cell says when and where it was run; give another file (or delete one) to run everything anew.
+    A name says all that decides the result, the seed too. A cell says when and where it was run; give another file (or
+    delete one) to run everything anew.
     """
 
     def __init__(self, path: Path, only: str | None = None, dry: bool = False) -> None:
         self.path, self._only, self._dry = path, re.compile(only) if only else None, dry
         self._cells: dict[str, Cell] = json.loads(path.read_text()) if path.exists() else {}
 
-    def get(self, name: str, compute: Callable[[], Cell]) -> Cell | None:
-        """The cell of this name: as kept, or computed now; None where --only leaves it out."""
-        if name in self._cells:
-            return self._cells[name]
-        if self._dry or (self._only and not self._only.search(name)):
-            return None
+    def fill(self, plan: Iterable[tuple[str, Callable[[], Cell]]], write: Callable[[], None]) -> None:
+        """Compute the cells that are missing and that --only does not leave out; write the page after each of them."""
+        for name, compute in plan:
+            if name in self._cells or self._dry or (self._only and not self._only.search(name)):
+                continue
+            self._compute(name, compute)
+            write()
+        if self._cells:
+            write()
+
+    def _compute(self, name: str, compute: Callable[[], Cell]) -> None:
         print(f"--- {name}", flush=True)
         started = time.perf_counter()
         cell = compute()
@@ -48,7 +55,6 @@ class Cells:
         scratch = self.path.with_suffix(".new")
         scratch.write_text(json.dumps(self._cells, indent=1) + "\n")
         os.replace(scratch, self.path)
-        return cell
 
     def all(self) -> dict[str, Cell]:
         return dict(self._cells)
@@ -70,8 +76,23 @@ def parser_of(description: str, results: str) -> argparse.ArgumentParser:
     parser.add_argument("--name", default=results, help="of the files written (default: %(default)s)")
     parser.add_argument("--only", metavar="REGEX", help="run only the cells whose name matches; the kept ones stay")
     parser.add_argument("--dry", action="store_true", help="run nothing: write the tables from what is kept")
-    parser.add_argument("--seed", type=int, default=0, help="default 0")
+    parser.add_argument("--seed", type=int, default=0, help="added to every cell's own (default 0)")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes a cell is spread over (default: all cores)")
     return parser
+
+
+def spread(values: Sequence[float]) -> str:
+    """The mean of the seeds as the papers print it, and the deviation of one of them where there are several."""
+    if len(values) < 2:
+        return percent(values[0]) if values else ""
+    return f"{percent(statistics.fmean(values))} ± {100 * statistics.stdev(values):.2f} ({len(values)} seeds)"
+
+
+def not_run(names: Sequence[str]) -> str:
+    """What is planned and has no cell, for the page."""
+    if not names:
+        return "Nothing: every planned cell is here."
+    return f"{len(names)} cells that are planned and wait for a machine:\n\n" + "\n".join(f"- {name}" for name in names)
 
 
 def percent(value: float | None) -> str:

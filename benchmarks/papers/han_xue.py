@@ -12,7 +12,8 @@ cell of the sound variant is labelled twice: by exact votes, and by GNMax with t
 from __future__ import annotations
 
 import dataclasses
-import time
+import functools
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,20 +63,25 @@ def dataset_of(name: str, root: str) -> Any:
     return adult.load(root) if name == "adult" else data.load(name, root)
 
 
-def compute(s: Setting, root: str, picture: Path) -> Cell:
+def compute(s: Setting, root: str, picture: Path, workers: int | None) -> Cell:
     """Run it."""
     import torch
 
     from ldpkernels.accounting import han_xue_eq18
     from ldpkernels.commands import han_xue_picture
     from ldpkernels.federated import han_xue, han_xue_privacy, runs
+    from ldpkernels.federated.workers import Workers, available
 
     torch.set_num_threads(1)
-    started, config = time.process_time(), config_of(s)
+    started, config = cpu_seconds(), config_of(s)
     world = han_xue.World(dataset_of(s.dataset, root), config)
-    state, _ = runs.run(
-        lambda state: han_xue.round_(state, world), han_xue.State(), han_xue.rounds(config), label=s.name
-    )
+    with Workers(min(workers or available(), s.parties), world) as crew:
+        state, _ = runs.run(
+            lambda state: han_xue.round_(state, world, workers=crew),
+            han_xue.State(),
+            han_xue.rounds(config),
+            label=s.name,
+        )
     assert state.keep is not None
     assert state.labels is not None
     q = config.recipe.batch / world.examples
@@ -95,7 +101,12 @@ def compute(s: Setting, root: str, picture: Path) -> Cell:
         cell |= {"eps": eps} | gnmax(state, world, eps)
     if s.parties == 5 and s.sigma == 1 and s.seed == 0:
         han_xue_picture.draw(str(picture), world, state)
-    return cell | {"CPU seconds": round(time.process_time() - started, 1)}
+    return cell | {"CPU seconds": round(cpu_seconds() - started, 1)}
+
+
+def cpu_seconds() -> float:
+    """Of this process and of the workers that it has closed."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def digest(makers: Any) -> str:
@@ -161,11 +172,10 @@ def main() -> None:
     stem = args.out / f"{args.name}-{args.dataset}"
     args.out.mkdir(parents=True, exist_ok=True)
     cells = Cells(stem.with_suffix(".json"), args.only, args.dry)
-    for s in cells_of(args.dataset):
-        s = dataclasses.replace(s, seed=s.seed + args.seed)
-        picture = stem.parent / f"{stem.name}-{'sound' if s.sound else 'paper'}.png"
-        cells.get(s.name, lambda s=s, picture=picture: compute(s, args.data, picture))
-        write_page(stem, args.dataset, cells)
+    settings = [dataclasses.replace(s, seed=s.seed + args.seed) for s in cells_of(args.dataset)]
+    pictures = {sound: stem.parent / f"{stem.name}-{'sound' if sound else 'paper'}.png" for sound in (False, True)}
+    plan = ((s.name, functools.partial(compute, s, args.data, pictures[s.sound], args.workers)) for s in settings)
+    cells.fill(plan, lambda: write_page(stem, args.dataset, cells))
 
 
 def write_page(stem: Path, dataset: str, cells: Cells) -> None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """LDP-Fed's table and figure, rerun on Fashion-MNIST: `python -m benchmarks.papers.ldp_fed --data DIR`.
 
-Every cell is one run with one seed. Finished cells are kept in the JSON file, so that an interrupted rerun goes on;
---only REGEX runs some of them, --dry writes the page and the picture from what is there.
+Every cell is one run with one seed; --seed 1, 2, ... adds others, and the page has their means and deviations. Finished
+cells are kept in the JSON file, so that an interrupted rerun goes on; --only REGEX runs some of them, --dry writes the
+page and the picture from what is there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 import torch
 
 import ldpkernels
-from benchmarks.papers.common import Cell, Cells, markdown_table, parser_of, percent, write_markdown
+from benchmarks.papers.common import Cell, Cells, markdown_table, not_run, parser_of, percent, spread, write_markdown
 from benchmarks.papers.ldp_fed_runs import (
     ALPHAS,
     CYCLES,
@@ -43,27 +44,45 @@ def noise_of(run: Run) -> float | None:
         return None
     network = networks.ldp_fed_cnn()
     total: dict[str, float] = {}
-    for turn in ldp_fed.plan(network, config_of(run, 0)):
+    for turn in ldp_fed.plan(network, config_of(run)):
         law = ldpkernels.OrdinalCLDP(turn.alpha_of_value(run.alpha, "linf"), C, run.rho, run.mechanism)
         for name in turn.names:
             total[name] = total.get(name, 0.0) + law.variance(0) / SELECT
     return math.sqrt(max(total.values())) / 10**run.rho
 
 
-def row_of(run: Run, cells: dict[str, Cell], *first: str) -> list[str]:
-    cell, noise = cells[run.name], noise_of(run)
-    honest = "infinite" if cell["honest_eps"] is None else f"{cell['honest_eps']:.3g}"
+Kept = dict[Run, list[Cell]]  # of a run with seed 0, one cell for each seed that was run
+
+
+def kept_of(cells: dict[str, Cell]) -> Kept:
+    """The cells by run, in the order of their seeds."""
+    kept: dict[Run, dict[int, Cell]] = {}
+    for seed in sorted({cell["seed"] for cell in cells.values()}):
+        for run in in_order(seed):
+            if run.name in cells:
+                kept.setdefault(replace(run, seed=0), {})[run.seed] = cells[run.name]
+    return {run: [found[seed] for seed in sorted(found)] for run, found in kept.items()}
+
+
+def accuracy_of(run: Run, kept: Kept) -> str:
+    """The mean of the seeds; nothing where there is none."""
+    return spread([cell["final"] for cell in kept.get(run, [])])
+
+
+def row_of(run: Run, kept: Kept, *first: str) -> list[str]:
+    noise, epsilon = noise_of(run), kept[run][0]["honest_eps"]
+    honest = "infinite" if epsilon is None else f"{epsilon:.3g}"
     alpha = "" if noise is None else f"{run.alpha:g}"
-    return [*first, percent(cell["final"]), "" if noise is None else f"{noise:.1e}", alpha, honest]
+    return [*first, accuracy_of(run, kept), "" if noise is None else f"{noise:.1e}", alpha, honest]
 
 
-def table_of(cells: dict[str, Cell], header: list[str], rows: list[tuple[Run, list[str]]]) -> str:
+def table_of(kept: Kept, header: list[str], rows: list[tuple[Run, list[str]]]) -> str:
     """Those rows that were run."""
     head = [*header, "ours", "noise on a weight", "alpha", "honest eps"]
-    return markdown_table(head, [row_of(run, cells, *first) for run, first in rows if run.name in cells])
+    return markdown_table(head, [row_of(run, kept, *first) for run, first in rows if run in kept])
 
 
-def sweep_table(cells: dict[str, Cell]) -> str:
+def sweep_table(kept: Kept) -> str:
     header, body = ["alpha"], []
     columns = [(method, m) for method in ("basic", "alpha-cldp-fed") for m in ("exponential", "laplace")]
     for method, mechanism in columns:
@@ -72,21 +91,22 @@ def sweep_table(cells: dict[str, Cell]) -> str:
         line = [f"{alpha:g}"]
         for method, mechanism in columns:
             run = replace(SHORT, method=method, alpha=alpha, mechanism=mechanism)
-            line += [percent(cells.get(run.name, {}).get("final")), f"{noise_of(run):.1e}"]
+            line += [accuracy_of(run, kept), f"{noise_of(run):.1e}"]
         body.append([*line, f"{alpha * 2 * C * 10**RHO:.0e}"])
     for run in WITHOUT_NOISE:
-        body.append([f"{run.method}, no noise", percent(cells.get(run.name, {}).get("final")), *[""] * 7, "infinite"])
+        body.append([f"{run.method}, no noise", accuracy_of(run, kept), *[""] * 7, "infinite"])
     return markdown_table([*header, "honest eps"], body)
 
 
-def trained_table(cells: dict[str, Cell]) -> str:
+def trained_table(kept: Kept) -> str:
     body = []
     for cycles in dict.fromkeys(run.cycles for run in TRAINED):
         found = {
             trains: [
-                percent(cells[r.name]["final"])
-                for r in TRAINED
-                if (r.cycles, r.trains) == (cycles, trains) and r.name in cells
+                percent(cell["final"])
+                for run in dict.fromkeys(replace(r, seed=0) for r in TRAINED)
+                if (run.cycles, run.trains) == (cycles, trains)
+                for cell in kept.get(run, [])
             ]
             for trains in ("layer", "all")
         }
@@ -94,43 +114,45 @@ def trained_table(cells: dict[str, Cell]) -> str:
     return markdown_table(["cycles", "the round's layer", "all layers"], body)
 
 
-def sections_of(cells: dict[str, Cell], seed: int) -> list[str]:
-    methods = [(run, [run.name, paper]) for run, paper in METHODS]
+def sections_of(kept: Kept) -> list[str]:
+    methods = [(run, [run.label, paper]) for run, paper in METHODS]
     cycles = [(replace(FED, cycles=c), [str(c), percent(paper)]) for c, paper in CYCLES.items()]
     cycles.insert(4, (OURS[0], ["5, laplace", ""]))
-    others = [(run, [run.name]) for run in [FED, *OURS[1:]]]
-    full = [(run, [run.name, paper]) for run, paper in zip(FULL, ("86.85%", "below 10%", "84.89%"), strict=True)]
+    others = [(run, [run.label]) for run in [FED, *OURS[1:]]]
+    full = [(run, [run.label, paper]) for run, paper in zip(FULL, ("86.85%", "below 10%", "84.89%"), strict=True)]
     parts = [
-        SETTING.format(seed=seed),
-        "## Figure 3: methods\n\n" + table_of(cells, ["run", "paper"], methods),
-        "## Table 1: cycles of alpha-CLDP-Fed\n\n" + table_of(cells, ["cycles", "paper"], cycles),
-        "## Variants of the full run\n\n" + table_of(cells, ["run"], others),
-        f"## What a client trains, three seeds\n\n{TRAINS}\n\n" + trained_table(cells),
-        f"## Where the noise begins to matter\n\n{SWEPT}\n\n" + sweep_table(cells),
+        SETTING,
+        "## Figure 3: methods\n\n" + table_of(kept, ["run", "paper"], methods),
+        "## Table 1: cycles of alpha-CLDP-Fed\n\n" + table_of(kept, ["cycles", "paper"], cycles),
+        "## Variants of the full run\n\n" + table_of(kept, ["run"], others),
+        f"## What a client trains, three seeds\n\n{TRAINS}\n\n" + trained_table(kept),
+        f"## Where the noise begins to matter\n\n{SWEPT}\n\n" + sweep_table(kept),
     ]
-    if any(run.name in cells for run, _ in full):
-        parts.append("## With all of the training data\n\n" + table_of(cells, ["run", "paper"], full))
-    return [*parts, f"## Why figures differ from the paper's\n\n{REASONS}"]
+    if any(run in kept for run, _ in full):
+        parts.append("## With all of the training data\n\n" + table_of(kept, ["run", "paper"], full))
+    missing = [run.name for run in in_order() if replace(run, seed=0) not in kept]
+    parts.append(f"## Why figures differ from the paper's\n\n{REASONS}")
+    return [*parts, "## What was not run\n\n" + not_run(missing)]
 
 
-def draw(cells: dict[str, Cell], path: Path) -> None:
-    """Accuracy over rounds for the methods, and over alpha for the mechanisms."""
+def draw(kept: Kept, path: Path) -> None:
+    """Accuracy over rounds for the methods, and over alpha for the mechanisms; of several seeds the first."""
     from ldpkernels.plot import new_figure, save
 
     figure, (left, right) = new_figure(1, 2, width=11, height=4.2)
     for run in [*(run for run, _ in METHODS), FED]:
-        if run.name in cells:
-            tested = cells[run.name]["accuracy"]
+        if run in kept:
+            tested = kept[run][0]["accuracy"]
             style = "--" if run.method in comparisons.METHODS else "-"
             left.plot(
-                [int(r) for r in tested], [100 * a for a in tested.values()], style, marker="o", ms=3, label=run.name
+                [int(r) for r in tested], [100 * a for a in tested.values()], style, marker="o", ms=3, label=run.label
             )
     left.set(xlabel="round", ylabel="test accuracy (%)", ylim=(55, 95), title="methods at alpha = 1")
     left.legend(frameon=False, fontsize=6, loc="lower right")
     for i, method in enumerate(("basic", "alpha-cldp-fed")):
         for mechanism, style in (("exponential", "--"), ("laplace", "-")):
             runs_ = [replace(SHORT, method=method, alpha=alpha, mechanism=mechanism) for alpha in ALPHAS]
-            found = [(r.alpha, 100 * cells[r.name]["final"]) for r in runs_ if r.name in cells]
+            found = [(r.alpha, 100 * kept[r][0]["final"]) for r in runs_ if r in kept]
             if found:
                 right.plot(
                     *zip(*found, strict=True), style, color=f"C{i}", marker="o", ms=3, label=f"{method}, {mechanism}"
@@ -142,8 +164,9 @@ def draw(cells: dict[str, Cell], path: Path) -> None:
 
 
 SETTING = """\
-Fashion-MNIST, 50 clients, 9 selected (exactly), the 29,034-weight network, c = 1, rho = 10, seed {seed}: one run each,
-where the paper averages several. **n is the examples of a client: 600 instead of 1,200**, for the time of the machine.
+Fashion-MNIST, 50 clients, 9 selected (exactly), the 29,034-weight network, c = 1, rho = 10. One run each
+(seed 0) unless several are named; the paper averages several. **n is the examples of a client: 600 instead of 1,200**,
+for the time of the machine.
 Local training: one epoch, batches of 20, rate 0.05 (the paper gives none of the three). With DP-SGD: Poisson batches of
 60, rate 0.1, norm 1, group instead of batch normalisation, 20 rounds. "local" is the mean of 5 participants alone, for
 the 14 rounds that each has in a federation of 80. "smc" is 20 rounds, to be compared with those of "non-private".
@@ -184,9 +207,10 @@ REASONS = """\
 - The paper gives neither local epochs, batch nor rate, and averages several runs."""
 
 
-def write(cells: Cells, folder: Path, name: str, seed: int) -> None:
-    write_markdown(folder / f"{name}.md", "LDP-Fed, rerun", sections_of(cells.all(), seed), cells.facts())
-    draw(cells.all(), folder / f"{name}.png")
+def write(cells: Cells, folder: Path, name: str) -> None:
+    kept = kept_of(cells.all())
+    write_markdown(folder / f"{name}.md", "LDP-Fed, rerun", sections_of(kept), cells.facts())
+    draw(kept, folder / f"{name}.png")
 
 
 def main() -> None:
@@ -194,10 +218,8 @@ def main() -> None:
     torch.set_num_threads(1)
     args.out.mkdir(parents=True, exist_ok=True)
     cells = Cells(args.out / f"{args.name}.json", args.only, args.dry)
-    for run in in_order():
-        cells.get(run.name, functools.partial(compute, run, args.data, args.seed + run.again))
-        if cells.all():
-            write(cells, args.out, args.name, args.seed)
+    plan = ((run.name, functools.partial(compute, run, args.data, args.workers)) for run in in_order(args.seed))
+    cells.fill(plan, lambda: write(cells, args.out, args.name))
 
 
 if __name__ == "__main__":

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import ldpkernels
 from benchmarks.papers.common import Cell
 from ldpkernels.federated import comparisons, data, ldp_fed, networks, private_sgd, runs, training
+from ldpkernels.federated.workers import available
 
 CLIENTS, SELECT, ROUNDS, RHO, C = 50, 9, 80, 10, 1.0
 EXAMPLES = 600  # half of what 50 clients would have: the time that this machine has
@@ -33,10 +35,14 @@ class Run:
     rho: int = RHO
     sigma: float = 2.0
     examples: int = EXAMPLES
-    again: int = 0  # added to the seed
+    seed: int = 0
 
     @property
     def name(self) -> str:
+        return f"{self.label} seed={self.seed}"
+
+    @property
+    def label(self) -> str:
         words = [self.method]
         if self.method in ldp_fed.METHODS:
             words += [f"cycles={self.cycles}"] if self.method == "alpha-cldp-fed" else []
@@ -46,7 +52,6 @@ class Run:
         elif self.method in ("dpsgd", "hybrid-one"):
             words.append(f"sigma={self.sigma:g}")
         words.append(f"E={self.rounds} n={self.examples}")
-        words += [f"seed +{self.again}"] if self.again else []
         words += [f"{self.clients} participants"] if self.clients != CLIENTS else []
         return " ".join(words)
 
@@ -73,21 +78,22 @@ SWEEP = [
 ]
 WITHOUT_NOISE = [replace(SHORT, method=method, alpha=None) for method in ("basic", "alpha-cldp-fed")]
 TRAINED = [
-    replace(SHORT, method="alpha-cldp-fed", cycles=cycles, trains=trains, again=again)
+    replace(SHORT, method="alpha-cldp-fed", cycles=cycles, trains=trains, seed=seed)
     for cycles in (1, 4)
     for trains in ("layer", "all")
-    for again in range(3)
+    for seed in range(3)
 ]
 OURS = [replace(FED, mechanism="laplace"), replace(FED, trains="all"), replace(FED, alpha=None), Run("basic", rho=7)]
 
 FULL = [replace(run, examples=1200) for run in (replace(FED, cycles=1), Run("basic"), Run("single-layer"))]
 
 
-def in_order() -> list[Run]:
-    """All the runs, those of most worth first."""
+def in_order(seed: int = 0) -> list[Run]:
+    """All the runs, those of most worth first; the seed is added to each run's own."""
     methods, cycles = [run for run, _ in METHODS], [replace(FED, cycles=cycles) for cycles in (1, 16, 10, 2, 4)]
     ordered = [*methods[:2], FED, OURS[0], *cycles[:2], *methods[3:6], *WITHOUT_NOISE, *SWEEP, OURS[1], *TRAINED]
-    return list(dict.fromkeys([*ordered, *methods[6:], *cycles, *OURS, *FULL]))
+    every = dict.fromkeys([*ordered, *methods[6:], *cycles, *OURS, *FULL])
+    return [replace(run, seed=run.seed + seed) for run in every]
 
 
 @functools.cache
@@ -95,13 +101,13 @@ def dataset(root: str) -> data.Dataset:
     return data.load("fashion-mnist", root)
 
 
-def clients_of(run: Run, root: str, seed: int) -> list[training.Client]:
-    parts = data.deal(dataset(root).train_y, CLIENTS, seed)[: run.clients]
+def clients_of(run: Run, root: str) -> list[training.Client]:
+    parts = data.deal(dataset(root).train_y, CLIENTS, run.seed)[: run.clients]
     parts = [part[: run.examples] for part in parts]
-    return training.clients_of(dataset(root).train_x, dataset(root).train_y, parts, ldpkernels.key(seed))
+    return training.clients_of(dataset(root).train_x, dataset(root).train_y, parts, ldpkernels.key(run.seed))
 
 
-def config_of(run: Run, seed: int) -> ldp_fed.Config:
+def config_of(run: Run) -> ldp_fed.Config:
     return ldp_fed.Config(
         alpha=run.alpha,
         rounds=run.rounds,
@@ -113,43 +119,48 @@ def config_of(run: Run, seed: int) -> ldp_fed.Config:
         select=SELECT,
         trains=run.trains,
         local=LOCAL,
-        seed=seed,
+        seed=run.seed,
     )
 
 
-def compute(run: Run, root: str, seed: int) -> Cell:
+def other_config(run: Run) -> comparisons.Config:
+    return comparisons.Config(
+        run.method,
+        select=None if run.method == "local" else SELECT,
+        rho=RHO,
+        sigma=run.sigma,
+        local=PRIVATE if run.method in ("dpsgd", "hybrid-one") else LOCAL,
+        seed=run.seed,
+    )
+
+
+def compute(run: Run, root: str, workers: int | None) -> Cell:
     """Accuracy on the test set every few rounds, and what a client of all the rounds loses."""
-    clients = clients_of(run, root, seed)
-    network = networks.network("ldp-fed-cnn", seed)
+    clients = clients_of(run, root)
+    network = networks.network("ldp-fed-cnn", run.seed)
     facts = f"{CLIENTS} clients, {SELECT} selected, E = {run.rounds}"
-    if run.method in ldp_fed.METHODS:
-        config = config_of(run, seed)
-        honest = math.inf if run.alpha is None else ldp_fed.honest_epsilon(network, config, run.rounds)
-        rows = go(
-            run, network, ldp_fed.init(network, config), lambda s: ldp_fed.round_(s, clients, network, config), root
-        )
-    else:
-        private = run.method in ("dpsgd", "hybrid-one")
-        network = private_sgd.group_normalised(network) if private else network
-        alone = run.method == "local"
-        other = comparisons.Config(
-            run.method,
-            select=None if alone else SELECT,
-            rho=RHO,
-            sigma=run.sigma,
-            local=PRIVATE if private else LOCAL,
-            seed=seed,
-        )
-        honest = comparisons.honest_epsilon(clients, other, run.rounds)
-        state = comparisons.init(network, other, clients)
-        rows = go(run, network, state, lambda s: comparisons.round_(s, clients, network, other), root, other)
+    with contextlib.ExitStack() as stack:
+        if run.method in ldp_fed.METHODS:
+            config = config_of(run)
+            honest = math.inf if run.alpha is None else ldp_fed.honest_epsilon(network, config, run.rounds)
+            state = ldp_fed.init(network, config)
+            crew = stack.enter_context(training.crew(network, clients, workers or available()))
+            rows = go(run, network, state, lambda s: ldp_fed.round_(s, clients, network, config, workers=crew), root)
+        else:
+            other = other_config(run)
+            network = private_sgd.group_normalised(network) if other.local is PRIVATE else network
+            honest = comparisons.honest_epsilon(clients, other, run.rounds)
+            state = comparisons.init(network, other, clients)
+            crew = stack.enter_context(training.crew(network, clients, workers or available()))
+            step = functools.partial(comparisons.round_, clients=clients, network=network, config=other, workers=crew)
+            rows = go(run, network, state, step, root, other)
     tested = {row["round"]: row["accuracy"] for row in rows if "accuracy" in row}
     return {
         "accuracy": tested,
         "final": tested[run.rounds],
         "honest_eps": honest if math.isfinite(honest) else None,
         "setting": facts,
-        "seed": seed,
+        **asdict(run),
     }
 
 

@@ -52,8 +52,8 @@ struct Avx2Lanes {
 
   static LDPK_FN i32 round_within(f32 z, int32_t lo, int32_t hi) {
     const i32 k = (i32)_mm256_cvtps_epi32((__m256)z);
-    const i32 at_most = z >= float_at_most(hi) ? (i32)_mm256_set1_epi32(hi) : k;
-    return z <= float_at_least(lo) ? (i32)_mm256_set1_epi32(lo) : at_most;
+    const i32 at_least = z <= float_at_least(lo) ? (i32)_mm256_set1_epi32(lo) : k;
+    return z >= float_at_most(hi) ? (i32)_mm256_set1_epi32(hi) : at_least;
   }
   static LDPK_FN i32 round_within(f64 z, int32_t lo, int32_t hi) {
     const __m256d l = _mm256_set1_pd(lo), h = _mm256_set1_pd(hi);

@@ -61,8 +61,8 @@ struct Avx512Lanes {
     const __m512 v = (__m512)z;
     const __mmask16 above = _mm512_cmp_ps_mask(v, _mm512_set1_ps(float_at_most(hi)), _CMP_GE_OQ);
     const __mmask16 below = _mm512_cmp_ps_mask(v, _mm512_set1_ps(float_at_least(lo)), _CMP_LE_OQ);
-    const __m512i k = _mm512_mask_mov_epi32(_mm512_cvtps_epi32(v), above, _mm512_set1_epi32(hi));
-    return (i32)_mm512_mask_mov_epi32(k, below, _mm512_set1_epi32(lo));
+    const __m512i at_least = _mm512_mask_mov_epi32(_mm512_cvtps_epi32(v), below, _mm512_set1_epi32(lo));
+    return (i32)_mm512_mask_mov_epi32(at_least, above, _mm512_set1_epi32(hi));
   }
   static LDPK_FN i32 round_within(f64 z, int32_t lo, int32_t hi) {
     const __m512d l = _mm512_set1_pd(lo), h = _mm512_set1_pd(hi);

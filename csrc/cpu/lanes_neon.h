@@ -43,8 +43,8 @@ struct NeonLanes {
 
   static LDPK_FN i32 round_within(f32 z, int32_t lo, int32_t hi) {
     const i32 k = vcvtnq_s32_f32(z);
-    const i32 at_most = vbslq_s32(vcgeq_f32(z, vdupq_n_f32(float_at_most(hi))), vdupq_n_s32(hi), k);
-    return vbslq_s32(vcleq_f32(z, vdupq_n_f32(float_at_least(lo))), vdupq_n_s32(lo), at_most);
+    const i32 at_least = vbslq_s32(vcleq_f32(z, vdupq_n_f32(float_at_least(lo))), vdupq_n_s32(lo), k);
+    return vbslq_s32(vcgeq_f32(z, vdupq_n_f32(float_at_most(hi))), vdupq_n_s32(hi), at_least);
   }
   static LDPK_FN i32 round_within(f64 z, int32_t lo, int32_t hi) {
     const float64x2_t l = vdupq_n_f64(lo), h = vdupq_n_f64(hi);

@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <cfenv>
+#include <exception>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -27,17 +29,32 @@ class DefaultFloatEnvironment {
   std::fenv_t saved_;
 };
 
-// task(i) for every i in [0, tasks), on at most `threads` threads, the caller's included.
+// task(i) for every i in [0, tasks), on at most `threads` threads, the caller's included. Where the system has no room
+// for another thread, fewer do the work. What a task throws ends the call, and is thrown here.
 template <class Task>
 void parallel_for(int64_t tasks, int64_t threads, Task task) {
   std::atomic<int64_t> next{0};
+  std::exception_ptr error;
+  std::mutex error_mutex;
   const auto work = [&] {
     DefaultFloatEnvironment environment;
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) task(i);
+    try {
+      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) task(i);
+    } catch (...) {
+      next.store(tasks, std::memory_order_relaxed);
+      const std::scoped_lock lock(error_mutex);
+      if (!error) error = std::current_exception();
+    }
   };
-  std::vector<std::jthread> helpers;
-  for (int64_t t = 1; t < threads && t < tasks; ++t) helpers.emplace_back(work);
-  work();
+  {
+    std::vector<std::jthread> helpers;
+    try {
+      for (int64_t t = 1; t < threads && t < tasks; ++t) helpers.emplace_back(work);
+    } catch (const std::exception&) {  // of the thread that could not be started, or of the list of them
+    }
+    work();
+  }
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace ldpk

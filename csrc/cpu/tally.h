@@ -2,7 +2,13 @@
 // The sum of one-bit reports: log2(n + 1) bits a weight, in planes (bit_counter.h).
 #pragma once
 
+#include <bit>
 #include <cstring>
+#include <limits>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "bit_counter.h"
@@ -11,13 +17,17 @@
 
 namespace ldpk {
 
+// Any threads may call any of it at once: each call is done as a whole. Who holds Python's lock must give it up first.
 class Tally {
  public:
-  Tally(int64_t bytes, const Kernels& kernels) : bytes_(bytes), kernels_(kernels) {}
+  Tally(int64_t bytes, const Kernels& kernels) : bytes_(bytes), kernels_(kernels) {
+    if (bytes < 0) throw std::invalid_argument("a report of fewer than no bytes");
+  }
 
   // Each report has `bytes` bytes, bit i of byte b being element 8 b + i.
-  void add(std::vector<const uint8_t*> reports, int64_t threads) {
-    reserve(count_ + static_cast<int64_t>(reports.size()));
+  void add(const std::vector<const uint8_t*>& reports, int64_t threads) {
+    const std::scoped_lock lock(mutex_);
+    const int64_t count = sum(count_, static_cast<int64_t>(reports.size()));
     // The bytes past the last whole register, of every report, in padded copies.
     const int64_t whole = bytes_ / kPlanePadding * kPlanePadding;
     std::vector<uint8_t> ends(reports.size() * kPlanePadding);
@@ -27,6 +37,7 @@ class Tally {
       memcpy(end, reports[i] + whole, bytes_ - whole);
       end_pointers.push_back(end);
     }
+    reserve(count);
     std::vector<uint8_t*> planes(planes_.size()), plane_ends(planes_.size());
     for (size_t p = 0; p < planes_.size(); ++p) {
       planes[p] = planes_[p].data();
@@ -37,11 +48,14 @@ class Tally {
       add_range(reports, planes, begin, begin + kTileBytes < whole ? begin + kTileBytes : whole);
     });
     if (whole < bytes_) add_range(end_pointers, plane_ends, 0, kPlanePadding);
-    count_ += static_cast<int64_t>(reports.size());
+    count_ = count;
   }
 
   void merge(const Tally& other) {
-    reserve(count_ + other.count_);
+    if (this == &other) return merge(copy());
+    const std::scoped_lock lock(mutex_, other.mutex_);
+    const int64_t count = sum(count_, other.count_);
+    reserve(count);
     for (size_t p = 0; p < other.planes_.size(); ++p) {
       // Bits of weight 2^p are a report for the planes from p on.
       std::vector<uint8_t*> planes;
@@ -49,13 +63,14 @@ class Tally {
       const uint8_t* report = other.planes_[p].data();
       kernels_.count_bits(1, &report, planes.data(), static_cast<int>(planes.size()), 0, padded());
     }
-    count_ += other.count_;
+    count_ = count;
   }
 
   // The counts of elements [first, first + n), decoded: offset + step * count.
   template <class Float>
   void decode(int64_t first, int64_t n, double offset, double step, Float* out, int64_t threads) const {
     constexpr int64_t chunk = 1 << 16;
+    const std::scoped_lock lock(mutex_);
     std::vector<const uint8_t*> planes;
     for (const auto& plane : planes_) planes.push_back(plane.data());
     parallel_for((n + chunk - 1) / chunk, threads, [&](int64_t t) {
@@ -70,14 +85,28 @@ class Tally {
     });
   }
 
-  int64_t count() const { return count_; }
   int64_t bytes() const { return bytes_; }
-  int64_t planes() const { return static_cast<int64_t>(planes_.size()); }
-  const uint8_t* plane(int64_t p) const { return planes_[p].data(); }
+  int64_t count() const {
+    const std::scoped_lock lock(mutex_);
+    return count_;
+  }
+  // The lowest bits first.
+  std::vector<std::vector<uint8_t>> planes() const {
+    const std::scoped_lock lock(mutex_);
+    std::vector<std::vector<uint8_t>> out;
+    for (int64_t p = 0; p < planes_for(count_); ++p) out.emplace_back(planes_[p].begin(), planes_[p].begin() + bytes_);
+    return out;
+  }
+  // What planes() gave at that count: n planes, whose counts are at most `count`.
   void restore(int64_t count, const uint8_t* planes, int64_t n) {
+    if (count < 0 || n != planes_for(count)) {
+      throw std::invalid_argument(std::to_string(n) + " planes for a count of " + std::to_string(count));
+    }
+    std::vector<std::vector<uint8_t>> restored(n, std::vector<uint8_t>(padded()));
+    for (int64_t p = 0; p < n && bytes_ > 0; ++p) memcpy(restored[p].data(), planes + p * bytes_, bytes_);
+    const std::scoped_lock lock(mutex_);
     count_ = count;
-    planes_.assign(n, std::vector<uint8_t>(padded()));
-    for (int64_t p = 0; p < n; ++p) memcpy(planes_[p].data(), planes + p * bytes_, bytes_);
+    planes_ = std::move(restored);
   }
 
  private:
@@ -85,11 +114,22 @@ class Tally {
 
   int64_t padded() const { return (bytes_ + kPlanePadding - 1) / kPlanePadding * kPlanePadding; }
 
-  // Planes enough for every count up to n, so that no carry leaves the last one.
+  Tally(const Tally& other, const std::scoped_lock<std::mutex>&)
+      : bytes_(other.bytes_), kernels_(other.kernels_), count_(other.count_), planes_(other.planes_) {}
+  Tally copy() const {
+    const std::scoped_lock lock(mutex_);
+    return {*this, lock};
+  }
+
+  static int64_t sum(int64_t a, int64_t b) {
+    if (b > std::numeric_limits<int64_t>::max() - a) throw std::overflow_error("more than 2^63 - 1 reports");
+    return a + b;
+  }
+
+  // Enough for every count up to n, so that no carry leaves the last one.
+  static int64_t planes_for(int64_t n) { return std::bit_width(static_cast<uint64_t>(n)); }
   void reserve(int64_t n) {
-    size_t planes = 0;
-    while (planes < 63 && (int64_t{1} << planes) <= n) ++planes;
-    while (planes_.size() < planes) planes_.emplace_back(padded());
+    while (static_cast<int64_t>(planes_.size()) < planes_for(n)) planes_.emplace_back(padded());
   }
 
   void add_range(const std::vector<const uint8_t*>& reports, const std::vector<uint8_t*>& planes, int64_t begin,
@@ -102,8 +142,9 @@ class Tally {
     }
   }
 
-  int64_t bytes_;
+  const int64_t bytes_;
   const Kernels& kernels_;
+  mutable std::mutex mutex_;
   int64_t count_ = 0;
   std::vector<std::vector<uint8_t>> planes_;
 };

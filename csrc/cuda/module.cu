@@ -9,6 +9,7 @@
 #include "../tables.h"
 #include "clipped_noise.cuh"
 #include "keystream.cuh"
+#include "next_key.cuh"
 #include "ordinal_cldp.cuh"
 #include "skeleton.cuh"
 
@@ -195,6 +196,15 @@ void keystream(uint64_t key_address, int key_words, uint32_t stream_number, uint
   check(cudaGetLastError(), "cannot launch the keystream kernel");
 }
 
+// The next key of a device's state, to eight words at `out_address`.
+void next_key(uint64_t state_address, uint64_t out_address, int device, uint64_t stream_handle) {
+  py::gil_scoped_release unlocked;
+  const OnDevice on_device(device);
+  next_key_kernel<<<1, 1, 0, reinterpret_cast<cudaStream_t>(stream_handle)>>>(
+      reinterpret_cast<KeyState*>(state_address), reinterpret_cast<uint32_t*>(out_address));
+  check(cudaGetLastError(), "cannot launch the kernel of keys");
+}
+
 PYBIND11_MODULE(_cuda, m) {
   m.doc() = "The CUDA kernels of ldpkernels. The public functions are in the package.";
   py::set names;
@@ -209,6 +219,7 @@ PYBIND11_MODULE(_cuda, m) {
   m.def("clipped_sums", clipped_sums, py::arg("spans"), py::arg("bounds"), py::arg("rows"), py::arg("stddev"),
         py::arg("divisor"), py::arg("unit"), py::arg("grid_std"), py::arg("key_address"), py::arg("key_words"),
         py::arg("norms_address"), py::arg("workspace_address"), py::arg("device"), py::arg("stream"));
+  m.def("next_key", next_key, py::arg("state_address"), py::arg("out_address"), py::arg("device"), py::arg("stream"));
   m.def("keystream", keystream, py::arg("key_address"), py::arg("key_words"), py::arg("stream_number"),
         py::arg("first_block"), py::arg("blocks"), py::arg("out_address"), py::arg("device"), py::arg("stream"));
 }

@@ -11,6 +11,7 @@
 #include "ordinal_cldp.h"
 #include "piecewise.h"
 #include "shapes.h"
+#include "sign.h"
 #include "two_point.h"
 
 namespace ldpk {
@@ -65,6 +66,7 @@ struct Mechanisms {
 using Registry = Mechanisms<Entry<"two_point", OneBit<TwoPoint>, Output::values, Output::bits, Output::thresholds>,
                             Entry<"piecewise", Cells<Piecewise>, Output::values, Output::cells, Output::turns>,
                             Entry<"hybrid", Cells<Hybrid>, Output::values, Output::cells>,
-                            Entry<"ordinal_cldp", Resampled, Output::values>>;
+                            Entry<"ordinal_cldp", Resampled, Output::values>,
+                            Entry<"sign", OneBit<Sign>, Output::values, Output::bits, Output::thresholds>>;
 
 }  // namespace ldpk

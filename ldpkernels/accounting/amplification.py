@@ -27,6 +27,8 @@ Composition = Literal["best", "pld", "rdp"]
 # Up to so many clients every composition of the others is tried; above, blocks cost at most this share of epsilon.
 EXHAUSTIVE = 1000
 TOLERANCE = 1e-3
+# Above these, three times as much: there all of them are nearly as bad as the worst, and hard to tell apart.
+MANY = 10**6
 PIECES = 400
 # Where e^eps0 leaves floating point nothing is hidden any more; the bound of one position is then eps0 itself.
 HOPELESS = 30.0
@@ -35,6 +37,8 @@ NEGLIGIBLE = 1e-9
 # More clients hide no worse than fewer. Above these the counts, their Renyi divergences and the clones are computed for
 # fewer than there are; the clones, which cost the same for any number, then bound the counts too.
 COUNTED, RENYI_COUNTED, CROWD = 10**7, 10**5, 1 << 40
+# A smaller delta drowns in what is cut off, and only Renyi divergences say something.
+LEAST_DELTA = 1e-18
 # Points of a curve at most; what the rest of it holds counts as lost.
 POINTS = 1 << 16
 
@@ -53,23 +57,30 @@ def _exceeds(pair: Pair, delta: float, epsilon: float) -> bool:
     return not pair.delta(epsilon) <= delta
 
 
+def _root(pair: Pair, delta: float, low: float, high: float) -> float:
+    exceeds = partial(_exceeds, pair, delta)
+    return bisect_upper(exceeds, low, high) if exceeds(low) else low
+
+
 def _one_position(eps0: float, n: int, delta: float) -> float:
     """The epsilon of one position, over every m, to within TOLERANCE above (n > EXHAUSTIVE) or exactly."""
-    first = count_pair(n, eps0, 0)
-    best = bisect_upper(partial(_exceeds, first, delta), 0.0, eps0)
-    room = 1.0 if n <= EXHAUSTIVE else 1 + TOLERANCE
+    # of the root, or of the loss's own size where the root is nearly 0
+    tolerance = 0.0 if n <= EXHAUSTIVE else TOLERANCE if n <= MANY else 3 * TOLERANCE
+    spread = math.tanh(eps0 / 2) * math.sqrt((2 + 2 * math.cosh(eps0)) / n)
+    best = _root(count_pair(n, eps0, 0), delta, 0.0, eps0)
     stack = blocks(n, n if n <= EXHAUSTIVE else PIECES)
     while stack:
         start, width = stack.pop()
         pair = count_pair(n - width, eps0, start)
-        if pair.delta(min(best * room, eps0)) <= delta:
+        bound = min(best + tolerance * max(best, spread), eps0)
+        if pair.delta(bound) <= delta:
             continue
         if width:
             half = width // 2
             stack += [(start, half), (start + half + 1, width - half - 1)]
         else:
-            best = bisect_upper(partial(_exceeds, pair, delta), best, eps0)
-    return min(best * room, eps0)
+            best = _root(pair, delta, best, eps0)
+    return min(best + tolerance * max(best, spread), eps0)
 
 
 @lru_cache(maxsize=64)
@@ -128,12 +139,13 @@ def shuffled_epsilon(
     plain = positions * eps0
     if n == 1 or eps0 >= HOPELESS or plain <= NEGLIGIBLE:
         return plain
+    if delta < LEAST_DELTA and (positions == 1 or method != "exact" or composition == "pld"):
+        return plain
     if method != "exact":
         n = min(n, CROWD)
         if positions > 1:
             return min(plain, _distribution_epsilon(eps0, n, positions, delta, method, pieces))
-        pair = clone_pair(n, eps0, method)
-        return min(plain, bisect_upper(partial(_exceeds, pair, delta), 0.0, eps0))
+        return min(plain, _root(clone_pair(n, eps0, method), delta, 0.0, eps0))
     if n > COUNTED:
         counted = _most_counted(eps0, positions, delta, composition, pieces)
         return (
@@ -146,7 +158,7 @@ def shuffled_epsilon(
     best = plain
     if composition == "rdp" or (composition == "best" and n <= RENYI_COUNTED):
         best = min(best, _renyi_epsilon(eps0, min(n, RENYI_COUNTED), positions, delta, pieces))
-    if composition != "rdp":
+    if composition != "rdp" and delta >= LEAST_DELTA:
         best = min(best, _distribution_epsilon(eps0, n, positions, delta, method, pieces))
     return best
 

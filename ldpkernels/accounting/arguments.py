@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from numbers import Real
+from typing import SupportsIndex
 
 # Nothing is counted beyond this: a product of two counts is still a number that floating point can hold.
 MOST = 2**63 - 1
@@ -23,11 +25,16 @@ def _finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def _shown(value: object) -> str:
+    """The value as an error shows it; Python refuses to write out whole numbers of thousands of digits."""
+    return f"a number of {value.bit_length()} bits" if isinstance(value, int) and value > MOST**4 else repr(value)
+
+
 def positive(name: str, value: float, cure: str = "give a finite number above 0") -> float:
     """Return value as a float; it must be finite and above 0."""
     number = _finite(value)
     if number is None or number <= 0:
-        raise ValueError(f"{name} = {value!r} is not a finite number above 0: {cure}")
+        raise ValueError(f"{name} = {_shown(value)} is not a finite number above 0: {cure}")
     return number
 
 
@@ -35,18 +42,26 @@ def non_negative(name: str, value: float) -> float:
     """Return value as a float; it must be finite and at least 0."""
     number = _finite(value)
     if number is None or number < 0:
-        raise ValueError(f"{name} = {value!r} is not a finite number of 0 or more")
+        raise ValueError(f"{name} = {_shown(value)} is not a finite number of 0 or more")
     return number
 
 
 def count(name: str, value: int, least: int = 1, most: int = MOST) -> int:
     """Return value as an int; it must be a whole number from `least` to `most`."""
+    whole = _whole(value)
+    if whole is None or whole < least:
+        raise ValueError(f"{name} = {_shown(value)} is not a whole number of {least} or more")
+    if whole > most:
+        raise ValueError(f"{name} = {_shown(value)} is above {most:,}, the most that is counted: give a smaller number")
+    return whole
+
+
+def _whole(value: object) -> int | None:
+    """The whole number, of any size, or None where it is none."""
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        return operator.index(value)
     number = _finite(value)
-    if number is None or not number.is_integer() or int(value) != value or value < least:
-        raise ValueError(f"{name} = {value!r} is not a whole number of {least} or more")
-    if value > most:
-        raise ValueError(f"{name} = {value!r} is above {most:,}, the most that is counted: give a smaller number")
-    return int(value)
+    return int(number) if number is not None and number.is_integer() else None
 
 
 def probability(name: str, value: float, *, one: bool = True) -> float:
@@ -54,7 +69,7 @@ def probability(name: str, value: float, *, one: bool = True) -> float:
     number = _finite(value)
     if number is None or not 0 < number <= 1 or (number == 1 and not one):
         interval = f"(0, 1{']' if one else ')'}"
-        raise ValueError(f"{name} = {value!r} is outside {interval}: give a probability in {interval}")
+        raise ValueError(f"{name} = {_shown(value)} is outside {interval}: give a probability in {interval}")
     return number
 
 
@@ -63,10 +78,10 @@ def excluded(delta: float, *, zero: bool = False) -> float:
     number = _finite(delta)
     if number is None or not 0 <= number < 1 or (number == 0 and not zero):
         interval = f"{'[' if zero else '('}0, 1)"
-        raise ValueError(f"delta = {delta!r} is outside {interval}: give a probability in {interval}")
+        raise ValueError(f"delta = {_shown(delta)} is outside {interval}: give a probability in {interval}")
     if 0 < number < LEAST_DELTA:
         raise ValueError(
-            f"delta = {delta!r} is below {LEAST_DELTA:g}, where nothing is computed: give a larger one"
+            f"delta = {_shown(delta)} is below {LEAST_DELTA:g}, where nothing is computed: give a larger one"
             + (", or 0" if zero else "")
         )
     return number
@@ -75,5 +90,5 @@ def excluded(delta: float, *, zero: bool = False) -> float:
 def choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
     """Return value; it must be one of the allowed words."""
     if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"{name} = {value!r} is unknown: choose one of {', '.join(allowed)}")
+        raise ValueError(f"{name} = {_shown(value)} is unknown: choose one of {', '.join(allowed)}")
     return value

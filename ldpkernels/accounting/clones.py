@@ -62,7 +62,7 @@ class ClonePair:
         error = 1e-12 + 4e-15 * np.sqrt(self.clones)
         terms = a * (1 + error) * binom.pmf(j - 1, self.clones, 0.5)
         terms -= gap * (1 - error) * binom.sf(j - 1, self.clones, 0.5)
-        deltas = np.maximum(terms, 0.0) @ self.weights * (1 + 1e-12) + 4 * OUTSIDE
+        deltas = np.sum(np.maximum(terms, 0.0) * self.weights, axis=1) * (1 + 1e-12) + 4 * OUTSIDE
         return np.where(a[:, 0] > 0, np.minimum(deltas, 1.0), 0.0)
 
     def delta(self, epsilon: float) -> float:

@@ -49,7 +49,7 @@ class CountPair:
         # a in the form that doesn't cancel near eps0; b - a = e^eps - 1
         a = -q * np.expm1(epsilons - self.eps0) * math.exp(self.eps0)
         gap = np.expm1(epsilons)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratios = self.masses[:-1] / np.maximum(self.masses[1:], 1e-300)
             # the j in question lies beyond the mode: rounding noise in the lower tail must not decide
             ratios[: int(np.argmax(self.masses))] = 0.0
@@ -76,11 +76,16 @@ class CountPair:
         losses = np.log(first / second)
         out = []
         for excess in np.asarray(excesses, dtype=np.float64):
-            terms = first * np.expm1(excess * losses)
+            with np.errstate(over="ignore"):  # an order that is too large bounds nothing
+                terms = first * np.expm1(excess * losses)
             # what is cut weighs at most its mass times e^(x eps0)
-            more = self.error * float(np.sum(np.abs(terms))) + cut * math.exp(min(700.0, excess * self.eps0))
+            more = self.error * float(np.sum(np.abs(terms))) + cut * _exp(excess * self.eps0)
             out.append(math.log1p(float(np.sum(terms)) + more))
         return np.array(out)
+
+
+def _exp(exponent: float) -> float:
+    return math.exp(exponent) if exponent < 700 else math.inf
 
 
 def _binomial(trials: int, log_p: float, log_q: float) -> tuple[Floats, float]:
@@ -99,7 +104,8 @@ def count_pair(n: int, eps0: float, m: int) -> CountPair:
         masses = np.convolve(first, second)
     else:
         masses = np.maximum(require("scipy.signal", "accounting", "this computation").fftconvolve(first, second), 0.0)
-        norm = float(np.linalg.norm(first) * np.linalg.norm(second))
+        # of two laws: the sum of squares is at most the largest mass
+        norm = math.sqrt(float(np.max(first)) * float(np.max(second)))
         slack += 8 * UNIT * math.log2(len(masses)) * norm * math.sqrt(len(masses))
     return CountPair(eps0, masses, np.append(np.cumsum(masses[::-1])[::-1], 0.0), slack, error)
 

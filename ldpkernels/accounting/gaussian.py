@@ -16,10 +16,14 @@ from ldpkernels.optional import require
 
 # Beyond this distance of the means, in standard deviations, the plain tail bound is as good as the root.
 FAR = 1e5
+# Beyond this e^loss is no number.
+LARGEST_LOSS = 700.0
 # What dp-accounting can be asked. A larger noise, or a smaller rate, is rounded against us to these.
-LEAST_NOISE, MOST_NOISE, LEAST_RATE, MOST_STEPS = 1e-2, 1e6, 1e-12, 10**8
+LEAST_NOISE, MOST_NOISE, LEAST_RATE, MOST_STEPS = 1e-2, 1e6, 1e-12, 10**6
 # The grid of its losses, finest for a small epsilon, with some millions of points at most.
 FINEST, COARSEST, GRID_POINTS = 1e-4, 1.0, 1e6
+# A smaller delta can drown in the rounding of its Fourier transforms, which it doesn't add.
+LEAST_DELTA = 1e-10
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -54,6 +58,8 @@ def _cell_masses(edges: Floats) -> Floats:
 def gaussian_losses(mu: float, h: float, outside: float) -> LossDistribution:
     """The law of the loss of Gaussians mu apart, on the multiples of h."""
     reach = math.sqrt(-2 * math.log(outside))
+    if mu * mu / 2 + mu * reach > LARGEST_LOSS:
+        raise TooLarge(f"losses beyond {LARGEST_LOSS}, for means {mu} apart")
     low, high = math.floor((mu * mu / 2 - mu * reach) / h), math.ceil((mu * mu / 2 + mu * reach) / h)
     edges = h * np.arange(low, high + 1, dtype=np.float64)
     # the cell's two masses, under both laws, decide how it splits between its ends
@@ -93,11 +99,14 @@ def sampled_gaussian_epsilon(noise_multiplier: float, q: float, steps: int, delt
     """The epsilon of DP-SGD by dp-accounting's pessimistic privacy loss distribution (add or remove one).
 
     `weaker` is any other bound of it, and decides how fine the distribution's grid can be. Raises `TooLarge` where a
-    grid would have too many points, or be so coarse that it says nothing.
+    grid would have too many points, or be so coarse that it says nothing, and where rounding could decide.
     """
-    coarse = weaker / GRID_POINTS
-    if not (noise_multiplier >= LEAST_NOISE and steps <= MOST_STEPS and coarse <= COARSEST):
-        raise TooLarge(f"{steps} steps with noise {noise_multiplier}")
+    if weaker == 0:
+        return 0.0
+    one_step = (1 / noise_multiplier + 20) / noise_multiplier
+    coarse = max(weaker, one_step) / GRID_POINTS
+    if noise_multiplier < LEAST_NOISE or steps > MOST_STEPS or coarse > COARSEST or delta < LEAST_DELTA:
+        raise TooLarge(f"{steps} steps with noise {noise_multiplier} at delta = {delta}")
     dp = require("dp_accounting", "accounting", "DP-SGD's accounting")
     accountant = require("dp_accounting.pld", "accounting", "DP-SGD's accounting").PLDAccountant(
         value_discretization_interval=max(FINEST, coarse)

@@ -63,13 +63,16 @@ class LossDistribution:
 
     def _moments(self) -> tuple[Floats, float, float]:
         losses = self.losses
-        mean = float(np.dot(self.masses, losses))
-        return losses, mean, float(np.dot(self.masses, (losses - mean) ** 2))
+        mean = float(np.sum(self.masses * losses))
+        return losses, mean, float(np.sum(self.masses * (losses - mean) ** 2))
 
     def _log_mgf(self, order: float, losses: Floats) -> float:
-        exponents = order * losses
+        held = self.masses > 0
+        if not held.any():
+            return -math.inf
+        exponents = order * losses[held]
         shift = float(np.max(exponents))
-        return shift + math.log(float(np.dot(self.masses, np.exp(exponents - shift))))
+        return shift + math.log(float(np.sum(self.masses[held] * np.exp(exponents - shift))))
 
     def self_compose(self, k: int, outside: float) -> LossDistribution:
         """Return the law of k independent losses; `outside` bounds the mass that is cut, and counts as infinite."""
@@ -102,7 +105,8 @@ class LossDistribution:
         if size > MAX_POINTS:
             raise TooLarge(f"the composed loss needs {size} grid points, above {MAX_POINTS}")
         masses = np.maximum(signal.fftconvolve(self.masses, other.masses), 0.0)
-        norm = float(np.linalg.norm(self.masses) * np.linalg.norm(other.masses))
+        # of two laws: the sum of squares is at most the largest mass
+        norm = math.sqrt(float(np.max(self.masses)) * float(np.max(other.masses)))
         rounding = (8 + 4 * math.log2(size)) * UNIT * norm * size
         return LossDistribution(
             self.h, self.low + other.low, masses, min(1.0, self.infinite + other.infinite + rounding)

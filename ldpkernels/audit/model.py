@@ -6,16 +6,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
 from ldpkernels.arrays import Floats
 from ldpkernels.audit.measure import AuditFailure, AuditResult, measure
 from ldpkernels.inputs.containers import Buffers, collect
-from ldpkernels.perturb import Range, perturb_
-
-Model = TypeVar("Model")
+from ldpkernels.perturb import Model, Range, perturb_
 
 _COINS = 64  # trials in which a fair coin shows both faces, but with probability 2^-63
 

@@ -19,18 +19,17 @@ import ldpkernels
 from ldpkernels.accounting import GaussianEvent, local_epsilon
 from ldpkernels.arrays import Array, Floats
 from ldpkernels.audit import AuditResult, GameResult, measure, vector_game
+from ldpkernels.capabilities import offers
 from ldpkernels.clipped_noise import NoiseKind
 from ldpkernels.commands import options
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
 from ldpkernels.commands.verify import SLOW, add_measuring, chosen_backends, chosen_dtypes, filled
 from ldpkernels.keys import Key
-from ldpkernels.laws.hybrid import Hybrid
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
-from ldpkernels.laws.piecewise import Piecewise
 from ldpkernels.laws.privunitg import PrivUnitG
-from ldpkernels.laws.two_point import TwoPoint
+from ldpkernels.laws.registry import KINDS, MECHANISMS, NAMES, MechanismName
 from ldpkernels.optional import is_tensor, require
 from ldpkernels.plot import new_figure, save
 from ldpkernels.vector import vector_mechanism
@@ -48,25 +47,29 @@ NEIGHBOURS = (
 
 def library_cases(dtype: str, backend: str, eps: float, n: int, seed: int) -> Iterator[AuditResult]:
     """Every mechanism that claims an eps on pairs of neighbours, one of them a weight that has gone wrong."""
-    outputs = ["perturb_", "report"]
-    if backend != "cuda":  # on a GPU, they have Triton kernels only
-        outputs += ["piecewise", "hybrid"]
-    for output in outputs:
+    outputs = [(name, False) for name in NAMES if offers(backend, MECHANISMS[name].kernel)]
+    outputs.insert(1, ("two-point", True))
+    for name, reported in outputs:
         for a, b, words in NEIGHBOURS:
             keys = (ldpkernels.key(seed).fold_in(i) for i in range(2))
 
-            def draw(x: float, n: int, output: str = output, keys: Iterator[Key] = keys) -> Array | torch.Tensor:
+            def draw(
+                x: float,
+                n: int,
+                name: MechanismName = name,
+                reported: bool = reported,
+                keys: Iterator[Key] = keys,
+            ) -> Array | torch.Tensor:
                 weights = filled(n, x, dtype)
-                if output != "report":
-                    kind = "two-point" if output == "perturb_" else output
-                    return ldpkernels.perturb_(weights, 0.0, 1.0, eps, mechanism=kind, generator=next(keys))
-                bits = ldpkernels.report(weights, 0.0, 1.0, eps, generator=next(keys)).bits
+                if not reported:
+                    return ldpkernels.perturb_(weights, 0.0, 1.0, eps, mechanism=name, generator=next(keys))
+                bits = ldpkernels.report(weights, 0.0, 1.0, eps, mechanism=name, generator=next(keys)).bits
                 return np.unpackbits(bits, bitorder="little")[:n]
 
             with ldpkernels.backend(backend):
-                mechanism = {"piecewise": Piecewise, "hybrid": Hybrid}.get(output, TwoPoint)(eps)
-                label = output if output in ("piecewise", "hybrid") else f"two-point {output}"
-                yield measure(draw, a, b, mechanism.effective_eps, n=n, name=f"{label}, {dtype}, {backend}, {words}")
+                label = f"two-point {'report' if reported else 'perturb_'}" if name == "two-point" else name
+                claimed = MECHANISMS[name](eps).effective_eps
+                yield measure(draw, a, b, claimed, n=n, name=f"{label}, {dtype}, {backend}, {words}")
 
 
 def cldp_cases(dtype: str, backend: str, n: int, seed: int) -> Iterator[AuditResult]:
@@ -158,7 +161,7 @@ def main(args: argparse.Namespace) -> Outcome:
         print(results[0])
     else:
         backends, dtypes = chosen_backends(args), chosen_dtypes(args)
-        for law in (TwoPoint, Piecewise, Hybrid):  # an eps that one of them refuses is refused before any work
+        for law in KINDS:  # an eps that one of them refuses is refused before any work
             law(args.eps)
         print(f"{'mechanism':58} {'draws':>8} {'at least':>9} {'claimed':>8}")
         for i, (backend, dtype) in enumerate((b, d) for b in backends for d in dtypes):

@@ -44,6 +44,13 @@ def add_reproducible(run: argparse._ArgumentGroup) -> None:
         default=1,
         help="threads of torch on the CPU (default 1; the results depend on it)",
     )
+    run.add_argument(
+        "--workers",
+        type=options.integer(1),
+        metavar="N",
+        help="processes of so many threads that clients or parties are spread over (default: as many as there are "
+        "cores for; the results do not depend on it)",
+    )
 
 
 def add_output(parser: argparse.ArgumentParser, kept: str) -> None:

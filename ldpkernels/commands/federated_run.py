@@ -15,7 +15,8 @@ from torch import nn
 
 import ldpkernels
 from ldpkernels.accounting import Ledger
-from ldpkernels.federated import data, networks, training
+from ldpkernels.federated import data, networks, training, workers
+from ldpkernels.federated.training import Crew
 from ldpkernels.plot import new_figure, save
 
 
@@ -79,6 +80,18 @@ def described(args: argparse.Namespace, algorithm: str, config: object, network:
     return {
         "algorithm": algorithm, "config": config, "network": network, **{name: getattr(args, name) for name in names}
     }  # fmt: skip
+
+
+@contextlib.contextmanager
+def hired(args: argparse.Namespace, federation: Federation, local: training.Local, busy: int) -> Iterator[Crew | None]:
+    """Workers for the clients, of whom so many are busy in a round; None where one process does as well."""
+    together = training.trains_together(federation.network, training.weights_of(federation.network), local)
+    count = min(args.workers or workers.available(args.threads), busy)
+    if together or count == 1 or checked_device(args.device).type != "cpu":
+        yield None
+    else:
+        with training.crew(federation.network, federation.clients, count, args.threads) as crew:
+            yield crew
 
 
 @contextlib.contextmanager

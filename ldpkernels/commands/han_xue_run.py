@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import torch
 
 from ldpkernels.commands import han_xue_picture
 from ldpkernels.commands.program import Outcome
-from ldpkernels.federated import adult, data, han_xue, han_xue_privacy, runs
+from ldpkernels.federated import adult, data, han_xue, han_xue_privacy, runs, workers
 from ldpkernels.federated.dp_gan import Recipe
 from ldpkernels.federated.han_xue import Config, State, World
+from ldpkernels.federated.workers import Workers
 
 
 def federate(args: argparse.Namespace) -> Outcome:
@@ -52,6 +54,7 @@ def config_of(args: argparse.Namespace) -> Config:
         local_epochs=args.local_epochs,
         epochs=args.epochs,
         baseline=not args.no_baseline,
+        chunk=max(100, args.steps // 20),  # a checkpoint holds all the parties' generators: some of them are enough
         delta=args.delta,
         seed=args.seed,
     )
@@ -65,16 +68,18 @@ def rounds_of(args: argparse.Namespace, world: World, described: dict[str, objec
         flush=True,
     )
     started = time.perf_counter()
-    state, rows = runs.run(
-        lambda state: han_xue.round_(state, world),
-        State(),
-        han_xue.rounds(world.config),
-        folder=args.out,
-        resume=args.resume,
-        described=described,
-        label="han-xue",
-        progress=not args.quiet,
-    )
+    count = min(args.workers or workers.available(args.threads), world.config.parties)
+    with Workers(count, world, threads=args.threads) if count > 1 else contextlib.nullcontext() as crew:
+        state, rows = runs.run(
+            lambda state: han_xue.round_(state, world, workers=crew),
+            State(),
+            han_xue.rounds(world.config),
+            folder=args.out,
+            resume=args.resume,
+            described=described,
+            label="han-xue",
+            progress=not args.quiet,
+        )
     print(f"{time.perf_counter() - started:.0f} seconds.\n")
     told = [row for row in rows if row["accuracy"] is not None or str(row["part"]).startswith("vote")]
     print(runs.table(told, {"part": "s", "accuracy": ".4f"}))

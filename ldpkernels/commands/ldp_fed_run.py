@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+
+from torch import nn
 
 from ldpkernels.accounting import Ledger
 from ldpkernels.commands import federated_run
@@ -17,16 +20,18 @@ from ldpkernels.commands.ldp_fed import FED
 from ldpkernels.commands.program import Outcome
 from ldpkernels.federated import comparisons, ldp_fed, networks, private_sgd, runs
 from ldpkernels.federated.ldp_fed import State
+from ldpkernels.federated.training import Crew
 
 
 class Driver(NamedTuple):
     """A method behind one interface."""
 
     state: State
-    round_: Callable[[State, Ledger | None], tuple[State, runs.Row]]
+    round_: Callable[[State, Ledger | None, Crew | None], tuple[State, runs.Row]]
     accuracy: Callable[[State], float]
     honest: Callable[[int], float]
     config: ldp_fed.Config | comparisons.Config
+    network: nn.Module
 
 
 def federate(args: argparse.Namespace) -> Outcome:
@@ -40,7 +45,7 @@ def federate(args: argparse.Namespace) -> Outcome:
         driver = other_driver(config, federation, args.delta)
     described = federated_run.described(args, "ldp-fed", driver.config, network)
     started = time.perf_counter()
-    rows = rounds_of(args, driver, described)
+    rows = rounds_of(args, driver, federation, described)
     seconds = time.perf_counter() - started
     print(f"{len(federation.clients)} clients, {federation.weights:,} weights, {seconds:.0f} seconds.\n")
     columns = {"round": "d", "clients": "d", "layer": "s", "accuracy": ".2%", "upload_bytes": ",d", "alpha": ".4g"}
@@ -55,12 +60,19 @@ def federate(args: argparse.Namespace) -> Outcome:
     return Outcome({**described, "weights": federation.weights, "rounds": rows})
 
 
-def rounds_of(args: argparse.Namespace, driver: Driver, described: dict[str, object]) -> list[runs.Row]:
+def rounds_of(
+    args: argparse.Namespace, driver: Driver, federation: Federation, described: dict[str, object]
+) -> list[runs.Row]:
     """A row of figures for each round."""
-    with federated_run.opened_ledger(args) as ledger:
+    busy = args.clients if args.method == "local" else args.select
+    trained = dataclasses.replace(federation, network=driver.network)
+    with (
+        federated_run.opened_ledger(args) as ledger,
+        federated_run.hired(args, trained, driver.config.local, busy) as crew,
+    ):
 
         def step(state: State) -> tuple[State, runs.Row]:
-            after, row = driver.round_(state, ledger)
+            after, row = driver.round_(state, ledger, crew)
             return after, {**row, "accuracy": driver.accuracy(after), "honest_eps": driver.honest(after.round)}
 
         _, rows = runs.run(
@@ -114,12 +126,12 @@ def fed_driver(config: ldp_fed.Config, federation: Federation) -> Driver:
     network, clients = federation.network, federation.clients
     turns = ldp_fed.plan(network, config)
 
-    def round_(state: State, ledger: Ledger | None) -> tuple[State, runs.Row]:
+    def round_(state: State, ledger: Ledger | None, crew: Crew | None) -> tuple[State, runs.Row]:
         def spend(turn: ldp_fed.Turn) -> None:
             if ledger is not None:
                 ledger.spend(turn.event(config))
 
-        after, row = ldp_fed.round_(state, clients, network, config, before_upload=spend)
+        after, row = ldp_fed.round_(state, clients, network, config, before_upload=spend, workers=crew)
         if config.largest_alpha is None:
             return after, row
         return after, {**row, "alpha": config.largest_alpha * float(sum(t.share for t in turns[: after.round]))}
@@ -130,6 +142,7 @@ def fed_driver(config: ldp_fed.Config, federation: Federation) -> Driver:
         lambda state: federation.accuracy(state.weights),
         lambda rounds: math.inf if config.alpha is None else ldp_fed.honest_epsilon(network, config, rounds),
         config,
+        network,
     )
 
 
@@ -140,10 +153,11 @@ def other_driver(config: comparisons.Config, federation: Federation, delta: floa
         network = private_sgd.group_normalised(network)
     return Driver(
         comparisons.init(network, config, clients),
-        lambda state, ledger: comparisons.round_(state, clients, network, config),
+        lambda state, ledger, crew: comparisons.round_(state, clients, network, config, workers=crew),
         lambda state: comparisons.accuracy(network, state, config, test.test_x, test.test_y),
         lambda rounds: comparisons.honest_epsilon(clients, config, rounds, delta),
         config,
+        network,
     )
 
 

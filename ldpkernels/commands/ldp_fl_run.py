@@ -71,14 +71,18 @@ def rounds_of(
     federation = federated_run.prepared(args, str(described["network"]))
     network, clients, weights = federation.network, federation.clients, federation.weights
     started = time.perf_counter()
-    with federated_run.opened_ledger(args) as ledger:
+    busy = max(1, round(config.fraction * len(clients)))
+    with (
+        federated_run.opened_ledger(args) as ledger,
+        federated_run.hired(args, federation, config.local, busy) as crew,
+    ):
 
         def spend() -> None:
             if ledger is not None and config.eps is not None:
                 ledger.spend(ldp_fl.event(config), times=weights)
 
         def step(state: ldp_fl.State) -> tuple[ldp_fl.State, runs.Row]:
-            after, row = ldp_fl.round_(state, clients, network, config, before_upload=spend)
+            after, row = ldp_fl.round_(state, clients, network, config, before_upload=spend, workers=crew)
             honest = None if config.eps is None else ldp_fl.honest_epsilon(config, weights, after.round, args.delta)
             return after, {**row, "accuracy": federation.accuracy(after.weights), "honest_eps": honest}
 

@@ -14,15 +14,14 @@ import numpy as np
 
 import ldpkernels
 from ldpkernels.arrays import Array, Floats
-from ldpkernels.capabilities import forced
+from ldpkernels.capabilities import forced, offers
 from ldpkernels.commands import options
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.keys import Key
-from ldpkernels.laws.hybrid import Hybrid
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
-from ldpkernels.laws.piecewise import Piecewise
+from ldpkernels.laws.registry import MECHANISMS, NAMES, MechanismName
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.plot import new_figure, save
 
@@ -73,28 +72,38 @@ class Figure:
 def cases(dtype: str) -> Iterator[Case]:
     """Every mechanism, for weights at the center, inside, at the end and outside of a range."""
     yield from two_point_cases(dtype)
-    yield from cell_cases(dtype)
+    yield from other_cases(dtype)
     if dtype in ("float32", "float64"):  # a step of its grid is below what the half formats can write
         yield from cldp_cases(dtype)
 
 
-def cell_cases(dtype: str) -> Iterator[Case]:
-    """Piecewise and hybrid values."""
+def other_cases(dtype: str) -> Iterator[Case]:
+    """The values of every other mechanism in the registry."""
     for eps, c, r in ((1.0, 0.0, 1.0), (4.0, 1.0, 0.01)):
-        for mechanism in (Piecewise(eps), Hybrid(eps)):
+        for name in (name for name in NAMES if name != "two-point"):
+            mechanism = MECHANISMS[name](eps)
             for t in (-1.0, 0.0, 0.4, 3.0):
                 weight = float(_rounded(c + t * r, dtype))
 
                 def sample(
-                    n: int, key: Key, weight: float = weight, law: tuple[float, float, float] = (c, r, eps)
+                    n: int,
+                    key: Key,
+                    weight: float = weight,
+                    law: tuple[float, float, float] = (c, r, eps),
+                    name: MechanismName = name,
                 ) -> Floats:
                     x = filled(n, weight, dtype)
-                    return _as_float64(ldpkernels.perturb_(x, *law, mechanism=mechanism.name, generator=key))  # noqa: B023
+                    return _as_float64(ldpkernels.perturb_(x, *law, mechanism=name, generator=key))
 
                 mean = weight + float(mechanism.bias(weight, c, r))
                 variance = float(mechanism.variance(weight, c, r, dtype))
+                fourth = None
+                if mechanism.reported == "bits":  # the sample's own is too rough where both values are as likely
+                    lower, upper = mechanism.outputs(c, r, dtype)
+                    below, above = mean - lower, upper - mean
+                    fourth = below * above * (below**3 + above**3) / (below + above)
                 setting = f"eps={eps:g} c={c:g} r={r:g}"
-                yield Case(mechanism.name, dtype, setting, weight, mean, variance, None, sample)
+                yield Case(name, dtype, setting, weight, mean, variance, fourth, sample)
 
 
 def cldp_cases(dtype: str) -> Iterator[Case]:
@@ -143,11 +152,14 @@ def measure(case: Case, backend: str, n: int, seed: int) -> Figure:
     with ldpkernels.backend(backend):
         x = case.sample(n, ldpkernels.key(seed))
     mean, variance = float(x.mean()), float(np.mean((x - case.mean) ** 2))
-    fourth = case.fourth if case.fourth is not None else float(np.mean((x - case.mean) ** 4))
+    if case.fourth is not None:
+        spread = case.fourth - case.variance**2
+    else:  # all of it the sample's own: its fourth moment less another variance would be anything
+        spread = float(np.mean((x - case.mean) ** 4)) - variance**2
     return Figure(
         case.mechanism, case.dtype, backend, case.setting, case.weight, len(x), mean, case.mean,
         _z(mean - case.mean, case.variance, len(x)), variance, case.variance,
-        _z(variance - case.variance, fourth - case.variance**2, len(x)),
+        _z(variance - case.variance, spread, len(x)),
     )  # fmt: skip
 
 
@@ -160,8 +172,8 @@ def measure_all(
         size = min(n, SLOW.get(backend, n))
         for dtype in dtypes:
             for case in cases(dtype):
-                if backend == "cuda" and case.mechanism in ("piecewise", "hybrid"):
-                    continue  # on a GPU, they have Triton kernels only
+                if case.mechanism in MECHANISMS and not offers(backend, MECHANISMS[case.mechanism].kernel):
+                    continue
                 figures.append(measure(case, backend, size, seed + len(figures)))
                 progress(figures[-1])
     return figures

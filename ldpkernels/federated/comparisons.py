@@ -25,7 +25,7 @@ from ldpkernels.federated.ldp_fed import State, add, difference
 from ldpkernels.federated.private_sgd import PrivateSteps
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
-from ldpkernels.federated.training import Client, Local, Mean, Weights, check, initial_weights
+from ldpkernels.federated.training import Client, Crew, Local, Mean, Weights, check, initial_weights
 
 Method = Literal["non-private", "local", "smc", "dpsgd", "hybrid-one"]
 METHODS = ("non-private", "local", "smc", "dpsgd", "hybrid-one")
@@ -70,19 +70,26 @@ def init(network: nn.Module, config: Config, clients: Sequence[Client]) -> State
     return State(0, weights)
 
 
-def round_(state: State, clients: Sequence[Client], network: nn.Module, config: Config) -> tuple[State, Row]:
-    """One round: train the selected participants and add the mean of their updates."""
+def round_(
+    state: State, clients: Sequence[Client], network: nn.Module, config: Config, *, workers: Crew | None = None
+) -> tuple[State, Row]:
+    """One round: train the selected participants and add the mean of their updates.
+
+    With `workers` (`training.crew`) participants train beside each other.
+    """
     one = {name: w[0] for name, w in state.weights.items()} if config.method == "local" else state.weights
     check(network, one, clients, config.local, state.round)
     if config.method == "local":
-        own = [
-            next(training.train(network, alone, [c], config.local, state.round))[1]
-            for c, alone in _each(state, clients)
-        ]
+        common = state.weights, config.local, state.round
+        if workers is None or training.trains_together(network, one, config.local):
+            own = [_train_alone((network, clients), common, (i, i)) for i in range(len(clients))]
+        else:
+            places = training.places(workers, network, clients)
+            own = list(workers.map(_train_alone, common, list(zip(places, range(len(clients)), strict=True))))
         return State(state.round + 1, {n: torch.stack([w[n] for w in own]) for n in state.weights}), {"clients": 0}
     chosen = select(clients, config.select, config.seed, state.round, law=config.selection)
     names = list(state.weights)
-    updates = (difference(after, state.weights, names) for after in _trained(state, chosen, network, config))
+    updates = (difference(after, state.weights, names) for after in _trained(state, chosen, network, config, workers))
     if config.method in ("smc", "hybrid-one"):
         mean = _secure_mean(list(updates), chosen, state.round, config)
     else:
@@ -125,19 +132,39 @@ def honest_epsilon(clients: Sequence[Client], config: Config, rounds: int, delta
     return private_sgd.honest_epsilon(private, examples, max(rounds_of.values()), delta)
 
 
-def _each(state: State, clients: Sequence[Client]) -> Iterator[tuple[Client, Weights]]:
-    for i, client in enumerate(clients):
-        yield client, {name: w[i] for name, w in state.weights.items()}
+def _train_alone(
+    shared: tuple[nn.Module, Sequence[Client]], common: tuple[Weights, Local, int], item: tuple[int, int]
+) -> Weights:
+    """A participant that goes its own way: its place among the clients, and that of its weights in the stack."""
+    network, clients = shared
+    stacked, local, round_ = common
+    place, row = item
+    alone = {name: w[row] for name, w in stacked.items()}
+    return next(training.train(network, alone, [clients[place]], local, round_))[1]
 
 
-def _trained(state: State, chosen: Sequence[Client], network: nn.Module, config: Config) -> Iterator[Weights]:
-    if config.method in ("dpsgd", "hybrid-one"):
-        private = config.private(max(1, len(chosen)))
-        for client in chosen:
-            yield private_sgd.train(network, state.weights, client, private, state.round)
-    else:
-        for _, after in training.train(network, state.weights, chosen, config.local, state.round):
+def _train_privately(
+    shared: tuple[nn.Module, Sequence[Client]], common: tuple[Weights, PrivateSteps, int], place: int
+) -> Weights:
+    """A participant's DP-SGD."""
+    network, clients = shared
+    weights, private, round_ = common
+    return private_sgd.train(network, weights, clients[place], private, round_)
+
+
+def _trained(
+    state: State, chosen: Sequence[Client], network: nn.Module, config: Config, workers: Crew | None
+) -> Iterator[Weights]:
+    if config.method not in ("dpsgd", "hybrid-one"):
+        for _, after in training.train(network, state.weights, chosen, config.local, state.round, workers=workers):
             yield after
+        return
+    common = state.weights, config.private(max(1, len(chosen))), state.round
+    if workers is None:
+        for i in range(len(chosen)):
+            yield _train_privately((network, chosen), common, i)
+    else:
+        yield from workers.map(_train_privately, common, training.places(workers, network, chosen))
 
 
 def _secure_mean(updates: Sequence[Weights], chosen: Sequence[Client], round_: int, config: Config) -> Weights:

@@ -8,14 +8,16 @@ votes are exact. `Recipe(sound=True)` and `vote_sigma` make it so; `han_xue_priv
 protected.
 
 A round is a unit of work that fits between two checkpoints: some steps of a generator, a local model, the vote, the
-global model, the baseline.
+global model, the baseline. Parties take turns, so that the units of a turn are independent: workers take all of them at
+once, and rounds then collect what is done.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
 
 import torch
 
@@ -27,7 +29,12 @@ from ldpkernels.federated.dp_gan import Progress, Recipe, Training
 from ldpkernels.federated.generators import generator_of
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.training import Weights
+from ldpkernels.federated.workers import Workers
 from ldpkernels.keys import Key
+
+Common = TypeVar("Common")
+Unit = TypeVar("Unit")
+Result = TypeVar("Result")
 
 # What a party's key, and the global party's, is folded into: one use each.
 _WEIGHTS, _STEPS, _SAMPLES, _MODEL = range(4)
@@ -84,8 +91,8 @@ class State:
     """All that is known after so many rounds."""
 
     round: int = 0
-    makers: Sequence[Weights] = ()
-    training: Progress | None = None
+    makers: Sequence[Weights] = ()  # of the parties whose generators are trained
+    training: Sequence[Progress] = ()  # of the parties after them whose training has begun
     votes: Sequence[torch.Tensor] = ()
     standalone: Sequence[float] = ()
     labels: torch.Tensor | None = None
@@ -95,7 +102,7 @@ class State:
 
 
 class World:
-    """A dataset dealt to parties. It holds no state but a cache."""
+    """A dataset dealt to parties. It holds no state but caches: of samples, and of what workers do ahead."""
 
     def __init__(self, dataset: Dataset, config: Config, models: Sequence[parties.Model] | None = None) -> None:
         self.dataset, self.config = dataset, config
@@ -118,6 +125,7 @@ class World:
         for kind in () if models is not None else self.model_kinds:
             parties.build(kind, self.shape, dataset.classes, self.key)
         self._made: tuple[object, torch.Tensor] | None = None  # the makers, and what they made
+        self.ahead: tuple[State, Iterator[object]] | None = None  # the state that the next result belongs to
 
     @property
     def examples(self) -> int:
@@ -134,10 +142,14 @@ class World:
             return type(self.models[i]).__name__
         return self.model_kinds[i % len(self.model_kinds)]
 
+    def kind(self, i: int) -> str:
+        """What the i-th party's generator is called."""
+        return self.kinds[i % len(self.kinds)]
+
     def generator(self, i: int) -> generators.LocalGenerator:
         """The i-th party's generator before its training."""
-        kind, key = self.kinds[i % len(self.kinds)], self.party(i).fold_in(_WEIGHTS)
-        return generators.build(kind, self.shape, self.span, key, loss=self.config.recipe.discriminator_loss)
+        key = self.party(i).fold_in(_WEIGHTS)
+        return generators.build(self.kind(i), self.shape, self.span, key, loss=self.config.recipe.discriminator_loss)
 
     def samples_of(self, state: State, i: int, n: int) -> torch.Tensor:
         """The i-th party's first n synthetic samples."""
@@ -163,13 +175,15 @@ def rounds(config: Config) -> int:
     return config.parties * (math.ceil(config.recipe.steps / config.chunk) + 1) + 2 + config.baseline
 
 
-def round_(state: State, world: World) -> tuple[State, Row]:
-    """The next unit of work."""
+def round_(state: State, world: World, *, workers: Workers[World] | None = None) -> tuple[State, Row]:
+    """The next unit of work. With `workers`, which hold the world, the parties' units of a turn are done at once."""
     config = world.config
+    if workers is not None and workers.shared is not world:
+        raise ValueError("the workers were started with another world: start them with this one")
     if len(state.makers) < config.parties:
-        after, row = _train_generator(state, world)
+        after, row = _train_generator(state, world, workers)
     elif len(state.votes) < config.parties:
-        after, row = _train_model(state, world)
+        after, row = _train_model(state, world, None if world.models is not None else workers)
     elif state.labels is None:
         after, row = _vote(state, world)
     elif state.accuracy is None:
@@ -184,39 +198,80 @@ def round_(state: State, world: World) -> tuple[State, Row]:
         x, y = world.dataset.train_x[everyone], world.dataset.train_y[everyone]
         accuracy = _fit_and_score(world, x, y, world.key.fold_in(_BASELINE))
         after, row = replace(state, baseline=accuracy), {"part": "baseline", "accuracy": accuracy}
-    return replace(after, round=state.round + 1), {"accuracy": None, **row}
+    after = replace(after, round=state.round + 1)
+    if world.ahead is not None and world.ahead[0] is state:
+        world.ahead = after, world.ahead[1]
+    return after, {"accuracy": None, **row}
 
 
-def _train_generator(state: State, world: World) -> tuple[State, Row]:
-    """Algorithm 1 for a party, `chunk` steps of it."""
-    i, recipe = len(state.makers), world.config.recipe
-    training = Training(world.generator(i), recipe)
-    if state.training is not None:
-        training.load_state_dict(state.training)
+def _train_generator(state: State, world: World, workers: Workers[World] | None) -> tuple[State, Row]:
+    """`chunk` steps of Algorithm 1 for the party that has taken the fewest."""
+    first, recipe = len(state.makers), world.config.recipe
+    begun: list[Progress | None] = [*state.training, *[None] * (world.config.parties - first - len(state.training))]
+    done = [0 if progress is None else progress["done"] for progress in begun]
+    turn = done.index(min(done))
+    units = [(first + k, begun[k]) for k in range(turn, len(begun))]
+    progress = _result(state, world, workers, _steps, None, units)
+    row: Row = {"part": f"party {first + turn}: {world.kind(first + turn)}, {progress['done']} steps"}
+    if progress["done"] < recipe.steps:
+        training = [*state.training[:turn], progress, *state.training[turn + 1 :]]
+        return replace(state, training=training), row
+    return replace(state, training=state.training[1:], makers=[*state.makers, progress["maker"]]), row
+
+
+def _steps(world: World, common: None, unit: tuple[int, Progress | None]) -> Progress:
+    """The next steps of a party's generator."""
+    i, progress = unit
+    training = Training(world.generator(i), world.config.recipe)
+    if progress is not None:
+        training.load_state_dict(progress)
     x = world.dataset.train_x[world.shards[i]]
-    for _ in range(min(world.config.chunk, recipe.steps - training.done)):
+    for _ in range(min(world.config.chunk, world.config.recipe.steps - training.done)):
         training.step(x, world.party(i).fold_in(_STEPS))
-    row: Row = {"part": f"party {i}: {training.generator.kind}, {training.done} steps"}
-    if training.done < recipe.steps:
-        return replace(state, training=training.state_dict()), row
-    maker = training.generator.maker.state_dict()
-    return replace(state, training=None, makers=[*state.makers, maker]), row
+    return training.state_dict()
 
 
-def _train_model(state: State, world: World) -> tuple[State, Row]:
+def _train_model(state: State, world: World, workers: Workers[World] | None) -> tuple[State, Row]:
     """A party's model, its accuracy alone, and its votes."""
-    i, config, dataset = len(state.votes), world.config, world.dataset
+    i = len(state.votes)
+    votes, accuracy = _result(state, world, workers, _fit_and_vote, state.makers, range(i, world.config.parties))
+    row: Row = {"part": f"party {i}: {world.model_kind(i)}", "accuracy": accuracy}
+    return replace(state, votes=[*state.votes, votes], standalone=[*state.standalone, accuracy]), row
+
+
+def _fit_and_vote(world: World, makers: Sequence[Weights], i: int) -> tuple[torch.Tensor, float]:
+    """The votes of a party's model on all samples, and its accuracy."""
+    dataset, shard = world.dataset, world.shards[i]
     if world.models is not None:
         model = world.models[i]
     else:
         key = world.party(i).fold_in(_MODEL)
-        model = parties.build(world.model_kind(i), world.shape, dataset.classes, key, epochs=config.local_epochs)
-    shard = world.shards[i]
-    model.fit(_array(dataset.train_x[shard]), dataset.train_y[shard].numpy())
-    accuracy = _accuracy(model, dataset)
-    votes = torch.as_tensor(model.predict(_array(world.samples(state)))).to(torch.int32)
-    row: Row = {"part": f"party {i}: {world.model_kind(i)}", "accuracy": accuracy}
-    return replace(state, votes=[*state.votes, votes], standalone=[*state.standalone, accuracy]), row
+        epochs = world.config.local_epochs
+        model = parties.build(world.model_kind(i), world.shape, dataset.classes, key, epochs=epochs)
+    with parties.threads_of_torch():
+        model.fit(_array(dataset.train_x[shard]), dataset.train_y[shard].numpy())
+        accuracy = _accuracy(model, dataset)
+        votes = torch.as_tensor(model.predict(_array(world.samples(State(makers=makers))))).to(torch.int32)
+    return votes, accuracy
+
+
+def _result(
+    state: State,
+    world: World,
+    workers: Workers[World] | None,
+    task: Callable[[World, Common, Unit], Result],
+    common: Common,
+    units: Sequence[Unit],
+) -> Result:
+    """What the task makes of the first unit. Workers begin all of them: they are the next rounds'."""
+    if workers is None:
+        return task(world, common, units[0])
+    if world.ahead is None or world.ahead[0] is not state:
+        world.ahead = state, workers.map(task, common, units)
+    result = cast(Result, next(world.ahead[1]))
+    if len(units) == 1:
+        world.ahead = None
+    return result
 
 
 def _vote(state: State, world: World) -> tuple[State, Row]:

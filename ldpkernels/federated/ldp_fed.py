@@ -22,7 +22,7 @@ from ldpkernels.accounting.metric import diameter
 from ldpkernels.federated.cldp_upload import Terms, Upload, UploadMean, terms_of
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
-from ldpkernels.federated.training import NOISE, Client, Local, Mean, Weights, check, initial_weights, train
+from ldpkernels.federated.training import NOISE, Client, Crew, Local, Mean, Weights, check, initial_weights, train
 from ldpkernels.laws.ordinal_cldp_thresholds import Noise
 
 Method = Literal["basic", "single-layer", "alpha-cldp-fed"]
@@ -169,11 +169,13 @@ def round_(
     config: Config,
     *,
     before_upload: Callable[[Turn], object] | None = None,
+    workers: Crew | None = None,
 ) -> tuple[State, Row]:
     """One round: select clients, train them, perturb the turn's updates, average, add.
 
     `before_upload` is called with the turn before the first upload is made: a ledger that refuses it raises there.
-    Rejected clients are not simulated at all, as nothing that they would compute is used.
+    Rejected clients are not simulated at all, as nothing that they would compute is used. With `workers`
+    (`training.crew`) clients train beside each other.
     """
     turns = plan(network, config)
     if state.round >= len(turns):
@@ -186,7 +188,7 @@ def round_(
     terms = terms_of({n: state.weights[n].shape for n in turn.names}, config.c, config.rho, config.mechanism)
     uploads, plain, size = UploadMean(terms), Mean(), 0
     only = turn.names if config.trains == "layer" else None
-    for client, weights in train(network, state.weights, chosen, config.local, state.round, only=only):
+    for client, weights in train(network, state.weights, chosen, config.local, state.round, only=only, workers=workers):
         update = difference(weights, state.weights, turn.names)
         if config.alpha is None:
             plain.add(update)

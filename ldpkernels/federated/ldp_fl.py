@@ -20,7 +20,7 @@ from ldpkernels.accounting import Event, local_epsilon
 from ldpkernels.adaptive_ranges import By, Method
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
-from ldpkernels.federated.training import NOISE, Client, Local, Mean, Weights, check, initial_weights, train
+from ldpkernels.federated.training import NOISE, Client, Crew, Local, Mean, Weights, check, initial_weights, train
 from ldpkernels.keys import Key
 from ldpkernels.laws.registry import MechanismName, mechanism_named
 from ldpkernels.perturb import Range
@@ -44,8 +44,7 @@ class Config:
         C: Centers of the ranges, by layer or one for all; None takes them from the initial weights, which are public.
         R: Radii, likewise.
         upload: "weights" is Algorithm 1. "updates" sends their change since the cloud's weights, within the same
-            ranges: with Fashion-MNIST's radius of .015, the paper's figures can only have come from that
-            (docs/federated/ldp_fl.md).
+            ranges: with Fashion-MNIST's radius of .015 weights give a dead network (docs/federated/ldp_fl.md).
         adaptive: New ranges from the averaged uploads after each round (`ldpkernels.ranges`); else they stay.
         ranges: Further arguments of `ldpkernels.ranges`: method, growth, quantile, by.
         fraction: The fraction of the clients that a round selects, k_l / n.
@@ -112,31 +111,42 @@ def round_(
     config: Config,
     *,
     before_upload: Callable[[], object] | None = None,
+    workers: Crew | None = None,
 ) -> tuple[State, Row]:
     """Lines 5 to 14: select clients, train them, perturb, average, and choose the next ranges.
 
-    `before_upload` is called once before the first report is made: a ledger that refuses the round raises there.
+    `before_upload` is called once before the first report is made: a ledger that refuses the round raises there. With
+    `workers` (`training.crew`) clients train beside each other.
     """
     chosen = select(clients, max(1, round(config.fraction * len(clients))), config.seed, state.round)
     check(network, state.weights, chosen, config.local, state.round)
     if before_upload is not None:
         before_upload()
-    reports, plain, size = ldpkernels.Aggregate(), Mean(), 0
-    for client, weights in train(network, state.weights, chosen, config.local, state.round):
+    reports, plain, size = _server(state, config), Mean(), 0
+    for client, weights in train(network, state.weights, chosen, config.local, state.round, workers=workers):
         if config.upload == "updates":
             weights = {name: w - state.weights[name] for name, w in weights.items()}
-        if config.eps is None:
+        if reports is None:
             plain.add(weights)
             continue
         upload = data_perturbation(weights, state, config, client.round_key(state.round, NOISE))
         reports.add(upload)  # in any order and from anyone: what ParameterShuffling relies on
         size = size or len(upload.to_bytes())
-    mean = plain.mean() if config.eps is None else reports.mean()
+    mean = plain.mean() if reports is None else reports.mean()
     C, R = _next_ranges(mean, state, config, len(chosen)) if config.adaptive else (state.C, state.R)
     mean = {name: value.to(state.weights[name].device) for name, value in mean.items()}  # reports decode on the host
     if config.upload == "updates":
         mean = {name: state.weights[name] + update for name, update in mean.items()}
     return State(state.round + 1, mean, C, R), {"clients": len(chosen), "upload_bytes": size or plain.nbytes}
+
+
+def _server(state: State, config: Config) -> ldpkernels.Aggregate[Weights] | None:
+    """The sum of uploads of this round's model, ranges and eps, and of no others; None without noise."""
+    if config.eps is None:
+        return None
+    return ldpkernels.Aggregate(
+        ldpkernels.expected(state.weights, state.C, state.R, config.eps, mechanism=config.mechanism)
+    )
 
 
 def data_perturbation(weights: Weights, state: State, config: Config, key: Key) -> ldpkernels.Report:

@@ -7,7 +7,9 @@ classifiers, and `Network` for one of torch.
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -70,6 +72,18 @@ class Network:
 
     def _tensor(self, x: Array) -> torch.Tensor:
         return torch.as_tensor(np.asarray(x, np.float32)).reshape(-1, *self.shape)
+
+
+@contextlib.contextmanager
+def threads_of_torch() -> Iterator[None]:
+    """NumPy's and scikit-learn's libraries on as many threads as torch: results may depend on their number."""
+    try:
+        limits = require("threadpoolctl", "federated", "scikit-learn").threadpool_limits
+    except ImportError:  # it comes with scikit-learn
+        yield
+        return
+    with limits(torch.get_num_threads()):
+        yield
 
 
 def build(kind: str, shape: tuple[int, ...], classes: int, key: Key, *, epochs: int = 3) -> Model:

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ldpkernels
+from ldpkernels.federated.workers import Workers
 from ldpkernels.keys import Key
 
 Weights = dict[str, torch.Tensor]
@@ -32,6 +33,9 @@ class Client(NamedTuple):
     def round_key(self, round_: int, use: int) -> Key:
         """The key for one use in one round."""
         return self.key.fold_in(2 * round_ + use)
+
+
+Crew = Workers[tuple[nn.Module, list[Client]]]  # workers that hold a network and the clients of a run
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ def initial_weights(network: nn.Module, local: Local) -> Weights:
 
 def check(network: nn.Module, weights: Weights, clients: Sequence[Client], local: Local, round_: int) -> None:
     """A ValueError where clients could not train, before anything is trained, spent or sent."""
-    together = _trains_together(network, weights, local)
+    together = trains_together(network, weights, local)
     x, y = next((client.data for client in clients if len(client.data[1])), (None, None))
     if x is None or y is None:
         return
@@ -178,17 +182,39 @@ def train(
     round_: int,
     *,
     only: Collection[str] | None = None,
+    workers: Crew | None = None,
 ) -> Iterator[tuple[Client, Weights]]:
     """Train every client from the same weights; each with what it arrives at, in the order of `clients`.
 
-    `only` names the parameters to train; the others stay as they are. The network gives the architecture alone.
+    `only` names the parameters to train; the others stay as they are. The network gives the architecture alone. Clients
+    that train one after another train beside each other where there are `workers`, to the same bits as on one thread.
     """
     sizes = {len(client.data[1]) for client in clients}
-    if _trains_together(network, weights, local) and len(sizes) == 1:
+    if trains_together(network, weights, local) and len(sizes) == 1:
         yield from _train_together(network, weights, clients, local, round_, only)
-    else:
+    elif workers is None:
         for client in clients:
             yield client, _train_one(network, weights, client, local, round_, only)
+    else:
+        common = weights, local, round_, None if only is None else tuple(only)
+        yield from zip(clients, workers.map(_train_there, common, places(workers, network, clients)), strict=True)
+
+
+def crew(network: nn.Module, clients: Sequence[Client], count: int, threads: int = 1) -> Crew:
+    """So many workers for a run with this network and these clients."""
+    devices = {tensor.device.type for client in clients for tensor in client.data}
+    if devices - {"cpu"}:
+        raise ValueError(f"workers train on the CPU, and the clients' data is on {sorted(devices)[0]!r}: do without")
+    return Workers(count, (network, list(clients)), threads=threads)
+
+
+def places(workers: Crew, network: nn.Module, clients: Sequence[Client]) -> list[int]:
+    """Where the workers have these clients."""
+    ours, theirs = workers.shared
+    where = {id(client): i for i, client in enumerate(theirs)}
+    if ours is not network or any(id(client) not in where for client in clients):
+        raise ValueError("the workers were started with another network or with other clients: start them with these")
+    return [where[id(client)] for client in clients]
 
 
 def batches(client: Client, local: Local, round_: int) -> Iterator[torch.Tensor]:
@@ -226,7 +252,8 @@ def _draws(module: nn.Module) -> bool:
     return isinstance(module, nn.modules.dropout._DropoutNd) or (isinstance(rate, float) and rate > 0)
 
 
-def _trains_together(network: nn.Module, weights: Weights, local: Local) -> bool:
+def trains_together(network: nn.Module, weights: Weights, local: Local) -> bool:
+    """Whether all clients of a round train at once; a ValueError where that was asked for and cannot be."""
     random = next((name for name, module in network.named_modules() if _draws(module)), None)
     if local.together is None:
         on_gpu = any(w.is_cuda for w in weights.values())
@@ -236,6 +263,17 @@ def _trains_together(network: nn.Module, weights: Weights, local: Local) -> bool
             f"together=True cannot draw the dropout of module {random!r} from each client's key: pass together=False"
         )
     return local.together
+
+
+def _train_there(
+    shared: tuple[nn.Module, list[Client]],
+    common: tuple[Weights, Local, int, tuple[str, ...] | None],
+    place: int,
+) -> Weights:
+    """A worker's task."""
+    network, clients = shared
+    weights, local, round_, only = common
+    return _train_one(network, weights, clients[place], local, round_, only)
 
 
 def _train_one(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ldpkernels.arrays import Array
 from ldpkernels.dtypes import DTYPES, Dtype
 from ldpkernels.inputs.memory import Memory, may_overlap, refuse_shared_memory
 from ldpkernels.keys import CHACHA20, PHILOX
+from ldpkernels.optional import is_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -26,10 +27,18 @@ def checked_arrays(names: Sequence[str], arrays: Sequence[Array], written: bool)
     return dtypes
 
 
+class Checked(NamedTuple):
+    """What a kernel has to know of tensors that it may touch."""
+
+    dtypes: list[Dtype]
+    device: str  # its type
+    plain: bool  # a kernel may take the memory of each as it is
+
+
 def checked_tensors(
     tensors: Sequence[torch.Tensor], key: torch.Tensor | None = None, names: Sequence[str] | None = None
-) -> tuple[list[Dtype], str]:
-    """The same for tensors and the key of a call, and the type of their device. Without names, errors number them."""
+) -> Checked:
+    """The same for tensors and the key of a call. Without names, errors give the tensors' numbers."""
     import torch
 
     if not tensors:
@@ -40,6 +49,7 @@ def checked_tensors(
         and t.dtype in formats
         and t.layout is torch.strided
         and t.is_contiguous()
+        and not t.is_neg()
         and t.device == device
         for t in tensors
     )
@@ -53,7 +63,7 @@ def checked_tensors(
         refuse_shared_memory(names or _numbers(tensors), [_memory(t) for t in tensors])
     if key is not None:
         check_key(key, device)
-    return [formats[t.dtype] for t in tensors], device.type
+    return Checked([formats[t.dtype] for t in tensors], device.type, plain)
 
 
 def check_key(key: torch.Tensor, device: torch.device) -> None:
@@ -74,6 +84,7 @@ def numpy_dtype(name: str, array: Array, written: bool, overlapping: bool = Fals
     label = f"tensor {name!r}" if name else "the tensor"
     if not isinstance(array, np.ndarray):
         raise TypeError(f"{label} is a {type(array).__name__} among NumPy arrays: pass tensors of one library")
+    refuse_strange_kind(name, array)
     if array.dtype.name not in DTYPES or not array.dtype.isnative:
         raise TypeError(f"{label} has dtype {array.dtype}: convert it to {', '.join(DTYPES)}, or leave it out")
     if written and not array.flags.writeable:
@@ -90,6 +101,7 @@ def torch_dtype(name: str, tensor: torch.Tensor, overlapping: bool = False) -> D
     label = f"tensor {name!r}" if name else "the tensor"
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{label} is a {type(tensor).__name__} among torch tensors: pass tensors of one library")
+    refuse_strange_kind(name, tensor)
     if tensor.is_quantized or tensor.layout is not torch.strided:
         kind = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
         raise TypeError(f"{label} is {kind}: convert it to a dense floating-point tensor")
@@ -108,6 +120,42 @@ def torch_dtypes() -> dict[torch.dtype, Dtype]:
     import torch
 
     return {getattr(torch, name): dtype for name, dtype in DTYPES.items()}
+
+
+PLAIN_KINDS: set[type] = {np.ndarray, np.memmap}  # whose objects hold their own numbers; those of torch join at use
+
+
+def refuse_strange_kind(name: str, value: object) -> None:
+    """An error for a tensor or an array of a class whose numbers may lie elsewhere, as a mask's or a shard's do."""
+    kind = type(value)
+    if kind in PLAIN_KINDS:
+        return
+    cure = _cure(value)
+    if cure:
+        label = f"tensor {name!r}" if name else "the tensor"
+        raise TypeError(f"{label} is a {kind.__name__}, whose numbers may lie elsewhere: {cure}")
+    if isinstance(value, np.ndarray) or is_tensor(value):
+        PLAIN_KINDS.add(kind)
+
+
+def _cure(value: object) -> str:
+    """What to do instead of passing such a tensor; nothing where it is fine, or refused for what it is."""
+    if isinstance(value, np.ma.MaskedArray):
+        return "pass its .filled(), a copy that holds nothing of what is masked"
+    if isinstance(value, np.ndarray):
+        return "pass numpy.asarray of it"
+    if not is_tensor(value):
+        return ""
+    import torch
+
+    kind = type(value)
+    if kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__:
+        return ""
+    if kind.__name__ in ("FakeTensor", "FunctionalTensor"):  # torch's own, while it traces
+        return ""
+    if kind.__name__ == "DTensor":
+        return "pass its full_tensor(), or where fully_shard made it, gather the module first (module.unshard())"
+    return "pass a plain tensor"
 
 
 def refuse_outside(argument: str, lowest: int, highest: int, bound: int) -> None:

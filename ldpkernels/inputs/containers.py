@@ -6,16 +6,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from types import GeneratorType
+from typing import Any, Literal, SupportsFloat
 
 import numpy as np
 
-from ldpkernels.inputs.modules import module_tensors, untied
+from ldpkernels.inputs.checks import PLAIN_KINDS, refuse_strange_kind
+from ldpkernels.inputs.modules import Buffers as Buffers
+from ldpkernels.inputs.modules import Modules, decided, module_tensors, untied
+from ldpkernels.inputs.remains import refuse_unvouched
 from ldpkernels.optional import is_compiling, is_module, is_tensor
 
 Container = Literal["module", "mapping", "sequence", "tensor"]
-Buffers = Literal["perturb", "keep"]
-Numbers = float | Sequence[float] | Mapping[str, float]
+Numbers = SupportsFloat | Sequence[SupportsFloat] | Mapping[str, SupportsFloat]
 
 
 @dataclass(frozen=True)
@@ -26,28 +29,35 @@ class Tensors:
     values: list[Any]
     container: Container
     is_torch: bool
+    compiling: bool  # there, operations check when they run
 
 
-def collect(model: Any, buffers: Buffers | None = None, **numbers: Numbers) -> tuple[Tensors, list[list[float]]]:
+def collect(
+    model: object, buffers: Buffers | None = None, *, in_place: bool = False, **numbers: Numbers
+) -> tuple[Tensors, list[list[float]]]:
     """The tensors of a module, a mapping, a sequence or a tensor, and each of `numbers` as one number for each tensor.
 
-    Floating-point buffers are as the caller decides.
+    Floating-point buffers are as the caller decides. `in_place`: the model itself may leave, so that what else of it
+    would leave is refused.
     """
     if buffers not in (None, "perturb", "keep"):
         raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
+    compiling = is_compiling()
     container: Container
     named: list[tuple[str, Any]]
+    modules: Modules = []
     if isinstance(model, np.ndarray):
         container, named = "tensor", [("", model)]
     elif is_module(model):
-        container, named = "module", module_tensors(model, buffers)
+        container = "module"
+        named, modules = module_tensors(model, buffers, in_place)
     elif isinstance(model, Mapping):
-        container, named = "mapping", [(_name(k), v) for k, v in model.items()]
-        if not is_compiling():
+        container, named = "mapping", decided([(_name(k), v) for k, v in model.items()], buffers)
+        if not compiling:
             named = untied(named)
     elif is_tensor(model):
         container, named = "tensor", [("", model)]
-    elif isinstance(model, Sequence) and not isinstance(model, (str, bytes)):
+    elif isinstance(model, (Sequence, GeneratorType)) and not isinstance(model, (str, bytes)):
         container, named = "sequence", [(str(i), v) for i, v in enumerate(model)]
     else:
         raise TypeError(
@@ -55,11 +65,20 @@ def collect(model: Any, buffers: Buffers | None = None, **numbers: Numbers) -> t
         )
     if not named:
         raise ValueError(f"the {container} has no tensors: there is nothing to perturb")
-    once = {id(pair[1]): pair for pair in reversed(named)}  # tied tensors under their first name
-    unique = [pair for pair in named if once[id(pair[1])] is pair] if len(once) < len(named) else named
+    if compiling:  # a tensor that the graph makes has no id in torch 2.11
+        unique = [pair for i, pair in enumerate(named) if not any(pair[1] is other for _, other in named[:i])]
+    else:
+        once = {id(pair[1]): pair for pair in reversed(named)}  # tied tensors under their first name
+        unique = [pair for pair in named if once[id(pair[1])] is pair] if len(once) < len(named) else named
     names, values = [name for name, _ in unique], [value for _, value in unique]
     is_torch = container == "module" or (not isinstance(values[0], np.ndarray) and is_tensor(values[0]))
-    tensors = Tensors(names, values, container, is_torch)
+    if not compiling:
+        if not PLAIN_KINDS.issuperset(map(type, values)):
+            for name, value in unique:
+                refuse_strange_kind(name, value)
+        if is_torch:
+            refuse_unvouched(unique, modules, whole=in_place and container in ("module", "mapping"), buffers=buffers)
+    tensors = Tensors(names, values, container, is_torch, compiling)
     return tensors, [_per_tensor(argument, value, names) for argument, value in numbers.items()]
 
 

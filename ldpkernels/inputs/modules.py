@@ -1,42 +1,89 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors of a torch module or of its state_dict, each once."""
+"""The tensors of a torch module or of its state_dict, each once, and the rule for buffers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-from ldpkernels.optional import is_tensor
+from ldpkernels.optional import is_compiling, is_tensor
 
 if TYPE_CHECKING:
     import torch
 
+Buffers: TypeAlias = Literal["perturb", "keep"]
+Value = TypeVar("Value")
+Named: TypeAlias = "list[tuple[str, torch.Tensor]]"
+Modules: TypeAlias = "list[tuple[str, torch.nn.Module]]"
 
-def module_tensors(module: torch.nn.Module, buffers: str | None) -> list[tuple[str, torch.Tensor]]:
-    """Parameters, then floating-point buffers as the caller decides; an error asks where nothing is decided."""
+_COUNT = "num_batches_tracked"
+_STATISTICS = ("running_mean", "running_var", _COUNT)  # what batch normalisation keeps of the training data
+_WRAPPERS = ("module", "_module", "_orig_mod")  # DistributedDataParallel, Opacus, torch.compile
+
+
+def module_tensors(module: torch.nn.Module, buffers: Buffers | None, in_place: bool) -> tuple[Named, Modules]:
+    """Parameters, then floating-point buffers as the caller decides; an error asks where nothing is decided.
+
+    Also the modules themselves, with the prefixes of their names.
+    """
     import torch
 
-    parameters: list[tuple[str, Any]] = []
-    floating: list[tuple[str, Any]] = []
-    _walk(module, "", set(), parameters, floating)
+    parameters: Named = []
+    floating: Named = []
+    modules: Modules = []
+    _walk(module, "", set(), parameters, floating, modules)
     for name, parameter in parameters:
         if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
             raise ValueError(f"parameter {name!r} is not initialized: run the module once before perturbing it")
     if buffers == "keep":
-        return parameters
+        return parameters, modules
     if floating and buffers is None:
-        raise ValueError(
-            f"buffer {floating[0][0]!r} (one of {len(floating)}) holds statistics of the training data and leaves the "
-            "device with the model: pass buffers='perturb' to perturb it too (C and R then need its range), or "
-            "buffers='keep' if it stays"
-        )
-    return parameters + floating
+        raise ValueError(_undecided("buffer", [name for name, _ in floating]))
+    if in_place:
+        _refuse_counts(modules)
+    return parameters + floating, modules
 
 
-def _walk(module: Any, prefix: str, seen: set[int], parameters: list[Any], floating: list[Any]) -> None:
-    """named_parameters() and named_buffers() in one walk, which takes a quarter of their time."""
+def decided(named: list[tuple[str, Value]], buffers: Buffers | None) -> list[tuple[str, Value]]:
+    """The same rule for the statistics in a mapping, which are known by their names."""
+    statistics = [name for name, _ in named if name.endswith(_STATISTICS)]
+    if not statistics or buffers == "perturb":
+        return named
+    if buffers is None:
+        raise ValueError(_undecided("tensor", statistics))
+    return [(name, value) for name, value in named if not name.endswith(_STATISTICS)]
+
+
+def _undecided(kind: str, names: Sequence[str]) -> str:
+    return (
+        f"{kind} {names[0]!r} (one of {len(names)}) holds statistics of the training data and leaves the "
+        "device with the model: pass buffers='perturb' to perturb it too (C and R then need its range), or "
+        "buffers='keep' if it stays"
+    )
+
+
+def _refuse_counts(modules: Modules) -> None:
+    """Integers are not perturbed, so that a count of batches would leave as it is."""
+    for prefix, module in modules:
+        count = module._buffers.get(_COUNT)
+        if count is not None and (is_compiling() or bool(count)):
+            raise ValueError(
+                f"buffer {prefix + _COUNT!r} counts the batches of the training data, and integers are not perturbed: "
+                "set it to zero (.zero_()) first, or pass buffers='keep' if buffers stay"
+            )
+
+
+def _walk(
+    module: torch.nn.Module, prefix: str, seen: set[int], parameters: Named, floating: Named, modules: Modules
+) -> None:
+    """named_parameters() and named_buffers() in one walk, which takes a quarter of their time.
+
+    The prefixes of wrappers are left out: a wrapped model's reports are those of the model.
+    """
     if id(module) in seen:
         return
     seen.add(id(module))
+    modules.append((prefix, module))
     for name, p in module._parameters.items():
         if p is not None:
             parameters.append((prefix + name, p))
@@ -45,12 +92,35 @@ def _walk(module: Any, prefix: str, seen: set[int], parameters: list[Any], float
             floating.append((prefix + name, b))
     for name, child in module._modules.items():
         if child is not None:
-            _walk(child, f"{prefix}{name}.", seen, parameters, floating)
+            inner = prefix if name in _WRAPPERS and _is_wrapper(module, name) else f"{prefix}{name}."
+            _walk(child, inner, seen, parameters, floating, modules)
 
 
-def untied(named: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+def _is_wrapper(module: torch.nn.Module, name: str) -> bool:
+    """Whether a module is a wrapper around its only child; "module" is a name that users give too."""
+    import torch
+
+    if len(module._modules) > 1 or module._parameters or module._buffers:
+        return False
+    return name != "module" or isinstance(module, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel))
+
+
+def common_prefix(names: Iterable[str]) -> str:
+    """What wrappers around a whole model put before the names of all of its tensors."""
+    left, prefix = list(names), ""
+    while left:
+        heads = {name.partition(".")[0] if "." in name else "" for name in left}
+        if len(heads) > 1 or not heads <= set(_WRAPPERS):
+            break
+        (head,) = heads
+        prefix += head + "."
+        left = [name.removeprefix(head + ".") for name in left]
+    return prefix
+
+
+def untied(named: Sequence[tuple[str, Value]]) -> list[tuple[str, Value]]:
     """A state_dict's tied weights are tensors of their own over the same memory: the first of them stands for all."""
-    first: dict[Any, Any] = {}
+    first: dict[object, object] = {}
     kept = []
     for name, value in named:
         if is_tensor(value) and str(value.layout) == "torch.strided" and value.numel():

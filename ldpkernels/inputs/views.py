@@ -57,6 +57,7 @@ def uninterrupted(work: Callable[[], None]) -> None:
         return
     context, once, done = contextvars.copy_context(), threading.Lock(), threading.Lock()
     failed: list[BaseException] = []
+    finished: list[bool] = []  # a handler may raise when the lock was just acquired: nobody would release it again
     done.acquire()
 
     def guarded() -> None:
@@ -66,18 +67,27 @@ def uninterrupted(work: Callable[[], None]) -> None:
             except BaseException as error:
                 failed.append(error)
             finally:
+                finished.append(True)
                 done.release()
 
     interrupted: BaseException | None = None
     try:
         _thread.start_new_thread(guarded, ())
-    except BaseException as error:  # no thread could be started, or a handler raised
-        interrupted = None if "can't start new thread" in str(error) else error
-        guarded()
-    while True:
+    except BaseException as error:
+        if "can't start new thread" in str(error):
+            guarded()
+        elif once.acquire(blocking=False):
+            raise  # a handler raised before the thread ran: nothing was written, and nothing will be
+        else:
+            interrupted = error
+    while not finished:
         try:
-            done.acquire()
-            break
+            try:
+                done.acquire()
+            except BaseException as error:
+                interrupted = interrupted or error
+                if not finished:
+                    done.acquire()  # another handler may raise where a loop turns: here it is caught
         except BaseException as error:
             interrupted = interrupted or error
     if interrupted is not None:

@@ -10,18 +10,18 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ldpkernels import _native
+from ldpkernels.arrays import Array
 from ldpkernels.keys import Key
 from ldpkernels.laws.weightwise import checked_eps
 
 if TYPE_CHECKING:
     from ldpkernels.accounting.events import RandomizedResponseEvent
 
-Array = np.ndarray[Any, Any]
 _MARGIN = 1e-12  # of the odds of the cap: more than the fp64 error of its probability
 _DECISIONS, _GAUSSIANS = 0, 1  # keystreams
 

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mechanisms that randomise each weight on its own: one line each. `perturb_` and `report` take these names."""
+"""The mechanisms that randomise each weight on its own. `perturb_` and `report` take these names.
+
+A mechanism is an import, its name in `MechanismName`, which type checkers read only where it is written out, and its
+class in `KINDS`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, SupportsFloat, get_args
 
 import numpy as np
 
@@ -15,18 +19,20 @@ from ldpkernels.arrays import Laws
 from ldpkernels.dtypes import Dtype
 from ldpkernels.laws.hybrid import Hybrid
 from ldpkernels.laws.piecewise import Piecewise
+from ldpkernels.laws.sign import Sign
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.laws.weightwise import Output, Weightwise, checked_eps
 
-MechanismName = Literal["two-point", "piecewise", "hybrid"]
-KINDS: tuple[type[Weightwise], ...] = (TwoPoint, Piecewise, Hybrid)
+MechanismName = Literal["two-point", "piecewise", "hybrid", "sign"]
+KINDS: tuple[type[Weightwise], ...] = (TwoPoint, Piecewise, Hybrid, Sign)
 MECHANISMS = {kind.name: kind for kind in KINDS}
+NAMES: tuple[MechanismName, ...] = get_args(MechanismName)  # those of KINDS, for a type checker
 
 
-def mechanism_named(name: str, eps: float) -> Weightwise:
+def mechanism_named(name: str, eps: SupportsFloat) -> Weightwise:
     """The mechanism that `perturb_` and `report` run."""
     try:
-        return _executed(name, eps)
+        return _executed(name, eps)  # type: ignore[arg-type]  # of what has no hash, the error is below
     except TypeError:
         checked_eps(eps)  # what has no hash is no number either
         raise
@@ -41,7 +47,7 @@ def kind_named(name: str) -> type[Weightwise]:
 
 
 @lru_cache(maxsize=256)
-def _executed(name: str, eps: float) -> Weightwise:
+def _executed(name: str, eps: SupportsFloat) -> Weightwise:
     return kind_named(name)(checked_eps(eps)).executed
 
 
@@ -51,6 +57,14 @@ def executed(
     """The mechanism that runs, and what its kernel executes for each tensor."""
     mechanism = mechanism_named(name, eps)
     return mechanism, _law_table(mechanism, tuple(c), tuple(r), tuple(dtypes), output)
+
+
+@lru_cache(maxsize=64)
+def executed_ranges(
+    mechanism: Weightwise, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...]
+) -> list[tuple[float, float]]:
+    """C and R of each tensor as reports execute them."""
+    return [mechanism.executed_range(ci, ri, d) for ci, ri, d in zip(c, r, dtypes, strict=True)]
 
 
 def law_table(

@@ -87,7 +87,7 @@ class TwoPoint:
         return RandomizedResponseEvent(self.effective_eps)
 
     @classmethod
-    def report_variances(cls, eps: float) -> tuple[float, float]:
+    def report_variances(cls, eps: float) -> tuple[float, float] | None:
         """The variance of a report on [-1, 1], at worst and at the center: both are at the center."""
         most = cls(eps).scale ** 2
         return most, most

@@ -15,9 +15,11 @@ from typing import Any, TypeAlias
 import torch
 
 from ldpkernels.inputs.checks import checked_tensors
+from ldpkernels.optional import refuse_old_torch
 
 Operation: TypeAlias = Callable[..., Any]
 
+refuse_old_torch(torch.__version__)
 library = torch.library.Library("ldpkernels", "FRAGMENT")
 
 
@@ -27,17 +29,15 @@ def define(schema: str, implementation: Operation, fake: Operation, *, keyed: bo
     `keyed` operations draw from a key: under vmap all rows would draw the same, so they refuse it.
     """
     name = schema.partition("(")[0]
-    if name not in _defined:
+    if not _is_defined(name):
         library.define(schema)
-        _defined.add(name)
     steps: list[tuple[str, Operation]] = [("CPU", implementation), ("CUDA", implementation)]
     steps.append(("Negative", torch.library.fallthrough_kernel))  # the implementations resolve such views
     if keyed:
         steps.append(("FuncTorchBatched", _refuse_vmap(name)))
     for key, function in steps:
-        if (name, key) not in _implemented:
+        if not _is_implemented(name, key):
             library.impl(name, function, key)
-            _implemented.add((name, key))
     torch.library.register_fake(f"ldpkernels::{name}", fake, lib=library, allow_override=True)
     operation: Operation = getattr(torch.ops.ldpkernels, name)
     return operation
@@ -46,12 +46,10 @@ def define(schema: str, implementation: Operation, fake: Operation, *, keyed: bo
 def define_source(schema: str, implementation: Operation, shape: tuple[int, ...]) -> Operation:
     """Register an operation that takes a device alone and whose calls all differ; its tensors are int64."""
     name = schema.partition("(")[0]
-    if name not in _defined:
+    if not _is_defined(name):
         library.define(schema, tags=(torch.Tag.nondeterministic_seeded,))
-        _defined.add(name)
-    if (name, "") not in _implemented:
+    if not _is_implemented(name, "CompositeExplicitAutograd"):
         library.impl(name, implementation, "CompositeExplicitAutograd")
-        _implemented.add((name, ""))
 
     def fake(device: torch.device) -> torch.Tensor:
         return torch.empty(shape, dtype=torch.int64, device=device)
@@ -61,8 +59,17 @@ def define_source(schema: str, implementation: Operation, shape: tuple[int, ...]
     return operation
 
 
-_defined: set[str] = set()
-_implemented: set[tuple[str, str]] = set()
+def _is_defined(name: str) -> bool:
+    """Torch is asked, and no list of ours: an exception may come between a registration and its note."""
+    try:
+        torch._C._dispatch_find_schema_or_throw(f"ldpkernels::{name}", "")
+    except RuntimeError:
+        return False
+    return True
+
+
+def _is_implemented(name: str, key: str) -> bool:
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(f"ldpkernels::{name}", key))
 
 
 def _refuse_vmap(name: str) -> Operation:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ def clipped_sums(spans: Spans, rows: int, limits: Sequence[float], noise: Noise,
     return norms
 
 
-def squares(spans: Any, rows: int) -> Array:
+def squares(spans: Spans, rows: int) -> Array:
     """The sum of squares of every row of every matrix, [rows, matrices]."""
     out = np.zeros((rows, len(spans)))
     with np.errstate(all="ignore"):
@@ -41,7 +40,7 @@ def squares(spans: Any, rows: int) -> Array:
     return out
 
 
-def sums(spans: Any, factors: Any, noise: Any, divisor: float, key: Array) -> None:
+def sums(spans: Spans, factors: Floats, noise: Noise, divisor: float, key: Array) -> None:
     """(Sum of scaled rows + noise) / divisor of every matrix, to its `out`."""
     for i, span in enumerate(spans):
         n, scale = int(span["numel"]), factors[:, i if factors.shape[1] > 1 else 0]
@@ -168,12 +167,12 @@ def _grid_sum(x: Array, scale: Array, unit: float) -> Array:
     return np.array(total, np.float64)
 
 
-def _at_most(scale: float, dtype: Any) -> Any:
+def _at_most(scale: float, dtype: np.dtype[np.generic]) -> np.generic:
     number = dtype.type(scale)
     return number if float(number) <= scale else np.nextafter(number, dtype.type(0))
 
 
-def _matrix(span: Any, rows: int) -> Array:
+def _matrix(span: np.void, rows: int) -> Array:
     n = int(span["numel"])
     _, numbers = weights(int(span["data"]), rows * n, int(span["dtype"]))
     return numbers.reshape(rows, n)

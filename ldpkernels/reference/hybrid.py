@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
 
 from ldpkernels.arrays import Laws, Spans, Words
 from ldpkernels.reference.piecewise import piecewise_cell, run_span
@@ -15,7 +15,7 @@ def hybrid(output: str, spans: Spans, laws: Laws, key: Words) -> None:
         run_span(output, span, law, law["piecewise"], key, hybrid_cell)
 
 
-def hybrid_cell(k: int, draw: int, law: Any) -> int:
+def hybrid_cell(k: int, draw: int, law: np.void) -> int:
     """Piecewise for the first draws, the coin's two cells for the others."""
     circle, last = law["piecewise"], int(law["last_draw"])
     if draw <= last:

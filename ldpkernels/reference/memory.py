@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import numpy as np
 
@@ -12,12 +11,12 @@ from ldpkernels.arrays import Array
 from ldpkernels.dtypes import DTYPES
 
 
-def memory(address: int, n: int, dtype: np.dtype[Any]) -> Array:
+def memory(address: int, n: int, dtype: np.dtype[np.generic]) -> Array:
     """n elements at an address."""
     if n == 0:
         return np.empty(0, dtype)
-    buffer: Any = (ctypes.c_char * (n * dtype.itemsize)).from_address(address)
-    return np.frombuffer(buffer, dtype)
+    found: Array = np.frombuffer(memoryview((ctypes.c_char * (n * dtype.itemsize)).from_address(address)), dtype)
+    return found
 
 
 def weights(address: int, n: int, code: int) -> tuple[Array, Array]:

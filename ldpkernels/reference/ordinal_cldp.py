@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from itertools import count
-from typing import Any
 
 import numpy as np
 
@@ -48,7 +47,7 @@ def draws(key: Words, element: int, wide: bool) -> Callable[[int], int]:
     return draw
 
 
-def integer(x: float, law: Any, draw: Callable[[int], int]) -> int:
+def integer(x: float, law: np.void, draw: Callable[[int], int]) -> int:
     """A weight as an integer: to the nearest, ties to even, or at random to one of its neighbours."""
     bound: int = int(law["bound"])
     with np.errstate(over="ignore", invalid="ignore"):
@@ -64,7 +63,7 @@ def integer(x: float, law: Any, draw: Callable[[int], int]) -> int:
     return floor + (high < round((z - floor) * 2.0**32))
 
 
-def sample(v: int, law: Any, draw: Callable[[int], int]) -> int:
+def sample(v: int, law: np.void, draw: Callable[[int], int]) -> int:
     """One sample for v."""
     sign, quotient, reach = int(law["sign"]), int(law["quotient"]), int(law["reach"])
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from ldpkernels.reference.ciphers import draws32
 from ldpkernels.reference.memory import memory, weights
 from ldpkernels.reference.two_point import thresholds
 
+Cell: TypeAlias = Callable[[int, int, np.void], int]  # of a turned circle, a draw and a law
+
 
 def piecewise(output: str, spans: Spans, laws: Laws, key: Words) -> None:
     """The kernel's interface: "values", "cells" or "turns" for every span, in memory."""
@@ -20,7 +22,7 @@ def piecewise(output: str, spans: Spans, laws: Laws, key: Words) -> None:
         run_span(output, span, law, law, key, piecewise_cell)
 
 
-def piecewise_cell(k: int, draw: int, law: Any) -> int:
+def piecewise_cell(k: int, draw: int, law: np.void) -> int:
     """The cell in which a draw lies when the weight has turned the circle."""
     if draw < int(law["band_draws"]):
         place = draw * int(law["band_scale"]) // 2**32
@@ -31,7 +33,7 @@ def piecewise_cell(k: int, draw: int, law: Any) -> int:
     return turned >> int(law["cell_bits"])
 
 
-def run_span(output: str, span: Any, law: Any, circle: Any, key: Words, cell: Callable[[int, int, Any], int]) -> None:
+def run_span(output: str, span: np.void, law: np.void, circle: np.void, key: Words, cell: Cell) -> None:
     """One span of a mechanism that reports cells of a circle."""
     n, first = int(span["numel"]), int(span["first"])
     bits, x = weights(int(span["data"]), n, int(span["dtype"]))
@@ -47,7 +49,7 @@ def run_span(output: str, span: Any, law: Any, circle: Any, key: Words, cell: Ca
         bits[:] = _as_bits(circle["lowest"] + circle["step"] * found, bits.dtype, int(span["dtype"]))
 
 
-def _as_bits(values: Array, dtype: np.dtype[Any], code: int) -> Array:
+def _as_bits(values: Array, dtype: np.dtype[np.generic], code: int) -> Array:
     """Numbers of the format with this code, as its bits. They are exact in it, and in fp64."""
     if code == 2:  # bfloat16 is half a float32
         return (values.astype(np.float32).view(np.uint32) >> 16).astype(dtype)

@@ -10,6 +10,7 @@ from ldpkernels.arrays import Laws, Spans, Words
 from ldpkernels.reference.hybrid import hybrid
 from ldpkernels.reference.ordinal_cldp import ordinal_cldp
 from ldpkernels.reference.piecewise import piecewise
+from ldpkernels.reference.sign import sign
 from ldpkernels.reference.two_point import two_point
 
 Kernel: TypeAlias = Callable[[str, Spans, Laws, Words], None]
@@ -18,6 +19,7 @@ KERNELS: dict[str, Kernel] = {
     "piecewise": piecewise,
     "hybrid": hybrid,
     "ordinal_cldp": ordinal_cldp,
+    "sign": sign,
 }
 
 

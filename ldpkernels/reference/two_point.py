@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 
@@ -11,8 +12,11 @@ from ldpkernels.arrays import Array, Flags, Integers, Laws, Spans, Words
 from ldpkernels.reference.ciphers import draws16
 from ldpkernels.reference.memory import memory, weights
 
+Number: TypeAlias = np.float32 | np.float64
+Thresholds: TypeAlias = Callable[[Array, np.void], Integers]
 
-def thresholds(x: Array, law: Any) -> Integers:
+
+def thresholds(x: Array, law: np.void) -> Integers:
     """The integers k in [k_lo, k_hi] for fp32 or fp64 weights."""
     compute = x.dtype.type
     k_lo, k_hi = int(law["k_lo"]), int(law["k_hi"])
@@ -35,10 +39,17 @@ def is_upper(k: Integers, key: Words, first: int) -> Flags:
 
 def two_point(output: str, spans: Spans, laws: Laws, key: Words) -> None:
     """The kernels' interface: "values", "bits" or "thresholds" for every span, in memory."""
+    one_bit(thresholds, output, spans, laws, key)
+
+
+def one_bit(
+    thresholds_of: Callable[[Array, np.void], Integers], output: str, spans: Spans, laws: Laws, key: Words
+) -> None:
+    """The same for every mechanism that reports one bit by a threshold."""
     for span, law in zip(spans, laws, strict=True):
         n, first = int(span["numel"]), int(span["first"])
         bits, x = weights(int(span["data"]), n, int(span["dtype"]))
-        k = thresholds(x, law)
+        k = thresholds_of(x, law)
         if output == "thresholds":
             memory(int(span["out"]), n, np.dtype(np.int64))[:] = k + 2**31
             continue
@@ -49,7 +60,7 @@ def two_point(output: str, spans: Spans, laws: Laws, key: Words) -> None:
             bits[:] = np.where(upper, law["upper"], law["lower"])
 
 
-def _at_most(k: int, number: Any) -> Any:
+def _at_most(k: int, number: type[Number]) -> Number:
     """The largest float at or below k: past it, a weight has the last threshold."""
     f = number(k)
     return f if int(f) <= k else np.nextafter(f, number(-np.inf))

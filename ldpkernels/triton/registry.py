@@ -9,7 +9,7 @@ from typing import TypeAlias
 import torch
 
 from ldpkernels.arrays import Laws, Spans
-from ldpkernels.triton import ordinal_cldp, piecewise, two_point
+from ldpkernels.triton import ordinal_cldp, piecewise, sign, two_point
 
 # (output, spans, laws, key, out): `out` is the new tensor that the spans' `out` point into, None in place.
 Launcher: TypeAlias = Callable[[str, Spans, Laws, torch.Tensor, torch.Tensor | None], None]
@@ -19,6 +19,7 @@ LAUNCHERS: Mapping[str, Launcher] = {
     "piecewise": piecewise.launch_piecewise,
     "hybrid": piecewise.launch_hybrid,
     "ordinal_cldp": ordinal_cldp.launch,
+    "sign": sign.launch,
 }
 MECHANISMS = frozenset(LAUNCHERS)
 

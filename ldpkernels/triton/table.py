@@ -76,20 +76,26 @@ def parts_by(kinds: Integers, spans: Spans, laws: Laws, make: Callable[[int, Spa
     return parts
 
 
-def weight_columns(spans: Spans, laws: Laws, per_block: int) -> tuple[dict[str, ArrayLike], int, int]:
-    """The columns of WEIGHTS for tensors of one dtype; tiles a program, and the number of programs."""
+def span_columns(spans: Spans, per_block: int) -> tuple[dict[str, ArrayLike], int, int]:
+    """The columns of SPAN for tensors of one dtype; tiles a program, and the number of programs."""
     tile = BLOCKS * per_block
     tiles_of = -(-(spans["numel"] + spans["first"] % per_block) // tile)
     tiles = int(np.clip(tiles_of.sum() // PROGRAMS, 1, LONGEST))
     programs = np.concatenate([[0], np.cumsum(-(-tiles_of // tiles))])
-    wide = is_wide(spans)
     columns: dict[str, ArrayLike] = {"program": programs[:-1]}
     columns |= {name: spans[name].view(np.int64) for name in SPAN[1:]}
+    return columns, tiles, int(programs[-1])
+
+
+def weight_columns(spans: Spans, laws: Laws, per_block: int) -> tuple[dict[str, ArrayLike], int, int]:
+    """The columns of WEIGHTS, likewise."""
+    columns, tiles, programs = span_columns(spans, per_block)
+    wide = is_wide(spans)
     columns |= {name: number_bits(laws[name], wide) for name in ("center", "slope", "fallback")}
     columns |= {"k_lo": laws["k_lo"], "k_hi": laws["k_hi"]}
     columns["floor"] = (-_float_at_most(-laws["k_lo"])).view(np.int32)
     columns["ceiling"] = _float_at_most(laws["k_hi"]).view(np.int32)
-    return columns, tiles, int(programs[-1])
+    return columns, tiles, programs
 
 
 def is_wide(spans: Spans) -> bool:

@@ -4,17 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from itertools import accumulate
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from ldpkernels import _native
+from ldpkernels.arrays import Array, Bytes, Integers
 from ldpkernels.capabilities import host_isa
 from ldpkernels.inputs.spans import first_elements, report_bytes
 from ldpkernels.laws.weightwise import Reported
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-MOST_CLIENTS = 2**62 // 255  # of an aggregate whose sums fit 64 bits
+MOST_CLIENTS = 2**62 // 255  # of an aggregate whose sums of bytes fit 64 bits
+MOST_BIT_CLIENTS = 2**62  # of one whose sums of bits do
+
+SomeCounter = TypeVar("SomeCounter", bound="Counter")
 
 
 class Counter(Protocol):
@@ -27,16 +31,16 @@ class Counter(Protocol):
     def add(self, reports: Sequence[Bytes], threads: int) -> None:
         """Add reports."""
 
-    def merge(self, other: Any) -> None:
+    def merge(self: SomeCounter, other: SomeCounter) -> None:
         """Add another counter of the same layout."""
 
     def to_bytes(self) -> bytes:
         """The sums for the wire."""
 
-    def restore(self, count: int, data: bytes) -> None:
-        """Read what `to_bytes` wrote; anything else is a ValueError."""
+    def restore(self, count: int, data: bytes | memoryview) -> None:
+        """Read what `to_bytes` wrote, of the length that the codec promises; anything else is a ValueError."""
 
-    def decode(self, tensor: int, offset: float, step: float, dtype: str, threads: int) -> np.ndarray[Any, Any]:
+    def decode(self, tensor: int, offset: float, step: float, dtype: str, threads: int) -> Array:
         """offset + step * sum for the weights of one tensor, in fp64 until the last rounding."""
 
 
@@ -46,11 +50,14 @@ class Codec(Protocol):
     def payload_bytes(self, sizes: Sequence[int]) -> int:
         """The length of a report of tensors of these sizes."""
 
+    def sums_bytes(self, sizes: Sequence[int], count: int) -> int:
+        """The length of the sum of so many reports."""
+
     def offsets(self, sizes: Sequence[int]) -> list[int]:
         """The byte at which each tensor starts."""
 
-    def check(self, payload: Bytes, sizes: Sequence[int]) -> None:
-        """Refuse bytes that no report has."""
+    def unused_bits(self, sizes: Sequence[int]) -> tuple[Integers, Bytes]:
+        """Bytes with bits that are no weight's, and a mask of those: zero, so that equal reports are equal bytes."""
 
     def counter(self, sizes: Sequence[int]) -> Counter:
         """An empty counter."""
@@ -63,15 +70,18 @@ class BitCodec:
         """The length of a report of tensors of these sizes."""
         return report_bytes(sizes)
 
+    def sums_bytes(self, sizes: Sequence[int], count: int) -> int:
+        """The length of the sum of so many reports: a plane for each bit of their number."""
+        return count.bit_length() * report_bytes(sizes)
+
     def offsets(self, sizes: Sequence[int]) -> list[int]:
         """The byte at which each tensor starts."""
         return [first // 8 for first in first_elements(sizes)]
 
-    def check(self, payload: Bytes, sizes: Sequence[int]) -> None:
-        """The unused bits after each tensor's last weight are zero, so that equal reports are equal bytes."""
-        for size, offset in zip(sizes, self.offsets(sizes), strict=True):
-            if size % 8 and payload[offset + size // 8] >> size % 8:
-                raise ValueError("not report bytes: a bit is set past the last weight of a tensor")
+    def unused_bits(self, sizes: Sequence[int]) -> tuple[Integers, Bytes]:
+        """Those after each tensor's last weight."""
+        ends = [(at + size // 8, size % 8) for size, at in zip(sizes, self.offsets(sizes), strict=True) if size % 8]
+        return np.array([at for at, _ in ends], np.int64), np.array([0xFF & 0xFF << used for _, used in ends], np.uint8)
 
     def counter(self, sizes: Sequence[int]) -> Counter:
         """Bit-sliced counters of log2(n + 1) bits a weight."""
@@ -85,12 +95,17 @@ class ByteCodec:
         """The length of a report of tensors of these sizes."""
         return sum(sizes)
 
+    def sums_bytes(self, sizes: Sequence[int], count: int) -> int:
+        """The length of the sum of so many reports."""
+        return sum(sizes) * sums_dtype(count).itemsize
+
     def offsets(self, sizes: Sequence[int]) -> list[int]:
         """The byte at which each tensor starts."""
-        return [sum(sizes[:i]) for i in range(len(sizes))]
+        return [0, *accumulate(sizes)][: len(sizes)]
 
-    def check(self, payload: Bytes, sizes: Sequence[int]) -> None:
-        """Every byte is a cell."""
+    def unused_bits(self, sizes: Sequence[int]) -> tuple[Integers, Bytes]:
+        """None: every byte is a cell."""
+        return np.empty(0, np.int64), np.empty(0, np.uint8)
 
     def counter(self, sizes: Sequence[int]) -> Counter:
         """32-bit counters, and 64-bit ones from 2^32 / 255 clients on."""
@@ -102,42 +117,43 @@ class BitCounter:
 
     def __init__(self, codec: BitCodec, sizes: Sequence[int]) -> None:
         self._codec, self._sizes = codec, sizes
+        self._firsts = first_elements(sizes)
         self._tally = _native.Tally(codec.payload_bytes(sizes), host_isa())
 
     @property
     def count(self) -> int:
         """Reports added."""
-        return int(self._tally.count)
+        return self._tally.count
 
     def add(self, reports: Sequence[Bytes], threads: int) -> None:
         """Add reports; up to fifteen are added in one pass."""
+        refuse_more_than(MOST_BIT_CLIENTS, self.count + len(reports))
         self._tally.add(list(reports), threads)
 
     def merge(self, other: BitCounter) -> None:
         """Add another counter of the same layout."""
+        refuse_more_than(MOST_BIT_CLIENTS, self.count + other.count)
         self._tally.merge(other._tally)
 
     def to_bytes(self) -> bytes:
         """The planes, lowest bits first."""
-        planes: bytes = self._tally.planes().tobytes()
-        return planes
+        return self._tally.planes().tobytes()
 
-    def restore(self, count: int, data: bytes) -> None:
+    def restore(self, count: int, data: bytes | memoryview) -> None:
         """Read what `to_bytes` wrote."""
-        planes, length = count.bit_length(), self._codec.payload_bytes(self._sizes)
-        if len(data) != planes * length:
-            raise ValueError(f"not an aggregate: {len(data)} bytes where the header promises {planes * length}")
-        bits = np.frombuffer(data, np.uint8).reshape(planes, length)
-        for plane in bits:
-            self._codec.check(plane, self._sizes)
-        _refuse_counts_above(count, bits)
-        self._tally.restore(count, bits)
+        refuse_more_than(MOST_BIT_CLIENTS, count)
+        planes = np.frombuffer(data, np.uint8).reshape(count.bit_length(), self._tally.bytes)
+        at, unused = self._codec.unused_bits(self._sizes)
+        for plane in planes:
+            refuse_unused_bits(plane, at, unused)
+        _refuse_counts_above(count, planes)
+        self._tally.restore(count, planes)
 
-    def decode(self, tensor: int, offset: float, step: float, dtype: str, threads: int) -> np.ndarray[Any, Any]:
+    def decode(self, tensor: int, offset: float, step: float, dtype: str, threads: int) -> Array:
         """offset + step * count for one tensor."""
-        out: np.ndarray[Any, Any] = np.empty(self._sizes[tensor], dtype)
+        out = np.empty(self._sizes[tensor], dtype)
         decode = self._tally.decode_f64 if dtype == "float64" else self._tally.decode_f32
-        decode(first_elements(self._sizes)[tensor], offset, step, out, threads)
+        decode(self._firsts[tensor], offset, step, out, threads)
         return out
 
 
@@ -145,9 +161,9 @@ class ByteCounter:
     """The sum of one-byte reports."""
 
     def __init__(self, codec: ByteCodec, sizes: Sequence[int]) -> None:
-        self._codec, self._sizes = codec, sizes
+        self._sizes, self._offsets = sizes, codec.offsets(sizes)
         self._count = 0
-        self._sums: np.ndarray[Any, Any] = np.zeros(codec.payload_bytes(sizes), np.uint32)
+        self._sums: Array = np.zeros(codec.payload_bytes(sizes), np.uint32)
 
     @property
     def count(self) -> int:
@@ -170,28 +186,42 @@ class ByteCounter:
         """The sums as little-endian integers."""
         return self._sums.astype(self._sums.dtype.newbyteorder("<")).tobytes()
 
-    def restore(self, count: int, data: bytes) -> None:
+    def restore(self, count: int, data: bytes | memoryview) -> None:
         """Read what `to_bytes` wrote."""
-        self._make_room(count)
-        if len(data) != self._sums.nbytes:
-            raise ValueError(f"not an aggregate: {len(data)} bytes where the header promises {self._sums.nbytes}")
-        sums = np.frombuffer(data, self._sums.dtype.newbyteorder("<")).astype(self._sums.dtype)
+        refuse_more_than(MOST_CLIENTS, count)
+        dtype = sums_dtype(count)
+        sums = np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype)
         if sums.size and int(sums.max()) > 255 * count:
             raise ValueError(f"not an aggregate: a sum of {int(sums.max())} is more than {count} clients can have")
         self._sums, self._count = sums, count
 
-    def decode(self, tensor: int, offset: float, step: float, dtype: str, threads: int) -> np.ndarray[Any, Any]:
+    def decode(self, tensor: int, offset: float, step: float, dtype: str, threads: int) -> Array:
         """offset + step * sum for one tensor."""
-        start = self._codec.offsets(self._sizes)[tensor]
+        start = self._offsets[tensor]
         decoded = self._sums[start : start + self._sizes[tensor]] * np.float64(step)
         decoded += offset
         return decoded.astype(dtype, copy=False)
 
     def _make_room(self, count: int) -> None:
-        if count > MOST_CLIENTS:
-            raise ValueError(f"not an aggregate: {count} clients are more than its sums can count")
-        if 255 * count >= 2**32 and self._sums.dtype == np.uint32:
-            self._sums = self._sums.astype(np.uint64)
+        refuse_more_than(MOST_CLIENTS, count)
+        self._sums = self._sums.astype(sums_dtype(count), copy=False)
+
+
+def sums_dtype(count: int) -> np.dtype[np.unsignedinteger]:
+    """The format of the sums of so many bytes."""
+    return np.dtype(np.uint64 if 255 * count >= 2**32 else np.uint32)
+
+
+def refuse_more_than(most: int, count: int) -> None:
+    """Sums that would overflow."""
+    if count > most:
+        raise ValueError(f"{count} clients are more than an aggregate can count: {most} at most")
+
+
+def refuse_unused_bits(payload: Bytes, at: Integers, unused: Bytes) -> None:
+    """Bits that are no weight's."""
+    if at.size and (payload[at] & unused).any():
+        raise ValueError("not report bytes: a bit is set past the last weight of a tensor")
 
 
 def _refuse_counts_above(clients: int, planes: Bytes) -> None:

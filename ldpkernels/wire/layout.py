@@ -4,17 +4,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import TypeVar
 
+from ldpkernels.arrays import Bytes, Integers
 from ldpkernels.dtypes import DTYPES, FLOAT64, Dtype
 from ldpkernels.inputs.containers import Tensors
-from ldpkernels.laws.registry import MECHANISMS, mechanism_named
+from ldpkernels.laws.registry import MECHANISMS, executed_ranges, mechanism_named
 from ldpkernels.laws.weightwise import Weightwise
-from ldpkernels.wire.codec import Codec, codec_of
+from ldpkernels.wire.codec import Codec, codec_of, refuse_unused_bits
+from ldpkernels.wire.envelope import Header
 
 STREAM = 1  # docs/rng.md
+LIBRARIES = ("torch", "numpy")
+CONTAINERS = ("module", "mapping", "sequence", "tensor")
+
+_FOREIGN = "the header is not one of this version's"
+
+Field = TypeVar("Field")
 
 
 @dataclass(frozen=True)
@@ -37,9 +46,11 @@ class Layout:
     stream: int = STREAM
 
     @classmethod
-    def of(cls, tensors: Tensors, c: list[float], r: list[float], mechanism: Weightwise, dtypes: list[Dtype]) -> Layout:
-        """The layout of a report that was just made."""
-        executed = [mechanism.executed_range(ci, ri, d) for ci, ri, d in zip(c, r, dtypes, strict=True)]
+    def of(
+        cls, tensors: Tensors, c: Sequence[float], r: Sequence[float], mechanism: Weightwise, dtypes: Sequence[Dtype]
+    ) -> Layout:
+        """The layout of reports of these tensors."""
+        executed = executed_ranges(mechanism, tuple(c), tuple(r), tuple(dtypes))
         return cls(
             names=tuple(tensors.names),
             shapes=tuple(tuple(t.shape) for t in tensors.values),
@@ -63,53 +74,83 @@ class Layout:
         """Weights in each tensor."""
         return [math.prod(shape) for shape in self.shapes]
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of one report's weights."""
         return self.codec.payload_bytes(self.sizes)
 
-    def difference(self, other: Layout) -> str:
-        """The first field in which two layouts differ, in words."""
+    @cached_property
+    def decoding(self) -> list[tuple[float, float]]:
+        """By tensor: a report's number y decodes to offset + step * y."""
+        mechanism = mechanism_named(self.mechanism, self.eps)
+        found = {(c, r): mechanism.affine(c, r) for c, r in set(zip(self.c, self.r, strict=True))}
+        return [found[both] for both in zip(self.c, self.r, strict=True)]
+
+    @property
+    def header(self) -> Header:
+        """The fields, for JSON."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @cached_property
+    def _unused_bits(self) -> tuple[Integers, Bytes]:
+        return self.codec.unused_bits(self.sizes)
+
+    def difference(self, other: Layout) -> tuple[str, str, str]:
+        """The first field in which another layout differs, what it says there, and what this one says."""
         compared = [f.name for f in fields(self) if f.compare]
         for name in ("mechanism", *compared):
             ours, theirs = getattr(self, name), getattr(other, name)
-            if ours != theirs:
-                return f"{name} is {_short(theirs)} in one and {_short(ours)} in the others"
-        return ""
+            if ours == theirs:
+                continue
+            if isinstance(ours, tuple) and len(ours) == len(theirs):
+                at = next(i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
+                name, ours, theirs = f"{name} of {short(self.names[at])}", ours[at], theirs[at]
+            return name, short(theirs), short(ours)
+        raise ValueError("equal layouts do not differ")
 
-    def check(self) -> None:
-        """Refuse a layout that no report could have."""
+    def check_payload(self, payload: Bytes) -> None:
+        """Refuse bytes that no report has; their number was compared."""
+        refuse_unused_bits(payload, *self._unused_bits)
+
+    def check_law(self) -> None:
+        """Refuse ranges and an eps that no report of this mechanism has: the work of one law for each range."""
+        try:
+            mechanism = mechanism_named(self.mechanism, self.eps)
+            if mechanism.name != self.mechanism or mechanism.lowest_threshold != self.threshold:
+                threshold = short(self.threshold)
+                raise ValueError(f"its threshold {threshold} is not that of {self.mechanism} at eps={self.eps}")
+            for c, r, name in set(zip(self.c, self.r, self.dtypes, strict=True)):
+                if mechanism.executed_range(c, r, DTYPES[name]) != (c, r):
+                    raise ValueError(f"C={c} with R={r} cannot be executed in {name}")
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"{_FOREIGN}: {error}") from None
+
+    def check_form(self) -> None:
+        """Refuse names and formats that no report has."""
         lengths = {len(self.names), len(self.shapes), len(self.c), len(self.r), len(self.dtypes)}
         if len(lengths) != 1 or not self.names or len(set(self.names)) != len(self.names):
             raise ValueError("its tensors are not named once each")
-        if not all(_is_shape(shape) for shape in self.shapes):
-            raise ValueError("a tensor's shape is none that a tensor can have")
+        for name in {*self.dtypes} - {"float32", "float64"}:
+            raise ValueError(f"it is of {short(name)}, in which no mean is given")
         if self.mechanism not in MECHANISMS or self.stream != STREAM:
             raise ValueError(
-                f"it is of {_short(self.mechanism)}, stream {_short(self.stream)}: this version cannot read it"
+                f"it is of {short(self.mechanism)}, stream {short(self.stream)}: this version cannot read it"
             )
-        if self.container not in ("module", "mapping", "sequence", "tensor") or self.library not in ("torch", "numpy"):
-            raise ValueError(f"it is of {_short(self.library)} {_short(self.container)}")
+        if self.container not in CONTAINERS or self.library not in LIBRARIES:
+            raise ValueError(f"it is of {short(self.library)} {short(self.container)}")
         if self.container == "tensor" and len(self.names) > 1:
             raise ValueError("it is of one tensor, with several names")
-        mechanism = mechanism_named(self.mechanism, self.eps)
-        if mechanism.name != self.mechanism or mechanism.lowest_threshold != self.threshold:
-            threshold = _short(self.threshold)
-            raise ValueError(f"its threshold {threshold} is not that of {self.mechanism} at eps={self.eps}")
-        for c, r, name in zip(self.c, self.r, self.dtypes, strict=True):
-            if name not in ("float32", "float64") or mechanism.executed_range(c, r, DTYPES[name]) != (c, r):
-                raise ValueError(f"C={c} with R={r} cannot be executed in {_short(name)}")
 
 
-def layout_of(header: dict[str, Any]) -> Layout:
-    """The layout in a header, whoever wrote it: every field typed and checked."""
+def layout_of(header: Header) -> Layout:
+    """The layout in a header, whoever wrote it: every field typed and in form. Its law is for `check_law`."""
     try:
         layout = Layout(
-            names=tuple(_each(header.pop("names"), str)),
-            shapes=tuple(tuple(_each(shape, int)) for shape in _each(header.pop("shapes"), list)),
-            c=tuple(_each(header.pop("c"), float)),
-            r=tuple(_each(header.pop("r"), float)),
-            dtypes=tuple(_each(header.pop("dtypes"), str)),
+            names=_each(header, "names", str),
+            shapes=tuple(_shape(shape) for shape in _each(header, "shapes", list)),
+            c=_each(header, "c", float),
+            r=_each(header, "r", float),
+            dtypes=_each(header, "dtypes", str),
             eps=_typed(header.pop("eps"), float),
             threshold=_typed(header.pop("threshold"), int),
             container=_typed(header.pop("container"), str),
@@ -118,30 +159,34 @@ def layout_of(header: dict[str, Any]) -> Layout:
             stream=_typed(header.pop("stream"), int),
         )
         if header:
-            raise ValueError(f"it has a field {sorted(header)[0]!r} that this version does not know")
-        layout.check()
+            raise ValueError(f"it has a field {short(sorted(header)[0])} that this version does not know")
+        layout.check_form()
     except KeyError as missing:
-        raise ValueError(f"the header is not one of this version's: it has no {missing}") from None
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"the header is not one of this version's: {error}") from None
+        raise ValueError(f"{_FOREIGN}: it has no {missing}") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{_FOREIGN}: {error}") from None
     return layout
 
 
-def _typed(value: Any, kind: type) -> Any:
+def short(value: object) -> str:
+    """A value in an error, whatever its length."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _typed(value: object, kind: type[Field]) -> Field:
     if type(value) is not kind:
-        raise TypeError(f"{_short(value)} is no {kind.__name__}")
+        raise TypeError(f"{short(value)} is no {kind.__name__}")
     return value
 
 
-def _each(values: Any, kind: type) -> list[Any]:
-    return [_typed(v, kind) for v in _typed(values, list)]
+def _each(header: Header, name: str, kind: type[Field]) -> tuple[Field, ...]:
+    return tuple([_typed(v, kind) for v in _typed(header.pop(name), list)])
 
 
-def _is_shape(shape: tuple[int, ...]) -> bool:
-    """Whether an array can have this shape; empty ones have a limit too."""
-    return len(shape) <= 64 and all(0 <= n < 2**60 for n in shape) and math.prod(n or 1 for n in shape) < 2**60
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def _shape(dimensions: list[object]) -> tuple[int, ...]:
+    """Dimensions that an array can have; empty ones have a limit too."""
+    shape = tuple([_typed(n, int) for n in dimensions])
+    if len(shape) > 64 or not all(0 <= n < 2**60 for n in shape) or math.prod(n or 1 for n in shape) >= 2**60:
+        raise ValueError("a tensor's shape is none that a tensor can have")
+    return shape

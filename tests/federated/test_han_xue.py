@@ -290,6 +290,7 @@ def test_the_command_runs_resumes_and_draws(tmp_path, capsys):
     folder = tmp_path / "run"
     arguments = ["fl", "han-xue", "--dataset", "adult", "--data", str(tmp_path), "--parties", "3", "--steps", "4"]
     arguments += ["--batch", "16", "--models", "tree", "--generators", "vae", "gan", "--out", str(folder), "--sound"]
+    arguments += ["--workers", "1"]
     assert main([*arguments, "--vote-sigma", "9"]) == 0
     out = capsys.readouterr()
     assert "han-xue" in out.err  # progress

@@ -5,6 +5,8 @@ from fractions import Fraction
 
 import pytest
 
+pytest.importorskip("torch")
+
 from ldpkernels.federated import ldp_fed, networks
 from ldpkernels.federated.ldp_fed import Config
 

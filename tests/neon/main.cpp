@@ -206,7 +206,11 @@ void check_patterns(const Key& key) {
 // otherwise.
 template <class Float, class Bits>
 void check_edges(const Key& key, Dtype dtype) {
-  const int64_t ends[][2] = {{-2147483647, 2147483647}, {-2147483583, 2147483521}, {-5, 65537}, {-16777217, 16777219}};
+  const int64_t ends[][2] = {{-2147483647, 2147483647},
+                             {-2147483583, 2147483521},
+                             {-5, 65537},
+                             {-16777217, 16777219},
+                             {1073741864, 1073741884}};  // the last: no fp32 number between
   for (const auto& [lo, hi] : ends) {
     std::vector<double> places;
     for (int64_t k : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{8388607}, lo, hi}) {

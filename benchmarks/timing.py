@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the duration of a call tells about a weight: instructions of whole processes, counted by callgrind.
+
+    python -m benchmarks.timing [--out FILE]
+
+All weights of a tensor are one number, and the key is the same for all numbers, so that two counts differ by what the
+number does. Counts repeat exactly, so a difference is no noise. Needs valgrind; takes about a minute a row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+SIZE = 1 << 16
+WEIGHTS = ("-1.0", "-0.5", "0.0", "0.5", "1.0", "5.0", "nan")
+CALLS = {
+    "two-point, report": "ldpkernels.report(w, 0.0, 1.0, 1.0, generator=k)",
+    "two-point, perturb_": "ldpkernels.perturb_(w, 0.0, 1.0, 1.0, generator=k)",
+    "piecewise": "ldpkernels.perturb_(w, 0.0, 1.0, 1.0, mechanism='piecewise', generator=k)",
+    "hybrid": "ldpkernels.perturb_(w, 0.0, 1.0, 1.0, mechanism='hybrid', generator=k)",
+    "CLDP, exponential": "ldpkernels.cldp_(w, 1e-3, 1.0, 4, generator=k)",
+    "CLDP, laplace": "ldpkernels.cldp_(w, 1e-3, 1.0, 4, mechanism='laplace', generator=k)",
+}
+PROGRAM = """
+import numpy as np, ldpkernels
+w, k = np.full({size}, {weight}, np.float32), ldpkernels.Key((1, 2, 3, 4))
+{call}
+"""
+
+
+def instructions(call: str, weight: str, size: int = SIZE) -> int:
+    """Instructions of a process that makes one call."""
+    program = PROGRAM.format(size=size, weight=f"float('{weight}')", call=call)
+    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, "-c", program]
+    fixed = {**os.environ, "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "LDPKERNELS_BACKEND": "avx2"}
+    done = subprocess.run(["setarch", "-R", *command], env=fixed, capture_output=True, text=True, check=True)
+    found = re.search(r"Collected : (\d+)", done.stderr)
+    assert found is not None, done.stderr
+    return int(found[1])
+
+
+def main() -> None:
+    """Print a table: instructions a weight, and how much the weight moves them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.timing", description=__doc__)
+    parser.add_argument("--out", type=Path, help="write the table there, as Markdown")
+    args = parser.parse_args()
+    lines = ["| call | " + " | ".join(f"w = {w}" for w in WEIGHTS) + " | most that a weight moves |"]
+    lines.append("|---|" + "---:|" * (len(WEIGHTS) + 1))
+    for name, call in CALLS.items():
+        nothing = instructions(call, "0.0", 0)
+        counts = [(instructions(call, w) - nothing) / SIZE for w in WEIGHTS]
+        moved = (max(counts) - min(counts)) / min(counts)
+        lines.append(f"| {name} | " + " | ".join(f"{c:.3f}" for c in counts) + f" | {moved:.2%} |")
+        print(lines[-1], file=sys.stderr, flush=True)
+    print("\n".join(lines))
+    if args.out:
+        args.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Randomised response on the side of the center that a weight lies on: a claim, and the integers that execute it.
+
+It is the two-point mechanism of c + r * sign(w - c), and its proof is that mechanism's. The derivation is in
+docs/mechanisms/sign.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+
+from ldpkernels.dtypes import Dtype, DtypeLike, compute_dtype
+from ldpkernels.laws.two_point import Law, TwoPoint, two_point_law
+from ldpkernels.laws.weightwise import DRAWS, Output, Record, Weights
+
+
+@dataclass(frozen=True)
+class Sign(TwoPoint):
+    """Unbiased for c + r * sign(w - c), and not for w: of a weight it tells the side, and no more of the size.
+
+    >>> mechanism = Sign(1.0)
+    >>> 0.25 + mechanism.bias(0.25, c=0.0, r=1.0)
+    1.0
+    """
+
+    name: ClassVar[str] = "sign"
+    kernel: ClassVar[str] = "sign"
+
+    @classmethod
+    def report_variances(cls, eps: float) -> None:
+        """None: the others' variances are those of estimates of the weight, which this is not."""
+
+    def record(self, c: float, r: float, dtype: Dtype, output: Output) -> Record:
+        """The fields of csrc's SignLaw: the two-point thresholds of the range's ends and of its center."""
+        law = two_point_law(c, r, self.eps, dtype, output)
+        steep, at = 2.0 ** compute_dtype(dtype).max_exponent, _threshold_at(law)
+        return law.fallback, steep, at, law.k_lo - at, law.k_hi - at, law.lower_bits, law.upper_bits
+
+    def variance(self, w: Weights, c: float, r: float, dtype: DtypeLike | None = None) -> Weights:
+        """Variance of the output for a weight w (a number, an array or a tensor)."""
+        return super().variance(c + r * side_of(w, c), c, r, dtype)
+
+    def bias(self, w: Weights, c: float, r: float) -> Weights:
+        """Expected output less w: what lies between w and the end of the range on its side."""
+        return c + r * side_of(w, c) - w
+
+
+def side_of(w: Weights, c: float) -> Weights:
+    """The sign of w - c."""
+    if isinstance(w, (int, float)):
+        return float(np.sign(w - c))
+    return np.sign(w - c) if isinstance(w, (np.ndarray, np.generic)) else (w - c).sign()
+
+
+def _threshold_at(law: Law) -> int:
+    """The k with which the outputs are the center on average, which is the law's `fallback`."""
+    width = law.upper - law.lower
+    center = Fraction(law.fallback) - (law.lower + law.upper) / 2
+    return min(max(round(DRAWS * center / width), law.k_lo), law.k_hi) if width else 0

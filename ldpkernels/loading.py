@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Averages into a model, all of them or none: `load_state_dict(mean, strict=False)` loads nothing without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from ldpkernels.arrays import AnyArray, Array
+from ldpkernels.inputs.containers import Tensors, collect
+from ldpkernels.inputs.modules import Buffers, common_prefix
+from ldpkernels.inputs.views import uninterrupted
+from ldpkernels.optional import is_module, is_tensor
+
+Model = TypeVar("Model")
+
+
+def load(model: Model, mean: object, *, buffers: Buffers | None = None) -> Model:
+    """Write averages, as `aggregate`, `Aggregate.mean` or `perturb_vector` give them, into a model, and return it.
+
+    Every average must fit one tensor, by name and shape (by place, for sequences), and every tensor must have one: what
+    is left over or left out is an error before the first write. The prefixes of wrappers (DistributedDataParallel,
+    Opacus, torch.compile) may stand on either side.
+
+    Args:
+        model: A module, a tensor, a NumPy array, or a sequence or mapping of them.
+        mean: A mapping for a module or a mapping, a sequence for a sequence, a tensor or an array for one of these.
+        buffers: For a module with floating-point buffers, "perturb" where they were reported and "keep" where not;
+            None takes them as they are in `mean`.
+
+    >>> import numpy as np, ldpkernels
+    >>> model = {"w": np.zeros(3), "b": np.zeros(1)}
+    >>> ldpkernels.load(model, {"w": np.ones(3), "b": np.ones(1)})
+    {'w': array([1., 1., 1.]), 'b': array([1.])}
+    """
+    if buffers is None and isinstance(mean, Mapping):
+        buffers = _buffers_of(model, mean)
+    tensors, _ = collect(model, buffers)
+    averages = _matched(tensors, mean)
+    for name, tensor, average in zip(tensors.names, tensors.values, averages, strict=True):
+        label = f"tensor {name!r}" if name else "the tensor"
+        if not isinstance(average, np.ndarray) and not is_tensor(average):
+            raise TypeError(f"the average of {label} is a {type(average).__name__}: pass a tensor or an array")
+        if tuple(average.shape) != tuple(tensor.shape):
+            raise ValueError(f"{label} has shape {tuple(tensor.shape)} and its average {tuple(average.shape)}")
+        if isinstance(tensor, np.ndarray) and not tensor.flags.writeable:
+            raise ValueError(f"{label} is read-only: pass a copy")
+
+    def write() -> None:
+        for tensor, average in zip(tensors.values, averages, strict=True):
+            _write(tensor, average)
+
+    uninterrupted(write)
+    return model
+
+
+def _buffers_of(model: object, mean: Mapping[object, object]) -> Buffers | None:
+    """Whether the averages have the floating-point buffers of a module, or a mapping's statistics."""
+    if not is_module(model) and not isinstance(model, Mapping):
+        return None
+    kept, _ = collect(model, "keep")
+    return "perturb" if len(mean) > len(kept.names) else "keep"
+
+
+def _matched(tensors: Tensors, mean: object) -> list[AnyArray]:
+    """An average for each tensor, in order."""
+    if tensors.container == "tensor":
+        if isinstance(mean, (Mapping, list, tuple)):
+            raise TypeError(f"mean is a {type(mean).__name__} and model one tensor: pass one tensor")
+        return [mean]  # type: ignore[list-item]
+    if tensors.container == "sequence":
+        if not isinstance(mean, Sequence) or len(mean) != len(tensors.names):
+            size = f" of {len(mean)}" if isinstance(mean, Sequence) else ""
+            raise ValueError(
+                f"mean is a {type(mean).__name__}{size} and model a sequence of {len(tensors.names)} tensors: pass a "
+                "sequence with one average for each"
+            )
+        return list(mean)
+    if not isinstance(mean, Mapping):
+        raise TypeError(f"mean is a {type(mean).__name__} and model a {tensors.container}: pass a mapping by name")
+    ours, theirs = _plain(tensors.names), _plain([str(name) for name in mean])
+    by_name = dict(zip(theirs, mean.values(), strict=True))
+    missing = [name for name in ours if name not in by_name]
+    unknown = sorted(by_name.keys() - set(ours))
+    if missing or unknown:
+        wrong = f"no average of {missing[0]!r}" if missing else f"{unknown[0]!r}, which is no tensor of the model"
+        raise ValueError(
+            f"mean has {wrong} ({len(missing)} left out, {len(unknown)} left over): pass one for each tensor that was "
+            "reported, by its name"
+        )
+    return [by_name[name] for name in ours]
+
+
+def _plain(names: Sequence[str]) -> list[str]:
+    prefix = common_prefix(names)
+    return [name.removeprefix(prefix) for name in names]
+
+
+def _write(tensor: AnyArray, average: AnyArray) -> None:
+    if isinstance(tensor, np.ndarray):
+        array: Array = average if isinstance(average, np.ndarray) else average.detach().cpu().numpy()
+        tensor[...] = array
+        return
+    import torch
+
+    with torch.no_grad():
+        tensor.copy_(torch.as_tensor(average))

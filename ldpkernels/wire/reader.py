@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads what anyone may have sent, in proportion to its bytes: each question is asked before the work that it saves.
+
+The order: the digest, the header's form, whether it is what was expected, the payload's length, the law, the payload.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from ldpkernels.arrays import Bytes
+from ldpkernels.wire.envelope import Uploaded, header_in, opened
+from ldpkernels.wire.layout import Layout, layout_of, short
+
+_REMEMBERED = 4  # headers: clients of one round write the same, but for their library and container
+_SLACK = 256  # bytes by which a header may be longer than ours: an aggregate's count, another container
+
+
+class Reader:
+    """Reads reports and aggregates: of the layout that is expected, or of any."""
+
+    def __init__(self, expected: Layout | None = None) -> None:
+        self._expected = expected
+        self._longest = None if expected is None else len(json.dumps(expected.header)) + _SLACK
+        self._known: tuple[tuple[bytes, Layout], ...] = ()  # replaced whole: threads read it as they add
+
+    def report(self, data: Uploaded) -> tuple[Layout, Bytes]:
+        """A report's layout, and its weights, which lie in `data`; anything else is a ValueError."""
+        text, payload = opened(data, "report", self._longest)
+        for known, layout in self._known:
+            if known == text:
+                _compare("report", len(payload), layout.nbytes)
+                break
+        else:
+            layout = self._agreed(layout_of(header_in(text, "report")))
+            self._check(layout, "report", len(payload), layout.nbytes)
+            self._known = ((text, layout), *self._known[: _REMEMBERED - 1])
+        bits = np.frombuffer(payload, np.uint8)
+        layout.check_payload(bits)
+        return layout, bits
+
+    def aggregate(self, data: Uploaded) -> tuple[Layout, int, memoryview]:
+        """An aggregate's layout, its clients, and its sums, which lie in `data`; anything else is a ValueError."""
+        text, payload = opened(data, "aggregate", self._longest)
+        header = header_in(text, "aggregate")
+        clients = header.pop("clients", None)
+        if type(clients) is not int or not 0 < clients < 2**62:
+            raise ValueError(f"not an aggregate: it counts {short(clients)} clients")
+        layout = self._agreed(layout_of(header))
+        self._check(layout, "aggregate", len(payload), layout.codec.sums_bytes(layout.sizes, clients))
+        return layout, clients, payload
+
+    def _agreed(self, layout: Layout) -> Layout:
+        """The expected layout itself, where the other equals it: what held a client's weights is the client's."""
+        if self._expected is None:
+            return layout
+        if layout != self._expected:
+            name, theirs, ours = self._expected.difference(layout)
+            raise ValueError(f"this is not what is expected: {name} is {theirs}, not {ours}")
+        return self._expected
+
+    def _check(self, layout: Layout, kind: str, found: int, promised: int) -> None:
+        _compare(kind, found, promised)
+        if layout is not self._expected:
+            layout.check_law()
+
+
+def _compare(kind: str, found: int, promised: int) -> None:
+    if found != promised:
+        raise ValueError(f"not {kind} bytes: {found} bytes of weights where the header promises {promised}")

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers: the bits of one process for any number of them, after a kill too; whatever goes wrong is said."""
+
+import itertools
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import ldpkernels
+from ldpkernels.federated import comparisons, data, han_xue, ldp_fed, ldp_fl, networks, private_sgd, runs, training
+from ldpkernels.federated.dp_gan import Recipe
+from ldpkernels.federated.training import Local
+from ldpkernels.federated.workers import WorkerError, Workers
+
+LOCAL = Local(batch=4, rate=0.05)
+DRIVERS = {
+    "ldp-fl": (ldp_fl, ldp_fl.Config(eps=2.0, C=0.0, R=0.3, fraction=0.8, local=LOCAL)),
+    "ldp-fed": (ldp_fed, ldp_fed.Config(rounds=6, cycles=1, select=4, local=LOCAL)),
+    "non-private": (comparisons, comparisons.Config("non-private", select=4, local=LOCAL)),
+    "smc": (comparisons, comparisons.Config("smc", select=4, local=LOCAL)),
+    "dpsgd": (comparisons, comparisons.Config("dpsgd", select=4, local=LOCAL)),
+    "local": (comparisons, comparisons.Config("local", local=LOCAL)),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def federation():
+    """A network with convolutions, which trains clients one after another, and six of these."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(6 * 12, 1, 28, 28, generator=generator)
+    y = torch.randint(10, (6 * 12,), generator=generator)
+    network = private_sgd.group_normalised(networks.network("ldp-fed-cnn", 0))
+    return network, training.clients_of(x, y, list(torch.arange(6 * 12).split(12)), ldpkernels.key(1))
+
+
+@pytest.fixture(scope="module", params=[1, 2, 4])
+def crew(request, federation):
+    with training.crew(*federation, request.param) as workers:
+        yield workers
+
+
+@pytest.fixture(scope="module")
+def calculators():
+    """Workers whose task is a built-in function of three numbers, pow."""
+    with Workers(2, 3) as workers:
+        yield workers
+
+
+def two_rounds(driver, federation, workers=None):
+    network, clients = federation
+    module, config = DRIVERS[driver]
+    state = module.init(network, config, clients) if module is comparisons else module.init(network, config)
+    for _ in range(2):
+        state, _ = module.round_(state, clients, network, config, workers=workers)
+    return state.weights
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_the_number_of_workers_is_not_in_the_bits(driver, federation, crew):
+    alone = two_rounds(driver, federation)
+    spread = two_rounds(driver, federation, crew)
+    assert all(torch.equal(w, spread[name]) for name, w in alone.items())
+
+
+def test_workers_of_another_run_are_refused(federation, crew):
+    network, clients = federation
+    others = [client._replace(id=client.id) for client in clients]
+    for run in ((network, others), (networks.network("ldp-fed-cnn", 0), clients)):
+        with pytest.raises(ValueError, match="started with another network or with other clients"):
+            two_rounds("ldp-fl", run, crew)
+
+
+def same(a, b):
+    """Whether two states of Han and Xue's run are equal to the bit."""
+    return (a.standalone, a.accuracy, a.baseline) == (b.standalone, b.accuracy, b.baseline) and all(
+        torch.equal(x, y)
+        for x, y in itertools.chain(
+            zip(a.votes, b.votes, strict=True),
+            *(zip(m.values(), n.values(), strict=True) for m, n in zip(a.makers, b.makers, strict=True)),
+        )
+    )
+
+
+@pytest.mark.filterwarnings("ignore")  # scikit-learn's of a regression that did not converge in its time
+def test_parties_at_once_end_as_parties_in_turn(tmp_path):
+    """Interrupted in the middle of a turn, with workers and without, and resumed the other way."""
+    recipe = Recipe(steps=6, batch=32)
+    models = ("tree", "logistic", "forest")
+    config = han_xue.Config(parties=3, recipe=recipe, models=models, chunk=4, epochs=2, vote_sigma=0.5)
+    digits = data.load("digits")
+    rounds = han_xue.rounds(config)
+
+    def run(until, folder, workers=None, world=None):
+        world = world or han_xue.World(digits, config)
+        options = {"folder": tmp_path / folder, "resume": True, "described": {"config": config}, "progress": False}
+        return runs.run(lambda s: han_xue.round_(s, world, workers=workers), han_xue.State(), until, **options)
+
+    whole, rows = run(rounds, "whole")
+    world = han_xue.World(digits, config)
+    with Workers(2, world) as workers:
+        at_once, others = run(rounds, "at once", workers, world)
+        assert same(at_once, whole)
+        assert [row["part"] for row in others] == [row["part"] for row in rows]
+        run(2, "first", workers, world)
+        assert same(run(rounds, "first")[0], whole)
+        run(7, "then")
+        assert same(run(rounds, "then", workers, world)[0], whole)
+    with pytest.raises(ValueError, match="started with another world"):
+        run(rounds, "other", workers)
+
+
+def test_results_come_in_the_order_of_the_items(calculators):
+    items = list(range(1, 200))
+    assert list(calculators.map(pow, 5, items)) == [pow(3, 5, item) for item in items]
+    assert list(calculators.map(pow, 6, [7])) == [pow(3, 6, 7)]
+    assert list(calculators.map(pow, 6, [])) == []
+
+
+def test_an_error_is_that_of_the_task(calculators):
+    with pytest.raises(ValueError, match="3rd argument cannot be 0") as raised:
+        list(calculators.map(pow, 5, [7, 0, 11]))
+    assert "in _attempt" in str(raised.value.__cause__)
+    assert list(calculators.map(pow, 5, [7])) == [5]
+
+
+def test_a_call_that_was_given_up_does_not_disturb_the_next(calculators):
+    results = calculators.map(pow, 5, list(range(1, 100)))
+    next(results)
+    assert list(calculators.map(pow, 6, [7, 11])) == [pow(3, 6, 7), pow(3, 6, 11)]
+
+
+def test_a_dead_worker_is_a_clear_error():
+    before = set(multiprocessing.active_children())
+    with Workers(2, 3) as workers:
+        results = workers.map(pow, 5, list(range(1, 1000)))
+        next(results)
+        victim = next(iter(set(multiprocessing.active_children()) - before))
+        os.kill(victim.pid, signal.SIGKILL)
+        with pytest.raises(
+            WorkerError, match=rf"worker process {victim.pid} ended with exit code -9: .* fewer workers"
+        ):
+            list(results)
+        with pytest.raises(WorkerError, match="these workers were closed"):
+            list(workers.map(pow, 5, [7]))
+    assert set(multiprocessing.active_children()) <= before
+
+
+def test_what_cannot_be_handed_over_is_refused():
+    with pytest.raises(ValueError, match="define classes and functions at the top of a module"):
+        Workers(1, lambda: None)
+    with pytest.raises(ValueError, match="workers=0 of threads=1: use at least 1"):
+        Workers(0, None)
+
+
+def children_of(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def lives(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="asks /proc who lives")
+def test_a_killed_run_leaves_no_worker_and_goes_on_to_the_same_bits(tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    run = [sys.executable, "-m", "ldpkernels", "fl", "ldp-fl", "--together", "no", "--rounds", "12", "--quiet", "--out"]
+    with subprocess.Popen([*run, str(killed), "--workers", "2"], stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while not (killed / "checkpoint.pt").exists() and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.01)
+        workers = children_of(process.pid)
+        process.send_signal(signal.SIGKILL)
+    assert len(workers) >= 2
+    while any(lives(pid) for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(lives(pid) for pid in workers)
+    assert 1 <= torch.load(killed / "checkpoint.pt", weights_only=True)["state"]["round"] < 12
+    for command in ([*run, str(killed), "--workers", "4", "--resume"], [*run, str(whole), "--workers", "1"]):
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=120)
+    states = [torch.load(folder / "checkpoint.pt", weights_only=True)["state"] for folder in (killed, whole)]
+    assert states[0]["round"] == states[1]["round"] == 12
+    assert all(torch.equal(w, states[1]["weights"][name]) for name, w in states[0]["weights"].items())

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which instruction sets are used: by what the processor says, and what the system saves."""
+
+import ctypes
+import platform
+from pathlib import Path
+
+import pytest
+
+from ldpkernels import _native
+from tests import emulation
+
+LEAF_1 = {"fma": 12, "osxsave": 27, "avx": 28, "f16c": 29}
+LEAF_7 = {"avx2": 5, "avx512f": 16, "avx512dq": 17, "avx512bw": 30, "avx512vl": 31}
+SAVED = {"sse": 1, "avx registers": 2, "masks": 5, "upper halves": 6, "upper sixteen": 7}
+ALL = {**LEAF_1, **LEAF_7, **SAVED}
+FOR_AVX2 = {"osxsave", "avx", "f16c", "avx2", "sse", "avx registers"}
+
+
+@pytest.fixture(scope="module")
+def detect(tmp_path_factory):
+    library = emulation.library("../native/detect.cpp", tmp_path_factory)
+    library.isas_of.argtypes = [ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64]
+    return library
+
+
+def isas(detect, present):
+    words = [sum(1 << bit for name, bit in names.items() if name in present) for names in (LEAF_1, LEAF_7, SAVED)]
+    return detect.isas_of(*words)
+
+
+def test_every_bit_is_needed(detect):
+    assert isas(detect, ALL) == 3
+    assert isas(detect, FOR_AVX2) == 1
+    assert isas(detect, ()) == 0
+    for name in ALL:
+        assert isas(detect, ALL.keys() - {name}) == (0 if name in FOR_AVX2 else 1), name
+
+
+def test_the_checksums_instruction(detect):
+    assert detect.isas_of(1 << 20, 0, 0) == 4
+
+
+def test_no_other_bit_is(detect):
+    for bits in range(64):
+        others = 1 << bits
+        words = [others & ~sum(1 << b for b in names.values()) for names in (LEAF_1, LEAF_7, SAVED)]
+        assert detect.isas_of(words[0] & 0xFFEFFFFF, words[1] & 0xFFFFFFFF, words[2]) == 0
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="no x86-64 machine")
+def test_this_machine(detect):
+    found = detect.isas_here()
+    expected = [name for bit, name in ((2, "avx512"), (1, "avx2")) if found & bit] + ["scalar"]
+    assert _native.isas() == expected
+    if (cpuinfo := Path("/proc/cpuinfo")).exists():
+        flags = next(line for line in cpuinfo.read_text().splitlines() if line.startswith("flags")).split()
+        assert bool(found & 1) == ({"avx2", "f16c"} <= set(flags))
+        assert bool(found & 2) == ({"avx2", "f16c", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"} <= set(flags))

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+# Averages into a model: all of them or none, whatever wrappers stand around it; and reports of wrapped models.
+import numpy as np
+import pytest
+import torch
+
+import ldpkernels
+from ldpkernels import aggregate, load, perturb_, ranges, report
+from tests.conftest import EPS, KEY
+
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
+
+
+def wrapped(model):
+    yield "DataParallel", torch.nn.DataParallel(model)
+    yield "torch.compile", torch.compile(model)
+    yield "both", torch.nn.DataParallel(torch.compile(model))
+    opacus = pytest.importorskip("opacus")
+    yield "Opacus", opacus.GradSampleModule(model)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_reports_of_wrapped_models_are_those_of_the_model():
+    model = network()
+    C, R = {"0": 0.0, "2": 0.1}, {"0.weight": 1.0, "0.bias": 0.5, "2": 1.0}
+    wanted = report(model, C, R, EPS, generator=KEY)
+    for kind, wrapper in wrapped(model):
+        found = report(wrapper, C, R, EPS, generator=KEY)
+        assert found.to_bytes() == wanted.to_bytes(), kind
+        assert ranges(wrapper) == ranges(model)
+    inside = torch.nn.Sequential(network()[0], torch.compile(network()[2]))
+    assert report(inside, 0.0, 1.0, EPS).layout.names == ("0.weight", "0.bias", "1.weight", "1.bias")
+
+
+def test_a_users_own_names_are_kept():
+    class Own(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module = torch.nn.Linear(2, 2)
+
+    model = Own()
+    assert report(model, 0.0, 1.0, EPS).layout.names == ("module.weight", "module.bias")
+    model._module = torch.nn.Linear(2, 2)
+    assert report(model, 0.0, 1.0, EPS).layout.names[2:] == ("_module.weight", "_module.bias")
+    load(model, aggregate([report(model, 0.0, 1.0, EPS)]))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_averages_fit_through_wrappers():
+    model = network()
+    mean = aggregate([report(model, 0.0, 1.0, EPS) for _ in range(3)])
+    for names in ("", "module.", "_orig_mod.module."):
+        given = {names + k: v for k, v in mean.items()}
+        for wrapper in (network(), *(wrapper for _, wrapper in wrapped(network()))):
+            assert load(wrapper, given) is wrapper
+            assert all(torch.equal(v, w) for v, w in zip(wrapper.parameters(), mean.values(), strict=True))
+
+
+def test_containers_and_libraries():
+    arrays = {"w": np.ones((2, 3)), "b": np.ones(2, np.float32)}
+    made = {k: np.zeros_like(v) for k, v in arrays.items()}
+    load(made, {k: torch.from_numpy(v) for k, v in arrays.items()})
+    assert all((made[k] == 1).all() for k in made)
+    tensors = [torch.zeros(2, 3), torch.zeros(2, dtype=torch.bfloat16, requires_grad=True)]
+    assert load(tensors, list(arrays.values())) is tensors
+    assert all((t == 1).all() for t in tensors)
+    assert tensors[1].is_leaf
+    assert load(torch.zeros(3), np.ones(3)).tolist() == [1, 1, 1]
+    assert load(np.zeros(3), np.ones(3)).tolist() == [1, 1, 1]
+
+
+def test_buffers_are_loaded_where_they_were_reported():
+    model, other = torch.nn.BatchNorm1d(3), torch.nn.BatchNorm1d(3)
+    for buffers in ("perturb", "keep"):
+        mean = aggregate([report(model, 0.5, 0.5, EPS, buffers=buffers)])
+        for said in (None, buffers):
+            load(other, mean, buffers=said)
+            assert torch.equal(other.weight, mean["weight"])
+            assert torch.equal(other.running_mean, mean.get("running_mean", other.running_mean))
+
+
+def test_what_does_not_fit_is_refused_before_the_first_write():
+    model = network()
+    good = {k: torch.zeros_like(v) for k, v in model.state_dict().items()}
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    for mean, error, match in [
+        ({}, ValueError, "no average of '0.weight'.*4 left out, 0 left over"),
+        ({k: v for k, v in good.items() if k != "2.bias"}, ValueError, r"no average of '2\.bias'"),
+        (good | {"3.bias": torch.zeros(2)}, ValueError, "'3.bias', which is no tensor of the model"),
+        ({f"net.{k}": v for k, v in good.items()}, ValueError, "no average of '0.weight'.*4 left out, 4 left over"),
+        (good | {"2.bias": torch.zeros(3)}, ValueError, r"tensor '2\.bias' has shape \(2,\) and its average \(3,\)"),
+        (good | {"2.bias": None}, TypeError, "the average of tensor '2.bias' is a NoneType"),
+        (list(good.values()), TypeError, "pass a mapping by name"),
+        (torch.zeros(3), TypeError, "pass a mapping by name"),
+    ]:
+        with pytest.raises(error, match=match):
+            load(model, mean)
+        assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    with pytest.raises(ValueError, match="sequence of 2 tensors"):
+        load([torch.zeros(1), torch.zeros(1)], [torch.zeros(1)])
+    with pytest.raises(TypeError, match="model one tensor"):
+        load(torch.zeros(1), {"w": torch.zeros(1)})
+
+
+def test_the_parameters_of_a_model_are_a_sequence():
+    model = network()
+    one = report(model.parameters(), 0.0, 1.0, EPS, generator=KEY)
+    assert torch.equal(one.payload, report(list(model.parameters()), 0.0, 1.0, EPS, generator=KEY).payload)
+    perturb_(model.parameters(), 0.0, 1.0, EPS)
+    assert all(len(p.unique()) <= 2 for p in model.parameters())
+    C, R = ranges(model.parameters())
+    assert len(C) == len(R) == 4
+    with pytest.raises(TypeError, match="'0' is a tuple"):
+        perturb_(model.named_parameters(), 0.0, 1.0, EPS)
+    assert ldpkernels.perturb_vector(model.parameters(), 1.0, norm=1.0)[0].shape == (3, 4)

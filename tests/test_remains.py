@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+# What would leave a device in the clear, beside or under the tensors that are perturbed: refused by name, unwritten.
+import io
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.utils import prune
+
+import ldpkernels
+from ldpkernels import TwoPoint, cldp_, perturb_, ranges, report
+from tests.conftest import EPS, KEY, outputs, values
+
+SECRET = 0.7310585786300049
+
+
+def perturb(model, **options):
+    return perturb_(model, 0.0, 1.0, EPS, generator=KEY, **options)
+
+
+def cldp(model, **options):
+    return cldp_(model, 0.1, 1.0, 2, generator=KEY, **options)
+
+
+def saved(thing):
+    file = io.BytesIO()
+    torch.save(thing, file)
+    return file.getvalue()
+
+
+def refuses(error, match, model, **options):
+    tensors = list(model.values()) if isinstance(model, dict) else [*model.parameters(), *model.buffers()]
+    before = [t.detach().clone() if isinstance(t, torch.Tensor) else np.array(t) for t in tensors]
+    for call in (perturb, cldp):
+        with pytest.raises(error, match=match):
+            call(model, **options)
+        for old, new in zip(before, tensors, strict=True):
+            assert bool((old == new.detach() if isinstance(new, torch.Tensor) else old == new).all())
+
+
+def linear(**attributes):
+    layer = torch.nn.Linear(4, 4)
+    for name, value in attributes.items():
+        setattr(layer, name, value)
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), layer)
+
+
+def test_quantized_layers_beside_others():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Conv2d(3, 3, 3))
+        model = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear})
+        assert [n for n, _ in model.named_parameters()] == ["1.weight", "1.bias"]
+        for options in ({}, {"buffers": "keep"}):
+            refuses(TypeError, r"module '0\._packed_params' .*packed weights.*before it is quantized", model, **options)
+
+
+class WithExtraState(torch.nn.Linear):
+    def get_extra_state(self):
+        return {"seen": torch.full((3,), SECRET)}
+
+
+def test_extra_states():
+    model = torch.nn.Sequential(WithExtraState(2, 2))
+    refuses(ValueError, r"module '0' \(WithExtraState\) has an extra state.*buffers='keep'", model)
+    refuses(ValueError, "extra state", model, buffers="perturb")
+    perturb(model, buffers="keep")
+    with pytest.raises(TypeError, match=r"'0\._extra_state' is a dict"):
+        perturb(model.state_dict())
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("kind", ["weight_norm", "spectral_norm", "prune"])
+def test_weights_that_old_reparametrisations_keep_beside_their_parameters(kind):
+    layer = torch.nn.Linear(4, 4)
+    if kind == "prune":
+        prune.l1_unstructured(layer, "weight", 3)
+    else:
+        getattr(torch.nn.utils, kind)(layer)
+    secret = layer.weight.detach().numpy().tobytes()
+    model = torch.nn.Sequential(layer)
+    assert secret in saved(model), "the attack"
+    refuses(ValueError, r"attribute '0\.weight' is computed from '0\.weight_(g|orig)'.*remove", model, buffers="keep")
+    remove = {"prune": prune.remove, "weight_norm": torch.nn.utils.remove_weight_norm}
+    remove.get(kind, torch.nn.utils.remove_spectral_norm)(layer, "weight")
+    if kind == "prune":
+        secret = layer.weight.detach().numpy().tobytes()
+    perturb(model)
+    assert secret not in saved(model)
+
+
+def test_new_reparametrisations_keep_no_copy():
+    layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 4))
+    perturb(torch.nn.Sequential(layer))
+    assert values(layer.parametrizations.weight.original1) <= outputs(0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"cache": torch.full((5,), SECRET)},
+        {"cache": [torch.full((5,), SECRET)]},
+        {"cache": {"keys": (1, (torch.full((5,), SECRET), None))}},
+        {"cache": torch.full((5,), SECRET).to_sparse()},
+    ],
+)
+def test_tensors_that_are_attributes(attributes):
+    model = linear(**attributes)
+    refuses(ValueError, r"attribute '1\.cache' holds a tensor.*torch\.save\(model\).*buffers='keep'", model)
+    perturb(model, buffers="keep")
+    perturb(torch.nn.Linear(4, 4))
+    refuses(ValueError, r"attribute '1\.cache'", linear(**attributes))
+
+
+def test_attributes_that_are_no_other_tensors():
+    model = linear(name="x", sizes=(1, 2), table={"a": [1.0]}, function=torch.relu)
+    model[1].same = [model[0].weight, model[0].weight.data]
+    perturb(model)
+    perturb(torch.nn.LSTM(3, 4))
+
+
+def test_tensors_that_parameters_carry():
+    model = torch.nn.Linear(3, 3)
+    model.weight.grad_sample = torch.full((7, 3, 3), SECRET)
+    assert np.float32(SECRET).tobytes() * 9 in saved(model), "the attack"
+    refuses(ValueError, r"parameter 'weight' carries a tensor as its attribute 'grad_sample'.*None", model)
+    refuses(ValueError, "grad_sample", model, buffers="keep")
+    model.weight.grad_sample = None
+    perturb(model)
+
+
+def test_what_is_not_perturbed_in_place_may_hold_anything():
+    """A report leaves, and not the model."""
+    for model in (linear(cache=torch.ones(3)), torch.nn.Sequential(WithExtraState(2, 2))):
+        assert report(model, 0.0, 1.0, EPS).nbytes
+        assert ranges(model)
+
+
+def test_the_rest_of_a_storage():
+    memory = torch.full((100,), SECRET)
+    layer = torch.nn.Linear(3, 3, bias=False)
+    layer.weight.data = memory[10:19].view(3, 3)
+    assert np.float32(SECRET).tobytes() * 100 in saved(layer.state_dict()), "the attack"
+    for model in (layer, dict(layer.state_dict())):
+        refuses(ValueError, "'weight' is a view, and 364 bytes of its storage.*clone", model)
+    assert (memory == SECRET).all()
+    assert report(layer, 0.0, 1.0, EPS).nbytes == 2
+    layer.weight.data = layer.weight.data.clone()
+    perturb(layer)
+    perturb(memory[10:19])  # a tensor that is passed as such is the caller's to save: perturb_ says so
+
+
+def test_parameters_that_fill_a_storage_together():
+    memory = torch.full((12,), SECRET)
+    layer = torch.nn.Linear(3, 3)
+    layer.weight.data, layer.bias.data = memory[:9].view(3, 3), memory[9:]
+    perturb(layer)
+    assert values(memory) <= outputs(0.0, 1.0)
+    layer.register_buffer("statistics", memory[9:])
+    layer.bias.data = torch.zeros(3)
+    refuses(ValueError, "'weight' is a view, and 12 bytes", layer, buffers="keep")
+
+
+def trained():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6))
+    model(torch.randn(50, 4))
+    return model
+
+
+def test_counts_of_batches():
+    model = trained()
+    C, R = {"": 0.0, "1.running_var": 1.0}, {"": 1.0, "1.running_var": 0.25}
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    with pytest.raises(ValueError, match=r"'1\.num_batches_tracked' counts the batches.*zero.*buffers='keep'"):
+        perturb_(model, C, R, EPS, buffers="perturb")
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    model[1].num_batches_tracked.zero_()
+    perturb_(model, C, R, EPS, buffers="perturb")
+    assert model.eval()(torch.randn(9, 4)).isfinite().all()
+
+
+@pytest.mark.parametrize("library", ["torch", "numpy"])
+def test_running_statistics_in_mappings(library):
+    state = {k: v for k, v in trained().state_dict().items() if v.is_floating_point()}
+    if library == "numpy":
+        state = {k: v.numpy() for k, v in state.items()}
+    refuses(ValueError, r"'1\.running_mean' \(one of 2\).*buffers='perturb'.*buffers='keep'", state)
+    for call in (lambda: report(state, 0.0, 1.0, EPS), lambda: ranges(state)):
+        with pytest.raises(ValueError, match=r"'1\.running_mean'"):
+            call()
+    names = report(state, 0.0, 1.0, EPS, buffers="perturb").layout.names
+    assert list(names) == list(state)
+    statistics = {k: np.asarray(v).copy() for k, v in state.items() if "running" in k}
+    perturb(state, buffers="keep")
+    assert all(np.array_equal(state[k], v) for k, v in statistics.items())
+    assert report(state, 0.0, 1.0, EPS, buffers="keep").layout.names == ("0.weight", "0.bias", "1.weight", "1.bias")
+    whole = trained().state_dict()
+    with pytest.raises(TypeError, match="num_batches_tracked"):
+        perturb_(whole, 0.0, 0.0, EPS, buffers="perturb")
+    perturb(whole, buffers="keep")
+
+
+@pytest.mark.parametrize("mechanism", ["two-point", "piecewise", "hybrid"])
+def test_a_running_variance_stays_a_variance(mechanism):
+    model = torch.nn.BatchNorm1d(1000)
+    model.running_var.fill_(0.045)
+    for wrong in ({"C": 0.5, "R": 0.5}, {"C": {"": 0.0, "running_var": 0.1}, "R": 0.05}):
+        with pytest.raises(ValueError, match=r"C=0\.\d+ and R=.*'running_var' have the output -\d+\.\d+.*larger C"):
+            perturb_(model, **wrong, eps=EPS, mechanism=mechanism, buffers="perturb")
+    assert (model.running_var == 0.045).all()
+    C, R = {"": 0.0, "running_var": 0.2}, {"": 0.5, "running_var": 0.03}
+    perturb_(model, C, R, EPS, mechanism=mechanism, buffers="perturb", generator=KEY)
+    assert (model.running_var >= 0).all()
+    assert model.eval()(torch.randn(3, 1000)).isfinite().all()
+    state = {"bn.running_var": np.full(9, 0.045)}
+    with pytest.raises(ValueError, match=r"'bn\.running_var' have the output"):
+        perturb_(state, 0.5, 0.5, EPS, mechanism=mechanism, buffers="perturb")
+    with pytest.raises(ValueError, match=r"'running_var' could become negative"):
+        cldp_(model, 0.1, 1.0, 2, buffers="perturb")
+
+
+# Classes whose numbers lie elsewhere.
+
+
+class Wrapper(torch.Tensor):
+    """A tensor whose numbers are another's, and which runs operations on both."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), options=None):
+        raise NotImplementedError
+
+
+class Named(torch.Tensor):
+    """A tensor of its own numbers, by another class."""
+
+
+class Unit(np.ndarray):
+    pass
+
+
+def on_models(model):
+    yield lambda: perturb(model)
+    yield lambda: perturb(model, mechanism="piecewise")
+    yield lambda: cldp(model)
+    yield lambda: report(model, 0.0, 1.0, EPS, generator=KEY)
+    yield lambda: ranges(model)
+    yield lambda: ranges(model, method="quantile")
+    yield lambda: ldpkernels.perturb_vector(model, 1.0, norm=1.0, generator=KEY)
+
+
+def on_tensors(x):
+    yield from on_models(x)
+    yield from on_models({"w": x})
+    yield from on_models([x])
+    yield lambda: ldpkernels.clipped_noised_sum(x, 1.0, 1.0, generator=KEY)
+    yield lambda: ldpkernels.two_point_threshold(x, 0.0, 1.0, EPS)
+
+
+def test_tensors_and_arrays_whose_numbers_lie_elsewhere():
+    masked = np.ma.masked_array(np.full((3, 2), SECRET), np.eye(3, 2) > 0)
+    for x, match in (
+        (Wrapper(torch.ones(3, 2)), "is a Wrapper.*pass a plain tensor"),
+        (masked, r"is a MaskedArray.*\.filled\(\)"),
+        (np.ones((3, 2)).view(np.matrix), r"is a matrix.*numpy\.asarray"),
+        (np.ones((3, 2)).view(Unit), "is a Unit"),
+        (np.ones(3).view(np.recarray), "is a recarray"),
+    ):
+        for call in on_tensors(x):
+            with pytest.raises(TypeError, match=match):
+                call()
+    assert (masked.data == SECRET).all()
+
+
+def test_classes_that_only_name_their_numbers(tmp_path):
+    x = torch.zeros(200).as_subclass(Named)
+    assert perturb(x) is x
+    assert values(x.as_subclass(torch.Tensor)) == outputs(0.0, 1.0)
+    y = np.memmap(tmp_path / "w", np.float32, "w+", shape=200)
+    perturb(y)
+    assert set(np.array(y, np.float64)) == set(TwoPoint(EPS).outputs(0.0, 1.0, np.dtype(np.float32)))
+
+
+@pytest.fixture
+def world():
+    distributed = pytest.importorskip("torch.distributed")
+    distributed.init_process_group("gloo", rank=0, world_size=1, store=distributed.HashStore())
+    yield distributed
+    distributed.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sharded_models_are_refused_by_name(world):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+
+    sharded = fully_shard(torch.nn.Linear(4, 4), mesh=init_device_mesh("cpu", (1,)))
+    for model in (sharded, dict(sharded.named_parameters()), list(sharded.parameters()), sharded.weight):
+        for call in (on_tensors if model is sharded.weight else on_models)(model):
+            with pytest.raises(TypeError, match=r"DTensor.*full_tensor\(\).*unshard"):
+                call()
+    for original in (False, True):
+        flat = FullyShardedDataParallel(torch.nn.Linear(4, 4), device_id=torch.device("cpu"), use_orig_params=original)
+        for model in (flat, list(flat.parameters())):
+            for call in on_models(model):
+                with pytest.raises(TypeError, match=r"FullyShardedDataParallel.*gather"):
+                    call()

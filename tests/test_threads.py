@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Native objects and calls from several threads, and without room for one."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ldpkernels import _native
+
+SOURCE = Path(__file__).resolve().parent / "native" / "threads.cpp"
+
+
+def in_threads(count, work):
+    errors = []
+
+    def run(number):
+        try:
+            work(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+
+
+def decoded(tally, size):
+    out = np.empty(size)
+    tally.decode_f64(0, 0.0, 1.0, out, 2)
+    return out
+
+
+@pytest.mark.parametrize("isa", _native.isas())
+def test_no_report_is_lost(isa):
+    """Of 4 threads, which also merge and read meanwhile. Without a lock, two of three runs crashed."""
+    rng = np.random.default_rng(0)
+    size, rounds = 200_003, 25
+    reports = [np.packbits(rng.random(size) < 0.5, bitorder="little") for _ in range(4)]
+    tally, parts = _native.Tally(len(reports[0]), isa), _native.Tally(len(reports[0]), isa)
+
+    def work(number):
+        for _ in range(rounds):
+            tally.add([reports[number]], 2)
+            parts.add([reports[number]] * 2, 1)
+            assert tally.count <= 4 * rounds
+            assert tally.planes().shape[0] <= 7
+            if number == 0:
+                decoded(tally, size)
+                parts.merge(tally)
+
+    in_threads(4, work)
+    expected = rounds * sum(np.unpackbits(report, bitorder="little")[:size].astype(float) for report in reports)
+    assert tally.count == 4 * rounds
+    assert np.array_equal(decoded(tally, size), expected)
+    assert parts.count >= 8 * rounds
+
+
+def test_a_tally_may_be_merged_with_itself():
+    tally = _native.Tally(70, "")
+    report = np.arange(70, dtype=np.uint8)
+    tally.add([report] * 3, 1)
+    tally.merge(tally)
+    assert tally.count == 6
+    assert np.array_equal(decoded(tally, 560), 6.0 * np.unpackbits(report, bitorder="little"))
+
+
+def test_a_count_never_overflows():
+    """Three merges of 2^62 - 1 reports went negative."""
+    tally, part = _native.Tally(1, ""), _native.Tally(1, "")
+    part.restore(2**62 - 1, np.zeros((62, 1), np.uint8))
+    tally.merge(part)
+    tally.merge(part)
+    before = tally.planes().tobytes()
+    report = np.ones(1, np.uint8)
+    for change in (lambda: tally.merge(part), lambda: tally.merge(tally), lambda: tally.add([report] * 2, 1)):
+        with pytest.raises(OverflowError, match="reports"):
+            change()
+    assert (tally.count, tally.planes().tobytes()) == (2**63 - 2, before)
+    tally.add([np.ones(1, np.uint8)], 1)
+    assert tally.count == 2**63 - 1
+    for count, planes in ((-1, 0), (1, 2), (2, 1), (0, 1), (255, 9)):
+        with pytest.raises(ValueError, match=f"{planes} planes for a count of {count}"):
+            tally.restore(count, np.zeros((planes, 1), np.uint8))
+
+
+WITHOUT_ROOM = """
+import resource, numpy as np
+from ldpkernels import _native
+n = 1 << 20
+x, y = np.linspace(-1, 1, n), np.linspace(-1, 1, n)
+laws = np.array([(0.0, 2.0**31, 0.0, -(2**31) + 1, 2**31 - 1, 0, 1)], _native.LAWS["two_point"])
+key = np.array([1, 2], np.uint32)
+tables = [np.array([(array.ctypes.data, 0, n, 0, 1)], _native.SPAN) for array in (x, y)]
+_native.launch("two_point", "values", tables[0], laws, key, "", 1)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 20), used + (3 << 20)))
+try:
+    import threading
+    threading.Thread(target=print).start()
+    raise SystemExit("a thread could be started")
+except (RuntimeError, MemoryError):
+    pass
+_native.launch("two_point", "values", tables[1], laws, key, "", 8)
+assert (x == y).all()
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="limits a process's memory as Linux does")
+def test_no_room_for_a_threads_stack_is_no_error():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_ROOM], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_a_task_throws_is_raised():
+    """In any of the call's threads: 2^59 classes have no room for their counts."""
+    votes = np.zeros((1, 1 << 17), np.int64)
+    labels, keep = np.zeros(1 << 17, np.int64), np.zeros(1 << 17, np.bool_)
+    for threads in (1, 4):
+        with pytest.raises(MemoryError):
+            _native.majority_vote(votes, 2**59, labels, keep, "", threads)
+
+
+def test_thread_sanitizer(tmp_path):
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    program = tmp_path / "threads"
+    flags = ["-std=c++20", "-O1", "-g", "-fno-strict-aliasing", "-ffp-contract=off", "-pthread", "-fsanitize=thread"]
+    built = subprocess.run([compiler, *flags, "-o", program, SOURCE], capture_output=True, text=True, check=False)
+    if "cannot find" in built.stderr:
+        pytest.skip("the compiler has no ThreadSanitizer")
+    assert built.returncode == 0, built.stderr
+    runner = ["setarch", "-R"] if shutil.which("setarch") else []  # the sanitizer needs room at fixed addresses
+    done = subprocess.run([*runner, program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ThreadSanitizer" not in done.stderr, done.stderr

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Type checkers agree with a user's script, and refuse every wrong line of another."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.typing import user
+
+FOLDER = Path(user.__file__).parent
+ROOT = FOLDER.parents[1]
+SCRIPTS = [str(FOLDER / "user.py"), str(FOLDER / "wrong.py")]
+
+
+def mypy():
+    command = [sys.executable, "-m", "mypy", "--config-file=", "--strict", "--ignore-missing-imports", *SCRIPTS]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT).stdout
+    return {(Path(name).name, int(line)) for name, line in re.findall(r"^(\S+):(\d+): error", said, re.MULTILINE)}, said
+
+
+def pyright():
+    """By basedpyright, which brings its Node.js along: pyright's own package downloads one."""
+    if importlib.util.find_spec("basedpyright") is None:
+        pytest.skip("no basedpyright")
+    command = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "--outputjson", *SCRIPTS]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT).stdout
+    found = [one for one in json.loads(said)["generalDiagnostics"] if one["severity"] == "error"]
+    return {(Path(one["file"]).name, one["range"]["start"]["line"] + 1) for one in found}, said
+
+
+@pytest.mark.parametrize("checker", [mypy, pyright])
+def test_right_uses_check_and_wrong_ones_do_not(checker):
+    lines = (FOLDER / "wrong.py").read_text().splitlines()
+    wrong = {("wrong.py", i) for i, line in enumerate(lines, 1) if line.endswith("# wrong")}
+    assert len(wrong) >= 20
+    found, said = checker()
+    assert found == wrong, said
+
+
+def test_right_uses_run():
+    user.torch_user()
+    user.numpy_user()
+    user.claims()
