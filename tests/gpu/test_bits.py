@@ -8,6 +8,7 @@ import torch
 
 import ldpkernels
 from benchmarks.gpu.operations import DTYPES, EPS, KEYS, C, R, on, same, weights
+from ldpkernels.laws.registry import MECHANISMS
 from tests.test_ordinal_cldp_bits import IDS, LAWS, integers
 
 LENGTHS = [0, 1, 2, 7, 8, 9, 15, 31, 32, 33, 63, 255, 256, 257, 1023, 4097, 8191, 65_537, 100_003, 1 << 20]
@@ -22,7 +23,7 @@ def test_every_operation(operation, key, on_gpu):
             assert [same(a, b) for a, b in zip(found, expected, strict=True)] == [True] * len(expected), dtype
 
 
-@pytest.mark.parametrize("mechanism", ["two-point", "piecewise", "hybrid"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_weights_of_every_length(on_gpu, key, dtype, mechanism):
     options = {"mechanism": mechanism, "generator": key}
@@ -47,7 +48,7 @@ def test_thresholds_of_all_patterns(on_gpu, dtype, output):
         assert same(found, ldpkernels.two_point_threshold(x, c, r, eps, output=output))
 
 
-@pytest.mark.parametrize("mechanism", ["two-point", "piecewise", "hybrid"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_model_of_many_tensors(on_gpu, key, mechanism):
     sizes = [0, 1, 3, 8, 17, 256, 1000, 4096, 10_007]
     tensors = [weights(sizes[i % len(sizes)], DTYPES[i % 4], seed=i) for i in range(600)] + [torch.tensor(0.5)]
