@@ -55,8 +55,7 @@ def perturb_(
             module's name.
         R: Radius of the range, likewise. Weights outside are clipped.
         eps: Privacy parameter of each weight.
-        mechanism: "two-point", "piecewise" or "hybrid"; or "sign", for the sign of w - C alone: its mean is C + R or
-            C - R, which is biased for a mean of weights.
+        mechanism: "two-point", "piecewise" or "hybrid", which are right on average; docs/mechanisms has others.
         generator: None (or "secure") for ChaCha20 with a key from the operating system, whatever was seeded. To
             reproduce, an `ldpkernels.key`, a key tensor, or a seeded `torch.Generator` (`torch.default_generator` is
             one; for arrays a `numpy.random.Generator`).
