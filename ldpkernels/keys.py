@@ -99,7 +99,7 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
     """The key for one call on tensors of `device`; without a generator, a secure one."""
     import torch
 
-    if torch.jit.is_tracing():  # torch.onnx.export traces so too
+    if torch._C._get_tracing_state() is not None:  # torch.onnx.export traces so too
         raise RuntimeError(
             "torch.jit.trace records no operation of ldpkernels, so that what it makes would leave weights as they "
             "are: use torch.compile or torch.export"

@@ -126,4 +126,4 @@ def _write(tensor: AnyArray, average: AnyArray) -> None:
     import torch
 
     with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
-        tensor.copy_(average)
+        tensor.copy_(torch.as_tensor(average))

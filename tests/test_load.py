@@ -135,7 +135,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("case", UNFIT)
-def test_what_does_not_fit_is_refused_before_the_first_write(case):
+def test_averages_that_cannot_be_written_are_refused_before_the_first_write(case):
     tensor, average = UNFIT[case]
     first = np.zeros(2) if isinstance(tensor, np.ndarray) else torch.zeros(2)
     with pytest.raises((TypeError, ValueError, NotImplementedError)):
