@@ -164,6 +164,8 @@ def ranges(
             _warn_of_divergence(layer, eps, clients, growth)
         if growth is not None and before:
             radius = min(radius, growth * before)
+        if not math.isfinite(C[layer.name]) or not 0 <= radius < math.inf:
+            raise ValueError(f"layer {layer.name!r} has weights too large for a range: leave it out, or clip it")
         R[layer.name] = radius
     if by == "model" or tensors.container == "tensor":
         return C[layers[0].name], R[layers[0].name]
@@ -277,7 +279,9 @@ def _previous_radius(previous: tuple[Numbers, Numbers] | None, name: str, tensor
     if isinstance(radius, Mapping):
         if name not in radius:
             raise ValueError(f"previous has no range for layer {name!r}: pass what ranges(..., by=...) returned before")
-        return float(radius[name])
-    if isinstance(radius, Sequence):
-        return float(radius[tensors.names.index(name)])
+        radius = radius[name]
+    elif isinstance(radius, Sequence):
+        radius = radius[tensors.names.index(name)]
+    if not 0 <= float(radius) < math.inf:
+        raise ValueError(f"previous has the radius {radius} for layer {name!r}: pass finite ones that are not negative")
     return float(radius)

@@ -78,9 +78,9 @@ def perturb_(
     if tensors.compiling:
         kind_named(mechanism)
     else:
-        executed = mechanism_named(mechanism, eps)
-        if buffers == "perturb":
-            _refuse_negative_variances(tensors, c, r, executed)
+        mechanism_named(mechanism, eps)
+    if buffers == "perturb":
+        _refuse_negative_variances(tensors, c, r, mechanism, eps)
     if tensors.is_torch:
         from ldpkernels.ops import OPERATIONS, define
 
@@ -176,11 +176,18 @@ def two_point_threshold(
     return thresholds
 
 
-def _refuse_negative_variances(tensors: Tensors, c: list[float], r: list[float], mechanism: Weightwise) -> None:
+def _refuse_negative_variances(
+    tensors: Tensors, c: list[float], r: list[float], mechanism: MechanismName, eps: SupportsFloat
+) -> None:
     """Batch normalisation takes a running variance's square root: eval() would give NaN."""
     for name, tensor, center, radius in zip(tensors.names, tensors.values, c, r, strict=True):
         if name.endswith("running_var"):
-            low = float(min(mechanism.outputs(center, radius, tensor.dtype)))
+            if is_compiling():
+                raise ValueError(
+                    f"the outputs of {name!r} cannot be compared with zero in a graph for torch.compile, and a "
+                    "variance is not negative: call this outside of it, or pass buffers='keep' if buffers stay"
+                )
+            low = float(min(mechanism_named(mechanism, eps).outputs(center, radius, tensor.dtype)))
             if low < 0:
                 raise ValueError(
                     f"C={center:g} and R={radius:g} of {name!r} have the output {low:g}, and a variance is not "

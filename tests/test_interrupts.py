@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels import cldp_, perturb_
+from ldpkernels import Aggregate, cldp_, perturb_, report
 from ldpkernels.inputs.views import uninterrupted
 from tests.conftest import EPS, KEY
 
@@ -205,3 +205,25 @@ def test_an_import_of_the_operations_that_fails_can_be_tried_again():
     done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert int(done.stdout.split()[-1]) > 15, "too few faults were met"
+
+
+@pytest.mark.parametrize("grow", ["add", "merge"])
+def test_an_interrupted_sum_of_bytes_is_that_of_its_clients(grow):
+    one = report(np.zeros(1 << 20), 0.0, 1.0, EPS, mechanism="piecewise", generator=KEY)
+    other, seen, expected = Aggregate(), 0, one.bits[:8].astype(np.int64)
+    other.add(one)
+    with alarms() as alarm:
+        for i in range(60):
+            total = Aggregate()
+            total.add(one)
+            try:
+                alarm(2e-4 + 2e-5 * i)
+                for _ in range(200):
+                    getattr(total, grow)(one if grow == "add" else other)
+                alarm(0.0)
+            except Interrupt:
+                seen += 1
+            data = total.to_bytes()
+            sums = np.frombuffer(data, "<u4", count=8, offset=len(data) - 4 - 4 * one.nbytes)  # before the digest
+            assert (sums == expected * total.clients).all()
+    assert seen >= 50

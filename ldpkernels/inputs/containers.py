@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import GeneratorType
@@ -90,7 +89,7 @@ def collect(
 def _per_tensor(argument: str, value: object, names: Sequence[str]) -> list[float]:
     """One number for each tensor, from a number, a sequence, or a mapping by tensor or module name."""
     if isinstance(value, (int, float)):  # first: in a graph for torch.compile it may be a symbol
-        return [float(value)] * len(names)
+        return [float(value) if is_compiling() else _number(argument, value)] * len(names)
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -117,8 +116,12 @@ def rows_of(names: Sequence[str], shapes: Sequence[Sequence[int]]) -> int:
 
 def _number(argument: str, value: object) -> float:
     if not isinstance(value, (str, bytes)):
-        with contextlib.suppress(TypeError, ValueError):
+        try:
             return float(value)  # type: ignore[arg-type]
+        except OverflowError:
+            raise ValueError(f"{argument} is an integer past all floating-point numbers: pass a finite one") from None
+        except (TypeError, ValueError):
+            pass
     raise TypeError(f"{argument}={value!r} must be a number, a sequence of numbers or a mapping of names to numbers")
 
 
