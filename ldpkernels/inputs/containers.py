@@ -83,13 +83,13 @@ def collect(
         if is_torch:
             refuse_unvouched(unique, modules, whole=in_place and container in ("module", "mapping"), buffers=buffers)
     tensors = Tensors(names, values, container, is_torch, compiling)
-    return tensors, [_per_tensor(argument, value, names) for argument, value in numbers.items()]
+    return tensors, [_per_tensor(argument, value, names, compiling) for argument, value in numbers.items()]
 
 
-def _per_tensor(argument: str, value: object, names: Sequence[str]) -> list[float]:
+def _per_tensor(argument: str, value: object, names: Sequence[str], compiling: bool) -> list[float]:
     """One number for each tensor, from a number, a sequence, or a mapping by tensor or module name."""
     if isinstance(value, (int, float)):  # first: in a graph for torch.compile it may be a symbol
-        return [float(value) if is_compiling() else _number(argument, value)] * len(names)
+        return [float(value) if compiling else _number(argument, value)] * len(names)
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
