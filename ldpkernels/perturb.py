@@ -77,10 +77,11 @@ def perturb_(
     tensors, (c, r) = collect(model, buffers, in_place=True, C=C, R=R)
     if tensors.compiling:
         kind_named(mechanism)
+        executed = None
     else:
-        mechanism_named(mechanism, eps)
+        executed = mechanism_named(mechanism, eps)
     if buffers == "perturb":
-        _refuse_negative_variances(tensors, c, r, mechanism, eps)
+        _refuse_negative_variances(tensors, c, r, executed)
     if tensors.is_torch:
         from ldpkernels.ops import OPERATIONS, define
 
@@ -176,18 +177,16 @@ def two_point_threshold(
     return thresholds
 
 
-def _refuse_negative_variances(
-    tensors: Tensors, c: list[float], r: list[float], mechanism: MechanismName, eps: SupportsFloat
-) -> None:
+def _refuse_negative_variances(tensors: Tensors, c: list[float], r: list[float], mechanism: Weightwise | None) -> None:
     """Batch normalisation takes a running variance's square root: eval() would give NaN."""
     for name, tensor, center, radius in zip(tensors.names, tensors.values, c, r, strict=True):
         if name.endswith("running_var"):
-            if is_compiling():
+            if mechanism is None:
                 raise ValueError(
                     f"the outputs of {name!r} cannot be compared with zero in a graph for torch.compile, and a "
                     "variance is not negative: call this outside of it, or pass buffers='keep' if buffers stay"
                 )
-            low = float(min(mechanism_named(mechanism, eps).outputs(center, radius, tensor.dtype)))
+            low = float(min(mechanism.outputs(center, radius, tensor.dtype)))
             if low < 0:
                 raise ValueError(
                     f"C={center:g} and R={radius:g} of {name!r} have the output {low:g}, and a variance is not "

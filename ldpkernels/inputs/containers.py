@@ -83,13 +83,16 @@ def collect(
         if is_torch:
             refuse_unvouched(unique, modules, whole=in_place and container in ("module", "mapping"), buffers=buffers)
     tensors = Tensors(names, values, container, is_torch, compiling)
-    return tensors, [_per_tensor(argument, value, names, compiling) for argument, value in numbers.items()]
+    return tensors, [_per_tensor(argument, value, names) for argument, value in numbers.items()]
 
 
-def _per_tensor(argument: str, value: object, names: Sequence[str], compiling: bool) -> list[float]:
+def _per_tensor(argument: str, value: object, names: Sequence[str]) -> list[float]:
     """One number for each tensor, from a number, a sequence, or a mapping by tensor or module name."""
     if isinstance(value, (int, float)):  # first: in a graph for torch.compile it may be a symbol
-        return [float(value) if compiling else _number(argument, value)] * len(names)
+        try:
+            return [float(value)] * len(names)
+        except OverflowError:
+            raise _past_numbers(argument) from None
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -119,10 +122,14 @@ def _number(argument: str, value: object) -> float:
         try:
             return float(value)  # type: ignore[arg-type]
         except OverflowError:
-            raise ValueError(f"{argument} is an integer past all floating-point numbers: pass a finite one") from None
+            raise _past_numbers(argument) from None
         except (TypeError, ValueError):
             pass
     raise TypeError(f"{argument}={value!r} must be a number, a sequence of numbers or a mapping of names to numbers")
+
+
+def _past_numbers(argument: str) -> ValueError:
+    return ValueError(f"{argument} is an integer past all floating-point numbers: pass a finite one")
 
 
 def _name(key: object) -> str:
