@@ -153,7 +153,7 @@ class Workers(Generic[Shared]):
         self.close()
         if (process.exitcode or 0) < 0:
             cure = (
-                "it was killed, perhaps for want of memory: use fewer workers. What was kept of the run can be resumed"
+                "it was killed, for want of memory perhaps: use fewer workers. What was kept can be resumed"
             )
         else:
             cure = "it says why on stderr. A script that starts workers needs `if __name__ == '__main__':`"
