@@ -14,6 +14,14 @@ constexpr int kCldpThreads = 128;
 using CldpPlan = Plan<OrdinalCldpLaw, 24>;
 static_assert(sizeof(CldpPlan) <= kLargestPlan);
 
+LDPK_FN int lowest_bit(uint32_t bits) {
+#if defined(__CUDA_ARCH__)
+  return __ffs(static_cast<int>(bits)) - 1;
+#else
+  return __builtin_ctz(bits);
+#endif
+}
+
 template <class Cipher, class Word>
 struct CldpThread {
   static constexpr int elements = Cipher::block_words * 4 / sizeof(Word);
@@ -53,10 +61,9 @@ struct CldpThread {
         left |= 1u << i;
       }
     }
+    // Each lane takes its own next one, whatever its place: a warp passes as often as its fullest lane has some left.
 #pragma unroll 1
-    for (int i = 0; left != 0; ++i, left >>= 1) {
-      if (left & 1) alone(start + i);
-    }
+    for (; left != 0; left &= left - 1) alone(start + lowest_bit(left));
   }
 
  private:

@@ -7,16 +7,21 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import GeneratorType
-from typing import Any, Literal, SupportsFloat
+from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, TypeAlias
 
 import numpy as np
 
+from ldpkernels.arrays import AnyArray
 from ldpkernels.inputs.checks import PLAIN_KINDS, refuse_strange_kind
 from ldpkernels.inputs.modules import Buffers as Buffers
 from ldpkernels.inputs.modules import Modules, decided, module_tensors, untied
 from ldpkernels.inputs.remains import refuse_unvouched
 from ldpkernels.optional import is_compiling, is_module, is_tensor
 
+if TYPE_CHECKING:
+    import torch
+
+Weights: TypeAlias = "AnyArray | torch.nn.Module | Sequence[AnyArray] | Mapping[str, AnyArray]"
 Container = Literal["module", "mapping", "sequence", "tensor"]
 Numbers = SupportsFloat | Sequence[SupportsFloat] | Mapping[str, SupportsFloat]
 
@@ -82,7 +87,7 @@ def collect(
     return tensors, [_per_tensor(argument, value, names) for argument, value in numbers.items()]
 
 
-def _per_tensor(argument: str, value: Any, names: Sequence[str]) -> list[float]:
+def _per_tensor(argument: str, value: object, names: Sequence[str]) -> list[float]:
     """One number for each tensor, from a number, a sequence, or a mapping by tensor or module name."""
     if isinstance(value, (int, float)):  # first: in a graph for torch.compile it may be a symbol
         return [float(value)] * len(names)
@@ -110,20 +115,20 @@ def rows_of(names: Sequence[str], shapes: Sequence[Sequence[int]]) -> int:
     return shapes[0][0]
 
 
-def _number(argument: str, value: Any) -> float:
+def _number(argument: str, value: object) -> float:
     if not isinstance(value, (str, bytes)):
         with contextlib.suppress(TypeError, ValueError):
-            return float(value)
+            return float(value)  # type: ignore[arg-type]
     raise TypeError(f"{argument}={value!r} must be a number, a sequence of numbers or a mapping of names to numbers")
 
 
-def _name(key: Any) -> str:
+def _name(key: object) -> str:
     if not isinstance(key, str):
         raise TypeError(f"a mapping's key {key!r} must be a string")
     return key
 
 
-def _by_name(argument: str, value: Mapping[Any, Any], names: Sequence[str]) -> list[float]:
+def _by_name(argument: str, value: Mapping[object, object], names: Sequence[str]) -> list[float]:
     used, numbers = set(), []
     for name in names:
         key: str | None = name  # the tensor's own, else its module's, else the module's around that
