@@ -152,9 +152,7 @@ class Workers(Generic[Shared]):
         process.join(5)
         self.close()
         if (process.exitcode or 0) < 0:
-            cure = (
-                "it was killed, for want of memory perhaps: use fewer workers. What was kept can be resumed"
-            )
+            cure = "it was killed, for want of memory perhaps: use fewer workers. What was kept can be resumed"
         else:
             cure = "it says why on stderr. A script that starts workers needs `if __name__ == '__main__':`"
         return WorkerError(f"worker process {process.pid} ended with exit code {process.exitcode}: {cure}")
