@@ -188,7 +188,6 @@ class Summary(Protocol):
         """How many there are."""
 
 
-
 def summaries(spans: Spans, device: torch.device | None) -> Sequence[Summary]:
     """The summary of every span, in one pass; `device` is None for arrays."""
     if device is not None and capabilities.chosen("summary", device.type) == "triton":

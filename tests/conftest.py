@@ -46,6 +46,7 @@ if INTERPRETED:
     _interpret_triton()
 
 NEEDS_TORCH = re.compile(r"^(import|from) torch\b", re.M)
+collect_ignore = ["typing/wrong.py"]  # lines that a type checker flags: importing it would run them
 ISAS = _native.isas()
 FLOATS = [getattr(torch, name) for name in ("float32", "float64", "bfloat16", "float16")] if torch else []
 EPS = 0.8

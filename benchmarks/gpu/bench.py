@@ -1,116 +1,251 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU throughput beside the bandwidth of a device-to-device copy, torch eager and torch.compile; and small launches."""
+"""What the kernels reach of a device-to-device copy, on both GPU backends and beside torch; and the latency of calls.
+
+A row is written to bench.jsonl as soon as it is measured, so that nothing is lost to what comes after it; bench.md is
+made of the rows.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import ldpkernels
 from benchmarks import machine, peers, results
 from benchmarks.peers import EPS, C, R
-from benchmarks.results import Row, Target
+from ldpkernels import capabilities
+from ldpkernels.dtypes import DTYPES
+from ldpkernels.inputs.spans import span_table
 
 Work = Callable[[], object]
-GENERATORS: dict[str, Any] = {"Philox": ldpkernels.Key((7,)), "ChaCha20": ldpkernels.Key((1, 2, 3, 4))}
-SMALL = "small model"
+KEYS = {"Philox": ldpkernels.Key((7,)), "ChaCha20": ldpkernels.Key((1, 2, 3, 4))}
 METHOD = """\
-Each sweep times every row once: a batch of calls between two CUDA events, long enough for 20 ms, and the least of three
-such batches; for the small model, 200 calls by the host's clock up to the end of the last. A row's time is the least of
-the sweeps; "varied" gives a ratio's extremes over them, and "spread" says how much slower the slowest sweep was.
-bytes/s counts what the task must read and write. Keys are tensors on the device; "generator=None" draws one a call.
+A row's time is the least of three batches of calls between two CUDA events, each long enough for 20 ms, behind a kernel
+that waits while the host queues them. A copy of as many bytes is measured before and after it; "of copy" is the row's
+bytes/s over the copy's, where bytes are what the task must read and write. Latencies are of 200 calls by the host's
+clock, up to the end of the last. Keys are tensors on the device; "fresh keys" has generator=None.
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--out", type=Path, default=Path("out/gpu"), help="folder for bench.md and bench.json (out/gpu)"
-    )
-    parser.add_argument("--bytes", type=int, default=1 << 30, help="size of the large tensors (2^30)")
-    parser.add_argument("--sweeps", type=int, default=5, help="times to run every row (5)")
-    options = parser.parse_args()
-    if not torch.cuda.is_available():
-        parser.exit(3, "no CUDA device\n")
-    backends = [name for name in ("cuda", "triton") if name in ldpkernels.backends()]
-    rows: list[Row] = []
-    for dtype in (torch.float32, torch.bfloat16):
-        rows += large_rows(dtype, options.bytes, backends, options.sweeps)
-        torch.cuda.empty_cache()
-    rows += small_rows(backends, options.sweeps)
-    found = targets(rows, backends)
-    facts = machine.describe() | {"sweeps": str(options.sweeps)}
-    text = report(facts, rows, found)
-    print(text)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "bench.md").write_text(text)
-    results.write_json(options.out / "bench.json", facts, rows, found)
+@dataclass
+class Case:
+    """Something to measure."""
+
+    group: str
+    name: str
+    call: Work
+    elements: float
+    bytes: float
+    goal: float | None = None  # of the copy's bandwidth; of samples a second; the most seconds of a latency
+    unit: str = "copy"  # what the goal is of: "copy", "rate" or "latency"
+    graph: bool = False  # replay it from a CUDA graph
 
 
-def forced(backend: str, function: Callable[..., object], *arguments: object, **keywords: object) -> Work:
-    def work() -> None:
+class Device:
+    """Where calls run and how they are timed."""
+
+    def __init__(self, rehearsal: bool) -> None:
+        self.name = "cpu" if rehearsal else "cuda"
+        self.scale = 1 / (1 << 16) if rehearsal else 1.0
+        self._rehearsal = rehearsal
+        self._copied: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def size(self, n: int) -> int:
+        """A number of elements or rows, smaller in a rehearsal."""
+        return max(1, int(n * self.scale))
+
+    def copy_seconds(self, nbytes: float) -> float:
+        """A copy that reads and writes as many bytes in all."""
+        n = max(16, int(nbytes / 2))
+        if n not in self._copied:
+            a, b = (torch.ones(n, dtype=torch.uint8, device=self.name) for _ in range(2))
+            self._copied = {n: (a, b)}
+        a, b = self._copied[n]
+        return self.seconds(lambda: b.copy_(a))
+
+    def forget(self) -> None:
+        self._copied = {}
+        if not self._rehearsal:
+            torch.cuda.empty_cache()
+
+    def seconds(self, work: Work) -> float:
+        """Of one call among many, on the device."""
+        if self._rehearsal:
+            return self.latency(work, 1)
+
+        def batch(calls: int) -> float:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda._sleep(1_000_000)  # while it lasts the host queues calls, so that launches leave no gaps
+            start.record()
+            for _ in range(calls):
+                work()
+            end.record()
+            torch.cuda.synchronize()
+            return start.elapsed_time(end) / 1e3 / calls
+
+        calls = max(1, min(200, round(0.02 / batch(1))))
+        return min(batch(calls) for _ in range(3))
+
+    def latency(self, work: Work, calls: int = 200) -> float:
+        """Of one call among many, by the host's clock."""
+
+        def batch() -> float:
+            self.wait()
+            start = time.perf_counter()
+            for _ in range(calls):
+                work()
+            self.wait()
+            return (time.perf_counter() - start) / calls
+
+        return min(batch() for _ in range(1 if self._rehearsal else 3))
+
+    def wait(self) -> None:
+        if not self._rehearsal:
+            torch.cuda.synchronize()
+
+
+def forced(backend: str, function: Callable[..., object], *arguments: object, **options: object) -> Work:
+    def work() -> object:
         with ldpkernels.backend(backend):
-            function(*arguments, **keywords)
+            return function(*arguments, **options)
 
     return work
 
 
-def large_rows(dtype: torch.dtype, nbytes: int, backends: list[str], sweeps: int) -> list[Row]:
-    w = torch.randn(nbytes // dtype.itemsize, device="cuda", dtype=dtype)
-    source, n = w.clone(), w.numel()
-    size = f"{nbytes / 2**30:g} GiB {'fp32' if dtype is torch.float32 else 'bf16'}"
-    rows: list[tuple[Row, Work]] = []
-
-    def add(task: str, name: str, kind: str, work: Work, nbytes: float = 2.0 * nbytes) -> None:
-        rows.append((Row(f"{task}, {size}", name, kind, n, nbytes), work))
-
-    add("perturb_", "copy_, device to device", "floor", lambda: w.copy_(source))
-    add("perturb_", "mul_ in place", "floor", lambda: w.mul_(-1.0))
-    for backend in backends:
-        for name, key in GENERATORS.items():
-            on_device = key.tensor("cuda")
-            work = forced(backend, ldpkernels.perturb_, w, C, R, EPS, generator=on_device)
-            add("perturb_", f"perturb_, {backend} {name}", "ours", work)
-            work = forced(backend, ldpkernels.report, w, C, R, EPS, generator=on_device)
-            add("report", f"report, {backend} {name}", "ours", work, nbytes + n / 8)
-        work = forced(backend, ldpkernels.perturb_, w, C, R, EPS)
-        add("perturb_", f"perturb_, {backend} generator=None", "ours", work)
-    add("perturb_", "torch eager, bernoulli", "peer", lambda: peers.bernoulli_(w))
-    add("perturb_", "torch eager, compare", "peer", lambda: peers.compare_(w))
-    compiled = torch.compile(peers.compare_, fullgraph=True)
-    add("perturb_", "torch.compile, compare", "peer", lambda: compiled(w))
-    add("report", "read the bytes (torch.sum)", "floor", source.sum, nbytes)
-    measure(rows, sweeps, device_seconds)
-    return [row for row, _ in rows]
+def able(kernel: str, device: Device) -> list[str]:
+    return [name for name in capabilities.able(kernel, device.name) if name in ("cuda", "triton")]
 
 
-def small_rows(backends: list[str], sweeps: int) -> list[Row]:
-    model = peers.small_model().cuda()
-    parameters = list(model.parameters())
-    n = sum(p.numel() for p in parameters)
-    rows: list[tuple[Row, Work]] = []
-
-    def add(name: str, kind: str, work: Work) -> None:
-        rows.append((Row(f"{SMALL}, {n:,} weights in {len(parameters)} tensors", name, kind, n, 8 * n), work))
-
-    for backend in backends:
-        work = forced(backend, ldpkernels.perturb_, model, C, R, EPS, buffers="keep")
-        add(f"perturb_, {backend}", "ours", work)
-        add(f"perturb_, {backend}, replay of a CUDA graph", "ours", graph(work).replay)
-        add(f"report, {backend}", "ours", forced(backend, ldpkernels.report, model, C, R, EPS, buffers="keep"))
-    loop = lambda: peers.eager_loop_(model)  # noqa: E731
-    add("torch eager, bernoulli in a loop", "peer", loop)
-    add("torch eager loop, replay of a CUDA graph", "peer", graph(loop).replay)
-    measure(rows, sweeps, host_seconds)
-    return [row for row, _ in rows]
+def cases(device: Device) -> Iterator[Case]:
+    """The most wanted first."""
+    yield from weight_cases(device, torch.float32, "fp32", {"Philox": 0.95, "ChaCha20": 0.85, "report": 0.9})
+    yield from weight_cases(device, torch.bfloat16, "bf16", {"Philox": 0.9, "report": 0.9, "piecewise": 0.6})
+    yield from clipped_cases(device)
+    yield from cldp_cases(device)
+    yield from latency_cases(device)
+    yield from server_cases(device)
 
 
-def graph(work: Work) -> torch.cuda.CUDAGraph:
+def weight_cases(device: Device, dtype: torch.dtype, size: str, goals: dict[str, float]) -> Iterator[Case]:
+    n = device.size((1 << 30) // dtype.itemsize)
+    moved, written = 2.0 * n * dtype.itemsize, n * dtype.itemsize + n / 8
+    group, w = f"1 GiB of {size} weights", torch.randn(n, device=device.name, dtype=dtype)
+
+    def case(function: Any, mechanism: Any, backend: str, key: str, goal: str = "") -> Case:
+        options = {"mechanism": mechanism, "generator": KEYS[key].tensor(device.name) if key else None}
+        work = forced(backend, function, w, C, R, EPS, **options)
+        name = f"{function.__name__} {mechanism}, {backend}, {key or 'fresh keys'}"
+        return Case(group, name, work, n, moved if function is ldpkernels.perturb_ else written, goals.get(goal))
+
+    def other(name: str, work: Work) -> Case:
+        return Case(group, name, work, n, moved)
+
+    yield other("mul_ in place", partial(w.mul_, -1.0))
+    for backend in able("two_point", device):
+        for key in KEYS:
+            yield case(ldpkernels.perturb_, "two-point", backend, key, goal=key)
+            yield case(ldpkernels.report, "two-point", backend, key, goal="report" if key == "Philox" else "")
+        yield case(ldpkernels.perturb_, "two-point", backend, "")
+    for mechanism in ("piecewise", "hybrid"):
+        for backend in able(mechanism, device):
+            yield case(ldpkernels.perturb_, mechanism, backend, "Philox", goal=mechanism)
+            yield case(ldpkernels.report, mechanism, backend, "Philox")
+    yield other("torch eager, bernoulli", partial(peers.bernoulli_, w))
+    yield other("torch eager, compare", partial(peers.compare_, w))
+    if device.name == "cuda":
+        yield other("torch.compile, compare", partial(torch.compile(peers.compare_, fullgraph=True), w))
+
+
+def clipped_cases(device: Device) -> Iterator[Case]:
+    key = KEYS["Philox"].tensor(device.name)
+    for all_rows, all_columns in ((64, 1 << 20), (256, 1 << 20), (4096, 30_000), (60_000, 1)):
+        rows, columns = (all_rows, all_columns) if device.name == "cuda" else (3, device.size(all_columns))
+        group = f"clipped sum of [{rows:,}, {columns:,}] fp32"
+        read = 2.0 * 4 * rows * columns  # twice: for the norms, then for the sums
+        x = torch.randn(rows, columns, device=device.name)
+        for backend in able("clipped_noise", device):
+            for noise in ("gaussian", "discrete"):
+                goal = 0.85 if noise == "gaussian" and all_columns > 1 else None
+                options = {"noise": noise, "generator": key}
+                work = forced(backend, ldpkernels.clipped_noised_sum, x, 1.0, 1.0, **options)
+                yield Case(group, f"{noise}, {backend}", work, rows * columns, read, goal)
+        yield Case(group, "torch eager", partial(_eager_sum, x), rows * columns, read)
+
+
+def cldp_cases(device: Device) -> Iterator[Case]:
+    n = device.size(1 << 26)
+    w, key = torch.randn(n, device=device.name), KEYS["Philox"].tensor(device.name)
+    for alpha in (1e-4, 1e-3, 1e-1):
+        for backend in able("ordinal_cldp", device):
+            work = forced(backend, ldpkernels.cldp_, w, alpha, 1.0, 4, generator=key)
+            name = f"alpha = {alpha:g}, {backend}"
+            yield Case("cldp_, fp32 weights, rho = 4", name, work, n, 8.0 * n, 60e9, "rate")
+
+
+def latency_cases(device: Device) -> Iterator[Case]:
+    model = peers.small_model().to(device.name)
+    parameters = sum(p.numel() for p in model.parameters())
+    group, key = f"latency: {parameters:,} weights in 10 tensors", KEYS["Philox"].tensor(device.name)
+
+    def case(name: str, call: Work, goal: float | None = None, graph: bool = False) -> Case:
+        return Case(group, name, call, parameters, 8.0 * parameters, goal, "latency", graph)
+
+    yield case("mul_ of each tensor", partial(_each_mul, list(model.parameters())))
+    for backend in able("two_point", device):
+        keyed = forced(backend, ldpkernels.perturb_, model, C, R, EPS, buffers="keep", generator=key)
+        fresh = forced(backend, ldpkernels.perturb_, model, C, R, EPS, buffers="keep")
+        reported = forced(backend, ldpkernels.report, model, C, R, EPS, buffers="keep", generator=key)
+        yield case(f"perturb_, {backend}, a key tensor", keyed, 12e-6)
+        yield case(f"perturb_, {backend}, fresh keys", fresh)
+        yield case(f"report, {backend}", reported)
+        if device.name == "cuda":
+            yield case(f"perturb_, {backend}, replay of a CUDA graph", keyed, 4e-6, graph=True)
+    yield case("torch eager, bernoulli in a loop", partial(peers.eager_loop_, model))
+
+
+def server_cases(device: Device) -> Iterator[Case]:
+    """Ranges and sums of reports, which have kernels of Triton alone."""
+    if "triton" not in ldpkernels.backends():
+        return
+    from ldpkernels.triton.quantiles import quantiles
+    from ldpkernels.triton.summary import summarize
+    from ldpkernels.triton.tally import BitTally, ByteTally
+
+    n, where = device.size(1 << 28), torch.device(device.name, 0 if device.name == "cuda" else None)
+    group, w = f"ranges and sums of reports, {n:,} weights", torch.randn(n, device=where)
+    spans = span_table([w.data_ptr()], [0], [n], [DTYPES["float32"]])
+    layers, finite, q = np.zeros(1, np.int64), np.array([n]), np.array([0.005, 0.995])
+    quantile = partial(quantiles, spans, layers, finite, q, where)
+    yield Case(group, "summary", partial(summarize, spans, where), n, 4.0 * n)
+    yield Case(group, "two quantiles", quantile, n, 4.0 * n)
+    for tally, size, name in ((BitTally, max(1, n // 8), "one-bit reports"), (ByteTally, n, "reports of bytes")):
+        reports = [torch.ones(size, dtype=torch.uint8, device=where) for _ in range(15)]
+        work = partial(tally(size, where).add, reports)
+        yield Case(group, f"15 {name}", work, 15.0 * n, 15.0 * size)
+
+
+def _eager_sum(x: torch.Tensor) -> torch.Tensor:
+    scales = 1.0 / x.norm(dim=1).clamp_min(1.0)
+    return (x * scales[:, None]).sum(0).add_(torch.randn_like(x[0]))
+
+
+def _each_mul(tensors: list[torch.Tensor]) -> None:
+    with torch.no_grad():
+        for t in tensors:
+            t.mul_(-1.0)
+
+
+def replay(work: Work) -> Work:
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -119,75 +254,88 @@ def graph(work: Work) -> torch.cuda.CUDAGraph:
     captured = torch.cuda.CUDAGraph()
     with torch.cuda.graph(captured):
         work()
-    return captured
+    return captured.replay
 
 
-def measure(rows: list[tuple[Row, Work]], sweeps: int, seconds: Callable[[Work], float]) -> None:
-    for _, work in rows:
-        for _ in range(3):
+def measure(case: Case, device: Device) -> dict[str, Any]:
+    """A row: what was measured, or the error."""
+    row: dict[str, Any] = {"group": case.group, "name": case.name, "goal": case.goal, "unit": case.unit}
+    try:
+        work = replay(case.call) if case.graph else case.call
+        for _ in range(1 if device.name == "cpu" else 3):
             work()
-    torch.cuda.synchronize()
-    for _ in range(sweeps):
-        for row, work in rows:
-            row.sweeps.append(seconds(work))
+        device.wait()
+        if case.unit == "latency":
+            row["seconds"] = device.latency(work, 2 if device.name == "cpu" else 200)
+        else:
+            before = device.copy_seconds(case.bytes)
+            row["seconds"] = device.seconds(work)
+            row["of copy"] = (before + device.copy_seconds(case.bytes)) / 2 / row["seconds"]
+        row |= {"elements": case.elements, "bytes": case.bytes}
+    except Exception as error:  # one row: the others are worth having
+        row["error"] = f"{type(error).__name__}: {error}"[:500]
+    return row
 
 
-def device_seconds(work: Work) -> float:
-    def batch(calls: int) -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(1_000_000)  # while it lasts the host queues calls, so that launches leave no gaps
-        start.record()
-        for _ in range(calls):
-            work()
-        end.record()
-        torch.cuda.synchronize()
-        return start.elapsed_time(end) / 1e3 / calls
-
-    calls = max(1, min(200, round(0.02 / batch(1))))
-    return min(batch(calls) for _ in range(3))
-
-
-def host_seconds(work: Work, calls: int = 200) -> float:
-    def batch() -> float:
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(calls):
-            work()
-        torch.cuda.synchronize()
-        return (time.perf_counter() - start) / calls
-
-    return min(batch() for _ in range(3))
-
-
-def targets(rows: list[Row], backends: list[str]) -> list[Target]:
-    found = []
-    for group in dict.fromkeys(row.group for row in rows):
-        named = {row.name: row for row in rows if row.group == group}
-        for backend in backends:
-            if group.startswith("perturb_"):
-                goal = 0.9 if group.endswith("fp32") else 0.85
-                ours, copied = named[f"perturb_, {backend} generator=None"], named["copy_, device to device"]
-                text = f"{backend}, {group.removeprefix('perturb_, ')}: bandwidth of the copy"
-                found.append(results.bandwidth_ratio(text, goal, ours, copied))
-            elif group.startswith(SMALL):
-                loop = named["torch eager, bernoulli in a loop"]
-                found.append(
-                    results.ratio_of(f"{backend}, small model : eager loop", 10, named[f"perturb_, {backend}"], loop)
-                )
-    return found
-
-
-def report(facts: dict[str, str], rows: list[Row], found: list[Target]) -> str:
-    compared = {
-        "copy_": lambda row: row.name.startswith("copy_"),
-        "torch eager, bernoulli": lambda row: row.name.startswith("torch eager, bernoulli"),
-        "torch.compile": lambda row: row.name.startswith("torch.compile"),
-        "read": lambda row: row.name.startswith("read"),
-    }
-    parts = ["# The two-point mechanism on a GPU", results.facts_table(facts), "## Targets"]
-    parts += [results.target_table(found), "## Measured", METHOD.rstrip(), results.group_tables(rows, compared)]
+def page(facts: dict[str, str], rows: list[dict[str, Any]]) -> str:
+    """The rows as tables."""
+    parts = ["# The kernels on a GPU", results.facts_table(facts), METHOD.rstrip()]
+    for group in dict.fromkeys(row["group"] for row in rows):
+        lines = [_line(row) for row in rows if row["group"] == group]
+        parts += [f"## {group}", results.table(["", "time", "elements/s", "bytes/s", "of copy", "goal"], lines)]
     return "\n\n".join(parts) + "\n"
 
 
+def _line(row: dict[str, Any]) -> list[str]:
+    if "error" in row:
+        return [row["name"], row["error"].replace("\n", " ").replace("|", "/"), "", "", "", ""]
+    pretty, seconds = results.pretty, row["seconds"]
+    cells = [row["name"], pretty(seconds, "s"), pretty(row["elements"] / seconds), pretty(row["bytes"] / seconds, "B")]
+    return [*cells, f"{row['of copy']:.2f}" if "of copy" in row else "", _verdict(row)]
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    goal = row["goal"]
+    if goal is None:
+        return ""
+    if row["unit"] == "latency":
+        return f"{results.pretty(goal, 's')}: {'met' if row['seconds'] <= goal else 'missed'}"
+    reached = row["of copy"] if row["unit"] == "copy" else row["elements"] / row["seconds"]
+    text = f"{goal:.2f}" if row["unit"] == "copy" else results.pretty(goal)
+    return f"{text}: {'met' if reached >= goal else 'missed'}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--out", type=Path, default=Path("out/gpu"), help="folder of the results (out/gpu)")
+    parser.add_argument("--seconds", type=float, default=330.0, help="begin no row after so many (330)")
+    parser.add_argument("--once", action="store_true", help="call each once and measure nothing: for a profiler")
+    parser.add_argument("--rehearse", action="store_true", help="small, on the CPU, by Triton's interpreter")
+    options = parser.parse_args()
+    if not torch.cuda.is_available() and not options.rehearse:
+        parser.exit(3, "no CUDA device\n")
+    began, device = time.monotonic(), Device(options.rehearse)
+    rows: list[dict[str, Any]] = []
+    facts = machine.describe()
+    options.out.mkdir(parents=True, exist_ok=True)
+    last = ""
+    for case in cases(device):
+        if time.monotonic() - began > options.seconds:
+            print(f"no time for {case.group}: {case.name} and what follows")
+            break
+        if case.group != last:
+            device.forget()
+        last = case.group
+        if options.once:
+            case.call()
+            continue
+        rows.append(measure(case, device))
+        with (options.out / "bench.jsonl").open("a") as kept:
+            kept.write(json.dumps(rows[-1]) + "\n")
+        (options.out / "bench.md").write_text(page(facts, rows))
+        print(*_line(rows[-1]), sep="  ", flush=True)
+    return int(any("error" in row for row in rows))
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

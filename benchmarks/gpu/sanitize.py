@@ -1,38 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every kernel of one GPU backend on small, awkward tensors: what compute-sanitizer watches (benchmarks/gpu/run)."""
+"""Every kernel of one GPU backend on small, awkward tensors: what compute-sanitizer watches (benchmarks/gpu/run.py).
+
+Each tensor should be an allocation of its own (PYTORCH_NO_CUDA_MEMORY_CACHING=1), so that one step outside is seen.
+"""
 
 from __future__ import annotations
 
 import argparse
 
+import numpy as np
 import torch
 
 import ldpkernels
-
-DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-KEYS = (ldpkernels.Key((7,)), ldpkernels.Key((1, 2, 3, 4)))
-LENGTHS = (1, 7, 8, 33, 255, 257, 2049, 70_001)
+from benchmarks.gpu.operations import KEYS, OPERATIONS, on
+from ldpkernels import capabilities
+from ldpkernels.dtypes import DTYPES
+from ldpkernels.inputs.spans import span_table
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("backend", choices=("cuda", "triton"), help="whose kernels to run")
-    backend = parser.parse_args().backend
-    if backend not in ldpkernels.backends():
-        parser.exit(3, f"the {backend} backend is not available here\n")
+    parser.add_argument("--rehearse", action="store_true", help="a few operations on the CPU, by Triton's interpreter")
+    options = parser.parse_args()
+    device = "cpu" if options.rehearse else "cuda"
+    if options.backend not in ldpkernels.backends():
+        parser.exit(3, f"the {options.backend} backend is not available here\n")
     calls = 0
-    with ldpkernels.backend(backend):
-        for dtype in DTYPES:
-            for key in KEYS:
-                # Each tensor is an allocation of its own (PYTORCH_NO_CUDA_MEMORY_CACHING=1): one step outside is seen.
-                tensors = [torch.ones(n, dtype=dtype, device="cuda") for n in LENGTHS]
-                tensors += [t[1:] for t in [torch.ones(4097, dtype=dtype, device="cuda")]]  # not aligned to 16 bytes
-                ldpkernels.report(tensors, 0.0, 1.0, 1.0, generator=key)
-                ldpkernels.two_point_threshold(tensors[-1], 0.0, 1.0, 1.0)
-                ldpkernels.perturb_(tensors, 0.0, 1.0, 1.0, generator=key)
-                torch.cuda.synchronize()
-                calls += 3
-    print(f"{backend}: {calls} calls on {len(LENGTHS) + 1} tensors each")
+    for name, operation in OPERATIONS.items():
+        if options.backend not in capabilities.able(operation.kernel, device):
+            continue
+        if options.rehearse and name != "majority_vote":
+            continue
+        for dtype in operation.dtypes:
+            for key in KEYS.values():
+                with ldpkernels.backend(options.backend):
+                    operation.call(on(device, operation.make(dtype)), key)
+                wait(device)
+                calls += 1
+    if options.backend == "triton":
+        ranges_and_tallies(torch.device(device))
+    print(f"{options.backend}: {calls} calls")
+
+
+def ranges_and_tallies(device: torch.device) -> None:
+    """What has no operation of its own."""
+    from ldpkernels.triton.quantiles import quantiles
+    from ldpkernels.triton.summary import summarize
+    from ldpkernels.triton.tally import BitTally, ByteTally
+
+    sizes = (1, 15, 2047, 2049) if device.type == "cpu" else (1, 15, 2047, 65_537, 200_001)
+    tensors = [torch.randn(n).to(kind).to(device) for n in sizes for kind in (torch.float32, torch.bfloat16)]
+    kinds = [DTYPES[str(t.dtype).removeprefix("torch.")] for t in tensors]
+    spans = span_table([t.data_ptr() for t in tensors], [0] * len(tensors), [t.numel() for t in tensors], kinds)
+    finite = np.array([sum(one.finite for one in summarize(spans, device))])
+    quantiles(spans, np.zeros(len(tensors), np.int64), finite, np.array([0.01, 0.99]), device)
+    for tally in (BitTally(1003, device), ByteTally(1003, device)):
+        tally.add([torch.ones(1003, dtype=torch.uint8, device=device) for _ in range(20)])
+        tally.decode(0, 0.5, 0.25, torch.empty(1003, device=device))
+    wait(device.type)
+
+
+def wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ordinal CLDP in CUDA. A thread takes the elements of one block of the keystreams: as many draws as leave few elements
 // open are computed for all of them at once. Those few start anew, each with cipher blocks of its own, so that nothing
-// but their numbers is kept. All but the kernel is __host__ __device__ and runs on the host in tests/cuda.
+// but their numbers is kept: in a queue of the thread block, from which its threads take them, so that few warps are
+// busy with all of them. All but the kernel is __host__ __device__ and runs on the host in tests/cuda.
 #pragma once
 
 #include "../mechanisms/cldp_weights.h"
@@ -14,17 +15,32 @@ constexpr int kCldpThreads = 128;
 using CldpPlan = Plan<OrdinalCldpLaw, 24>;
 static_assert(sizeof(CldpPlan) <= kLargestPlan);
 
+// The elements that are left, by their numbers in the thread block, in whatever order threads come.
+struct CldpQueue {
+  int32_t count;
+  uint16_t elements[kCldpThreads * ChaCha20::block_words];
+
+  LDPK_FN void push(uint16_t element) {
+#if defined(__CUDA_ARCH__)
+    elements[atomicAdd(&count, 1)] = element;
+#else
+    elements[count++] = element;
+#endif
+  }
+};
+
+// A thread block's elements begin `first` behind the span's.
 template <class Cipher, class Word>
-struct CldpThread {
-  static constexpr int elements = Cipher::block_words * 4 / sizeof(Word);
+struct CldpBlock {
+  static constexpr int elements = Cipher::block_words * 4 / sizeof(Word);  // of a thread
 
   const Span& span;
   const OrdinalCldpLaw& law;
   const Key& key;
+  const int64_t first;
 
-  // The elements of the stream block that is `group` blocks behind the beginning of the span's first stream unit.
-  LDPK_FN void run(int64_t group) const {
-    const int64_t start = group * elements - lead(span);
+  LDPK_FN void begin(int thread, CldpQueue& queue) const {
+    const int64_t start = first + thread * elements;
     if (start + elements <= 0 || start >= span.numel) return;
     const uint64_t block = static_cast<uint64_t>(span.first + start) / elements;
     Word open[elements], less[elements];
@@ -41,7 +57,6 @@ struct CldpThread {
       }
     }
     const PlainSample<Word> plain(law);
-    uint32_t left = 0;
 #pragma unroll
     for (int i = 0; i < elements; ++i) {
       const int64_t e = start + i;
@@ -50,13 +65,15 @@ struct CldpThread {
       if (plain(open[i], less[i], load(e), sample)) {
         store(e, sample);
       } else {
-        left |= 1u << i;
+        queue.push(static_cast<uint16_t>(thread * elements + i));
       }
     }
+  }
+
+  // When all threads have begun.
+  LDPK_FN void finish(int thread, const CldpQueue& queue) const {
 #pragma unroll 1
-    for (int i = 0; left != 0; ++i, left >>= 1) {
-      if (left & 1) alone(start + i);
-    }
+    for (int i = thread; i < queue.count; i += kCldpThreads) alone(first + queue.elements[i]);
   }
 
  private:
@@ -127,16 +144,17 @@ struct CldpThread {
   }
 };
 
-template <class Cipher>
-LDPK_FN void cldp_thread(const CldpPlan& plan, int32_t c, int thread) {
+// run(block) for thread block c.
+template <class Cipher, class Run>
+LDPK_FN void with_cldp_block(const CldpPlan& plan, int32_t c, Run run) {
   const int s = plan.span_of(c);
   const Key key = load_key<Cipher>(plan.key);
-  const int64_t group = int64_t{c - plan.first_chunk[s]} * kCldpThreads + thread;
-  if (plan.laws[s].wide) {
-    CldpThread<Cipher, uint64_t>{plan.spans[s], plan.laws[s], key}.run(group);
-  } else {
-    CldpThread<Cipher, uint32_t>{plan.spans[s], plan.laws[s], key}.run(group);
-  }
+  const auto with = [&](auto word) {
+    using Block = CldpBlock<Cipher, decltype(word)>;
+    const int64_t before = int64_t{c - plan.first_chunk[s]} * kCldpThreads * Block::elements;
+    run(Block{plan.spans[s], plan.laws[s], key, before - lead(plan.spans[s])});
+  };
+  plan.laws[s].wide ? with(uint64_t{}) : with(uint32_t{});
 }
 
 // launch(plan, blocks) for as many launches as the spans need.
@@ -145,7 +163,7 @@ void for_cldp_plans(const Span* spans, const OrdinalCldpLaw* laws, int64_t count
   CldpPlan plan;
   plan.key = key;
   const auto blocks_of = [](const Span& span, const OrdinalCldpLaw& law) {
-    const int64_t elements = law.wide ? CldpThread<Cipher, uint64_t>::elements : CldpThread<Cipher, uint32_t>::elements;
+    const int64_t elements = law.wide ? CldpBlock<Cipher, uint64_t>::elements : CldpBlock<Cipher, uint32_t>::elements;
     return divided_up(lead(span) + span.numel, kCldpThreads * elements);
   };
   for_plans(
@@ -158,7 +176,14 @@ void for_cldp_plans(const Span* spans, const OrdinalCldpLaw* laws, int64_t count
 #if defined(__CUDACC__)
 template <class Cipher>
 __global__ void __launch_bounds__(kCldpThreads) ordinal_cldp_kernel(const __grid_constant__ CldpPlan plan) {
-  cldp_thread<Cipher>(plan, blockIdx.x, threadIdx.x);
+  __shared__ CldpQueue queue;
+  if (threadIdx.x == 0) queue.count = 0;
+  __syncthreads();
+  with_cldp_block<Cipher>(plan, blockIdx.x, [&](const auto& block) {
+    block.begin(threadIdx.x, queue);
+    __syncthreads();
+    block.finish(threadIdx.x, queue);
+  });
 }
 #endif
 

@@ -40,9 +40,12 @@ LDPK_FN void compare_digit(Word& open, Word& less, Word draw, Word threshold) {
 
 // How many draws leave one element in 2^rare, or fewer, with an undecided lane: every draw halves the lanes that are.
 LDPK_FN int draws_for(const OrdinalCldpLaw& law, int rare) {
-  int count = rare;
-  for (uint64_t lanes = law.lanes, n = 1; lanes != 0; lanes &= lanes - 1, ++n) count += (n & (n - 1)) == 0;
-  return count;
+#if defined(__CUDA_ARCH__)
+  return rare + 32 - __clz(__popcll(law.lanes));
+#else
+  const int lanes = __builtin_popcountll(law.lanes);
+  return rare + (lanes ? 32 - __builtin_clz(static_cast<unsigned>(lanes)) : 0);
+#endif
 }
 
 // The samples that are plain: every lane decided in the first comparison, no quotient, inside the reach.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,10 +27,18 @@ def checked_arrays(names: Sequence[str], arrays: Sequence[Array], written: bool)
     return dtypes
 
 
+class Checked(NamedTuple):
+    """What a kernel has to know of tensors that it may touch."""
+
+    dtypes: list[Dtype]
+    device: str  # its type
+    plain: bool  # a kernel may take the memory of each as it is
+
+
 def checked_tensors(
     tensors: Sequence[torch.Tensor], key: torch.Tensor | None = None, names: Sequence[str] | None = None
-) -> tuple[list[Dtype], str]:
-    """The same for tensors and the key of a call, and the type of their device. Without names, errors number them."""
+) -> Checked:
+    """The same for tensors and the key of a call. Without names, errors give the tensors' numbers."""
     import torch
 
     if not tensors:
@@ -41,6 +49,7 @@ def checked_tensors(
         and t.dtype in formats
         and t.layout is torch.strided
         and t.is_contiguous()
+        and not t.is_neg()
         and t.device == device
         for t in tensors
     )
@@ -54,7 +63,7 @@ def checked_tensors(
         refuse_shared_memory(names or _numbers(tensors), [_memory(t) for t in tensors])
     if key is not None:
         check_key(key, device)
-    return [formats[t.dtype] for t in tensors], device.type
+    return Checked([formats[t.dtype] for t in tensors], device.type, plain)
 
 
 def check_key(key: torch.Tensor, device: torch.device) -> None:
@@ -80,7 +89,7 @@ def numpy_dtype(name: str, array: Array, written: bool, overlapping: bool = Fals
         raise TypeError(f"{label} has dtype {array.dtype}: convert it to {', '.join(DTYPES)}, or leave it out")
     if written and not array.flags.writeable:
         raise ValueError(f"{label} is read-only: pass a copy")
-    if not overlapping and may_overlap(array.shape, tuple(s // array.itemsize for s in array.strides)):
+    if not overlapping and may_overlap((*array.shape, array.itemsize), (*array.strides, 1)):  # in bytes
         raise ValueError(f"{label} overlaps itself (strides {array.strides}): pass a copy")
     return DTYPES[array.dtype.name]
 

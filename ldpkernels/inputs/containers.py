@@ -3,20 +3,24 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import GeneratorType
-from typing import Any, Literal, SupportsFloat
+from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, TypeAlias
 
 import numpy as np
 
+from ldpkernels.arrays import AnyArray
 from ldpkernels.inputs.checks import PLAIN_KINDS, refuse_strange_kind
 from ldpkernels.inputs.modules import Buffers as Buffers
 from ldpkernels.inputs.modules import Modules, decided, module_tensors, untied
-from ldpkernels.inputs.remains import refuse_remains, refuse_rest, refuse_shards
+from ldpkernels.inputs.remains import refuse_unvouched
 from ldpkernels.optional import is_compiling, is_module, is_tensor
 
+if TYPE_CHECKING:
+    import torch
+
+Weights: TypeAlias = "AnyArray | torch.nn.Module | Sequence[AnyArray] | Mapping[str, AnyArray]"
 Container = Literal["module", "mapping", "sequence", "tensor"]
 Numbers = SupportsFloat | Sequence[SupportsFloat] | Mapping[str, SupportsFloat]
 
@@ -29,6 +33,7 @@ class Tensors:
     values: list[Any]
     container: Container
     is_torch: bool
+    compiling: bool  # there, operations check when they run
 
 
 def collect(
@@ -41,6 +46,7 @@ def collect(
     """
     if buffers not in (None, "perturb", "keep"):
         raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
+    compiling = is_compiling()
     container: Container
     named: list[tuple[str, Any]]
     modules: Modules = []
@@ -51,7 +57,7 @@ def collect(
         named, modules = module_tensors(model, buffers, in_place)
     elif isinstance(model, Mapping):
         container, named = "mapping", decided([(_name(k), v) for k, v in model.items()], buffers)
-        if not is_compiling():
+        if not compiling:
             named = untied(named)
     elif is_tensor(model):
         container, named = "tensor", [("", model)]
@@ -63,31 +69,30 @@ def collect(
         )
     if not named:
         raise ValueError(f"the {container} has no tensors: there is nothing to perturb")
-    if is_compiling():  # a tensor that the graph makes has no id in torch 2.11
+    if compiling:  # a tensor that the graph makes has no id in torch 2.11
         unique = [pair for i, pair in enumerate(named) if not any(pair[1] is other for _, other in named[:i])]
     else:
         once = {id(pair[1]): pair for pair in reversed(named)}  # tied tensors under their first name
         unique = [pair for pair in named if once[id(pair[1])] is pair] if len(once) < len(named) else named
     names, values = [name for name, _ in unique], [value for _, value in unique]
     is_torch = container == "module" or (not isinstance(values[0], np.ndarray) and is_tensor(values[0]))
-    if not is_compiling():
+    if not compiling:
         if not PLAIN_KINDS.issuperset(map(type, values)):
             for name, value in unique:
                 refuse_strange_kind(name, value)
         if is_torch:
-            refuse_shards(unique)
-        if in_place and modules:
-            refuse_remains(modules, unique, keep=buffers == "keep")
-        if in_place and is_torch and container in ("module", "mapping"):
-            refuse_rest(unique)
-    tensors = Tensors(names, values, container, is_torch)
+            refuse_unvouched(unique, modules, whole=in_place and container in ("module", "mapping"), buffers=buffers)
+    tensors = Tensors(names, values, container, is_torch, compiling)
     return tensors, [_per_tensor(argument, value, names) for argument, value in numbers.items()]
 
 
-def _per_tensor(argument: str, value: Any, names: Sequence[str]) -> list[float]:
+def _per_tensor(argument: str, value: object, names: Sequence[str]) -> list[float]:
     """One number for each tensor, from a number, a sequence, or a mapping by tensor or module name."""
     if isinstance(value, (int, float)):  # first: in a graph for torch.compile it may be a symbol
-        return [float(value)] * len(names)
+        try:
+            return [float(value)] * len(names)
+        except OverflowError:
+            raise _past_numbers(argument) from None
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -112,20 +117,28 @@ def rows_of(names: Sequence[str], shapes: Sequence[Sequence[int]]) -> int:
     return shapes[0][0]
 
 
-def _number(argument: str, value: Any) -> float:
+def _number(argument: str, value: object) -> float:
     if not isinstance(value, (str, bytes)):
-        with contextlib.suppress(TypeError, ValueError):
-            return float(value)
+        try:
+            return float(value)  # type: ignore[arg-type]
+        except OverflowError:
+            raise _past_numbers(argument) from None
+        except (TypeError, ValueError):
+            pass
     raise TypeError(f"{argument}={value!r} must be a number, a sequence of numbers or a mapping of names to numbers")
 
 
-def _name(key: Any) -> str:
+def _past_numbers(argument: str) -> ValueError:
+    return ValueError(f"{argument} is an integer past all floating-point numbers: pass a finite one")
+
+
+def _name(key: object) -> str:
     if not isinstance(key, str):
         raise TypeError(f"a mapping's key {key!r} must be a string")
     return key
 
 
-def _by_name(argument: str, value: Mapping[Any, Any], names: Sequence[str]) -> list[float]:
+def _by_name(argument: str, value: Mapping[object, object], names: Sequence[str]) -> list[float]:
     used, numbers = set(), []
     for name in names:
         key: str | None = name  # the tensor's own, else its module's, else the module's around that

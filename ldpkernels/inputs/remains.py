@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ldpkernels.inputs.modules import Modules, Named
+from ldpkernels.inputs.modules import Buffers, Modules, Named
 from ldpkernels.optional import is_tensor
 
 if TYPE_CHECKING:
@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 _PLAIN: frozenset[type] = frozenset({int, float, bool, str, type(None)})  # attributes that hold no tensor
 
 
-def refuse_remains(modules: Modules, perturbed: Named, keep: bool) -> None:
+def refuse_unvouched(named: Named, modules: Modules, whole: bool, buffers: Buffers | None) -> None:
+    """An error for what would leave unperturbed. `whole`: the model itself may leave, and not a report of it."""
+    _refuse_shards(named)
+    if whole:
+        if modules:
+            _refuse_remains(modules, named, keep=buffers == "keep")
+        _refuse_rest(named)
+
+
+def _refuse_remains(modules: Modules, perturbed: Named, keep: bool) -> None:
     """An error for private numbers that are no parameter and no buffer. `keep` says that only parameters leave."""
     for name, p in perturbed:
         if p.__dict__:
@@ -34,7 +43,7 @@ def refuse_remains(modules: Modules, perturbed: Named, keep: bool) -> None:
         _refuse_others(found, perturbed)
 
 
-def refuse_shards(named: Sequence[tuple[str, object]]) -> None:
+def _refuse_shards(named: Sequence[tuple[str, object]]) -> None:
     """An error for the parameters of FullyShardedDataParallel, which are plain tensors by their class."""
     for name, t in named:
         attributes = getattr(t, "__dict__", None)
@@ -45,7 +54,7 @@ def refuse_shards(named: Sequence[tuple[str, object]]) -> None:
             )
 
 
-def refuse_rest(named: Sequence[tuple[str, object]]) -> None:
+def _refuse_rest(named: Sequence[tuple[str, object]]) -> None:
     """An error for a tensor that shares its storage with numbers that are not perturbed: files hold whole storages."""
     import torch
 

@@ -59,6 +59,14 @@ def executed(
     return mechanism, _law_table(mechanism, tuple(c), tuple(r), tuple(dtypes), output)
 
 
+@lru_cache(maxsize=64)
+def executed_ranges(
+    mechanism: Weightwise, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...]
+) -> list[tuple[float, float]]:
+    """C and R of each tensor as reports execute them."""
+    return [mechanism.executed_range(ci, ri, d) for ci, ri, d in zip(c, r, dtypes, strict=True)]
+
+
 def law_table(
     mechanism: Weightwise, c: Sequence[float], r: Sequence[float], dtypes: Sequence[Dtype], output: Output
 ) -> Laws:

@@ -24,18 +24,17 @@ def _ordinal_cldp_(
     mechanism: Noise,
     rounding: Rounding,
 ) -> None:
-    dtypes, device = checked_tensors(tensors, key)
+    dtypes, device, plain = checked_tensors(tensors, key)
     laws = weight_laws(alpha, c, rho, dtypes, mechanism, rounding)
 
     def run(flat: Sequence[torch.Tensor]) -> None:
         spans = span_table([t.data_ptr() for t in flat], [0] * len(flat), [t.numel() for t in flat], dtypes)
         launch.run("ordinal_cldp", "values", spans, laws, key, device)
 
-    flat = contiguous(tensors)
-    if flat is tensors:
+    if plain:
         run(tensors)
     else:
-        through(tensors, flat, run)
+        through(tensors, contiguous(tensors), run)
     torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])
 
 

@@ -16,7 +16,7 @@ from ldpkernels.ops.define import define
 
 
 def _two_point_threshold(x: torch.Tensor, c: float, r: float, eps: float, output: Output) -> torch.Tensor:
-    dtypes, device = checked_tensors([x])
+    dtypes, device, _ = checked_tensors([x])
     laws = law_table(TwoPoint(eps), [c], [r], dtypes, output)
     (flat,) = contiguous([x])
     thresholds = torch.empty(x.shape, dtype=torch.int64, device=x.device)

@@ -29,26 +29,25 @@ class Operations:
 
 def _operations(name: str, kernel: str) -> Operations:
     def perturb_(tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float) -> None:
-        dtypes, device = checked_tensors(tensors, key)
+        dtypes, device, plain = checked_tensors(tensors, key)
         mechanism, laws = executed(name, eps, c, r, dtypes, "values")
 
         def run(flat: Sequence[torch.Tensor]) -> None:
             spans = span_table([t.data_ptr() for t in flat], [0] * len(flat), [t.numel() for t in flat], dtypes)
             launch.run(mechanism.kernel, "values", spans, laws, key, device)
 
-        flat = contiguous(tensors)
-        if flat is tensors:
+        if plain:
             run(tensors)
         else:
-            through(tensors, flat, run)
+            through(tensors, contiguous(tensors), run)
         torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])
 
     def report(
         tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float
     ) -> torch.Tensor:
-        dtypes, device = checked_tensors(tensors, key)
+        dtypes, device, plain = checked_tensors(tensors, key)
         mechanism, laws = executed(name, eps, c, r, dtypes, "report")
-        flat = contiguous(tensors)
+        flat = tensors if plain else contiguous(tensors)
         sizes, codec = [t.numel() for t in flat], codec_of(mechanism.reported)
         payload = torch.empty(codec.payload_bytes(sizes), dtype=torch.uint8, device=key.device)
         outs = [payload.data_ptr() + offset for offset in codec.offsets(sizes)]

@@ -44,7 +44,10 @@ def over(
     if not spans["numel"].any():
         return
     spans = spans.copy()
-    spans["out"] -= 0 if out is None else out.data_ptr()
+    if out is not None:
+        if out.data_ptr() % 16:
+            raise ValueError("an output must begin at a multiple of 16 bytes, as every new tensor does")
+        spans["out"] -= out.data_ptr()
     per_block = 32 if is_chacha(key) else 8
     known = name, key.device, per_block, str(laws.dtype), spans.tobytes(), laws.tobytes()
     with launching(key.device):

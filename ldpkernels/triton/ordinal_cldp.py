@@ -112,7 +112,7 @@ def _samples(v, inside, element, row, key, CHACHA: tl.constexpr, WIDE: tl.conste
         less = tl.where((number & 65535) == 0, word & sign, less)
         decided = undecided & (word ^ threshold)
         less |= decided & threshold
-        undecided = undecided & ~decided
+        undecided = undecided ^ decided  # which are some of them
         concluded = (undecided == 0) | (digit == 127)
 
         down = (less & sign) != 0
@@ -129,7 +129,7 @@ def _samples(v, inside, element, row, key, CHACHA: tl.constexpr, WIDE: tl.conste
         walking = walking & ~accepted
         carried = tl.where(rejected, zero, tl.where(goes_on, total, carried))
         undecided = tl.where(rejected, zero + lanes, tl.where(goes_on, zero + quotient, undecided))
-        less = tl.where(goes_on, less & ~quotient, less)
+        less = tl.where(goes_on, less ^ quotient, less)  # which has come up
         after = tl.where(goes_on, (number | 127) + 1, number + 1)
         number = tl.where(rejected, ((number >> 16) + 1) << 16, after)
     return out.to(tl.int64, bitcast=True)

@@ -44,10 +44,12 @@ def compile_cells_for(
     output: Literal["values", "cells"] = "values",
     mechanism: Literal["piecewise", "hybrid"] = "piecewise",
     cipher: Cipher = "philox",
+    aligned: bool = True,
 ) -> Any:
     """The kernel of piecewise and hybrid, likewise."""
     constants = {
         "DTYPE": DTYPES[dtype].code,
+        "ALIGNED": aligned,
         "OUTPUT": piecewise.OUTPUTS[output],
         "HYBRID": mechanism == "hybrid",
         "CHACHA": cipher == "chacha20",

@@ -76,11 +76,11 @@ def threshold(x, line, DTYPE: tl.constexpr):
     """
     center, slope, fallback, k_lo, k_hi, floor, ceiling = line
     x = tl.where(x != x, fallback, x)
-    z = ((x - center) * slope).to(tl.float64)
-    if DTYPE == F64:
-        lowest, highest = k_lo.to(tl.float64), k_hi.to(tl.float64)
+    z = (x - center) * slope
+    if DTYPE == F64:  # whose minimum and maximum would be several instructions each
+        floor, ceiling = k_lo.to(tl.float64), k_hi.to(tl.float64)
+        inside = tl.where(z >= ceiling, ceiling, tl.where(z <= floor, floor, z))
     else:
-        lowest, highest = floor.to(tl.float64), ceiling.to(tl.float64)
-    inside = tl.where(z >= highest, highest, tl.where(z <= lowest, lowest, z))
+        inside = tl.minimum(tl.maximum(z, floor), ceiling).to(tl.float64)
     k = (inside + 6755399441055744.0).to(tl.int64, bitcast=True).to(tl.int32)
-    return tl.where(z >= highest, k_hi, tl.where(z <= lowest, k_lo, k))
+    return tl.where(z >= ceiling, k_hi, tl.where(z <= floor, k_lo, k))

@@ -12,7 +12,7 @@ from typing import TypeVar
 from ldpkernels.arrays import Bytes, Integers
 from ldpkernels.dtypes import DTYPES, FLOAT64, Dtype
 from ldpkernels.inputs.containers import Tensors
-from ldpkernels.laws.registry import MECHANISMS, mechanism_named
+from ldpkernels.laws.registry import MECHANISMS, executed_ranges, mechanism_named
 from ldpkernels.laws.weightwise import Weightwise
 from ldpkernels.wire.codec import Codec, codec_of, refuse_unused_bits
 from ldpkernels.wire.envelope import Header
@@ -50,7 +50,7 @@ class Layout:
         cls, tensors: Tensors, c: Sequence[float], r: Sequence[float], mechanism: Weightwise, dtypes: Sequence[Dtype]
     ) -> Layout:
         """The layout of reports of these tensors."""
-        executed = [mechanism.executed_range(ci, ri, d) for ci, ri, d in zip(c, r, dtypes, strict=True)]
+        executed = executed_ranges(mechanism, tuple(c), tuple(r), tuple(dtypes))
         return cls(
             names=tuple(tensors.names),
             shapes=tuple(tuple(t.shape) for t in tensors.values),

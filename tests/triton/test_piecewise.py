@@ -25,24 +25,26 @@ def weights(dtype, n, c, r, seed):
     return x.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
 
 
-def run(kernel, mechanism, output, parts, device, key):
-    """Tensors of one call, each with its law, one after another in the stream."""
-    size = sum(8 * x.size + 16 for x, _ in parts)
+def run(kernel, mechanism, output, parts, device, key, shift=0):
+    """Tensors of one call, each with its law, one after another in the stream, `shift` elements from aligned places."""
+    size = sum(8 * x.size + 32 for x, _ in parts)
     buffers = [torch.full((size,), 0x5A, dtype=torch.uint8, device=device)]
     spans, laws, first, start = [], [], 24, 0
     for x, cells in parts:
-        data = torch.from_numpy(x.view(np.uint8).copy()).to(device)
+        lead = shift * x.itemsize
+        data = torch.from_numpy(np.concatenate([np.full(lead, 0xA5, np.uint8), x.view(np.uint8)])).to(device)
         buffers.append(data)
         code = list(DTYPES).index(x.dtype.name)
-        spans.append((data.data_ptr(), buffers[0].data_ptr() + start, x.size, first, code))
-        start += 8 * x.size + 16
+        out = buffers[0].data_ptr() + start + shift * (1 if output == "cells" else 8)
+        spans.append((data.data_ptr() + lead, out, x.size, first, code))
+        start += 8 * x.size + 32
         laws.append(record("piecewise" if output == "turns" else mechanism, cells))
         first += -(-x.size // 8) * 8
     kernel(output, np.array(spans, _native.SPAN), np.concatenate(laws), key, buffers[0])
     return [b.cpu().numpy() for b in buffers]
 
 
-def check(mechanism, output, parts, cipher, device):
+def check(mechanism, output, parts, cipher, device, shift=0):
     from ldpkernels.triton import registry
 
     name = "piecewise" if output == "turns" else mechanism
@@ -50,11 +52,10 @@ def check(mechanism, output, parts, cipher, device):
     def native(output, spans, laws, key, _):
         _native.launch(name, output, spans, laws, key, "", 1)
 
-    ours = run(
-        partial(registry.launch, mechanism), mechanism, output, parts, device, torch.tensor(KEYS[cipher], device=device)
-    )
+    kernel, key = partial(registry.launch, mechanism), torch.tensor(KEYS[cipher], device=device)
+    ours = run(kernel, mechanism, output, parts, device, key, shift)
     words = np.array(KEYS[cipher], np.int64).view(np.uint32)
-    for a, b in zip(ours, run(native, mechanism, output, parts, "cpu", words), strict=True):
+    for a, b in zip(ours, run(native, mechanism, output, parts, "cpu", words, shift), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -81,6 +82,24 @@ def test_any_number_of_tensors_of_any_size(device, cipher):
         kind = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
         parts.append((weights(dtype, n, 0.1, 0.7, i), cells_of("hybrid", 0.1, 0.7, 0.8, kind, "values")))
     check("hybrid", "values", parts, cipher, device)
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_tensors_and_outputs_at_any_address(device, output):
+    kind, which = np.dtype(np.float32), "values" if output == "values" else "report"
+    parts = [(weights("float32", n, 0.1, 0.7, n), cells_of("piecewise", 0.1, 0.7, 0.8, kind, which)) for n in (300, 41)]
+    for shift in (1, 2, 3):
+        check("piecewise", output, parts, "philox", device, shift)
+
+
+def test_an_output_that_no_new_tensor_is_is_refused(device):
+    from ldpkernels.triton import registry
+
+    x, cells = weights("float32", 9, 0.1, 0.7, 0), cells_of("piecewise", 0.1, 0.7, 0.8, np.dtype(np.float32), "report")
+    data, out = torch.from_numpy(x).to(device), torch.zeros(32, dtype=torch.uint8, device=device)[1:]
+    spans = np.array([(data.data_ptr(), out.data_ptr(), 9, 0, 0)], _native.SPAN)
+    with pytest.raises(ValueError, match="multiple of 16 bytes"):
+        registry.launch("piecewise", "cells", spans, record("piecewise", cells), torch.zeros(1, dtype=torch.int64), out)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+# The run on a GPU without one: deadlines, crashes, results that survive, and a rehearsal with Triton's interpreter.
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu import bench
+from benchmarks.gpu.run import sources_digest
+from benchmarks.gpu.steps import Run, Step
+from ldpkernels import _native
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def python(program, name="step", limit=60.0, log="build.log"):
+    return Step(name, [sys.executable, "-c", program], limit, log)
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "tree").mkdir()
+    return Run(tmp_path / "out", 60.0, tmp_path / "tree")
+
+
+def summary(run):
+    return (run.out / "summary.md").read_text()
+
+
+def test_a_step_that_crashes_keeps_no_other_from_running(run):
+    assert run.step(python("print('fine')", "first"))
+    assert not run.step(python("import sys; print('half'); sys.exit(3)", "second"))
+    assert not run.step(python("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "third"))
+    assert not run.step(Step("fourth", ["no-such-program"], 9.0, "build.log"))
+    assert run.step(python("print('last')", "fifth", log="other.log"))
+    assert [s.result for s in run.steps][:3] == ["passed", "failed (status 3)", "crashed (SIGSEGV)"]
+    assert run.steps[3].result.startswith("not run: ")
+    assert run.failed
+    assert "| third | crashed (SIGSEGV) |" in summary(run)
+    text = (run.out / "build.log").read_text()
+    assert text.index("fine") < text.index("== second: failed (status 3)") < text.index("half")
+    assert sorted(p.name for p in run.out.iterdir()) == ["build.log", "other.log", "summary.md"]
+
+
+def test_a_step_out_of_time_ends_with_all_it_has_started(run, tmp_path):
+    note = tmp_path / "child"
+    program = f"""
+import pathlib, signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+pathlib.Path({str(note)!r}).write_text(str(child.pid))
+print("began", flush=True)
+child.wait()
+signal.pause()
+"""
+    step, began = python(program, limit=3.0), time.monotonic()
+    assert not run.step(step)
+    assert step.result == "out of time (3 s)"
+    assert time.monotonic() - began < 30
+    assert "began" in (run.out / "build.log").read_text()
+    assert not alive(int(note.read_text()))
+
+
+def alive(process):
+    """A process that has ended may wait for its parent to ask."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_the_deadline_holds_for_all_steps_together(tmp_path):
+    (tmp_path / "tree").mkdir()
+    run = Run(tmp_path / "out", 8.0, tmp_path / "tree")
+    assert not run.step(python("import time; time.sleep(60)", "long"))
+    assert not run.step(python("print('never')", "late"))
+    assert run.steps[0].result.startswith("out of time (")
+    assert run.steps[1].result == "not run: the deadline"
+    assert "| late | not run: the deadline |" in summary(run)
+
+
+def test_steps_side_by_side_and_a_summary_of_what_runs(run, tmp_path):
+    """Each waits for the other, and reads the summary while both are running."""
+    program = f"""
+import pathlib, sys, time
+me, other, ends = sys.argv[1], sys.argv[2], time.monotonic() + 50
+folder = pathlib.Path({str(tmp_path)!r})
+while pathlib.Path({str(run.out / "summary.md")!r}).read_text().count("| running |") < 2 and time.monotonic() < ends:
+    pass
+(folder / me).touch()
+while not (folder / other).exists() and time.monotonic() < ends:
+    time.sleep(0.01)
+sys.exit(time.monotonic() > ends)
+"""
+    pairs = [("a", "b"), ("b", "a")]
+    assert run.together([Step(me, [sys.executable, "-c", program, me, other], 60, "x.log") for me, other in pairs])
+    assert "| a | passed |" in summary(run)
+    assert (run.out / "x.log").read_text().count("== ") == 2
+
+
+def test_only_the_end_of_a_long_output_is_kept(run, monkeypatch):
+    monkeypatch.setattr("benchmarks.gpu.steps.LONGEST_LOG", 1000)
+    assert run.step(python("print('x' * 5000 + 'the end')"))
+    text = (run.out / "build.log").read_text()
+    assert "the end" in text
+    assert len(text) < 1500
+
+
+def test_a_row_that_fails_is_a_row(monkeypatch):
+    device = bench.Device(rehearsal=True)
+    good = bench.Case("group", "good", lambda: None, 10, 20, 0.5)
+    bad = bench.Case("group", "bad", lambda: 1 / 0, 10, 20)
+    late = bench.Case("group", "late", lambda: None, 10, 20, 1e-12, "latency")
+    rows = [bench.measure(case, device) for case in (bad, good, late)]
+    assert rows[0]["error"] == "ZeroDivisionError: division by zero"
+    text = bench.page({"GPU": "none"}, json.loads(json.dumps(rows)))
+    assert "ZeroDivisionError" in text
+    assert text.index("| bad ") < text.index("| good ")
+    assert "1 ps: missed" in text or "1e-12" in text
+
+
+@pytest.fixture
+def modules(tmp_path):
+    """This environment's compiled modules, as make gpu-build would leave them."""
+    folder = tmp_path / "prebuilt"
+    folder.mkdir()
+    shutil.copy(_native.__file__, folder)
+    (folder / "sources.sha256").write_text(sources_digest(ROOT) + "\n")
+    return folder
+
+
+def rehearse(tmp_path, modules, *arguments):
+    command = [sys.executable, "-m", "benchmarks.gpu.run", "--rehearse", "--out", str(tmp_path / "out")]
+    command += ["--prebuilt", str(modules), *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done, {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
+
+
+def test_a_rehearsal_ends_by_its_deadline_with_the_rows_so_far(tmp_path, modules):
+    pytest.importorskip("triton")
+    began = time.monotonic()
+    done, files = rehearse(tmp_path, modules, "--only", "bandwidth", "--only", "papers", "--deadline", "30")
+    assert time.monotonic() - began < 70, done.stdout[-3000:]
+    assert len(files) <= 8
+    assert "prebuilt: _native" in files["summary.md"]
+    assert "| check | passed |" in files["summary.md"], files["summary.md"]
+    assert "| papers | not run: --data is missing |" in files["summary.md"]
+    rows = [json.loads(line) for line in files["bench.jsonl"].splitlines()]
+    assert rows
+    assert all(row["name"] in files["bench.md"] for row in rows)
+
+
+def test_modules_of_other_sources_are_not_used(tmp_path, modules, monkeypatch):
+    (modules / "sources.sha256").write_text("0" * 64)
+    monkeypatch.setenv("PATH", str(tmp_path))  # no CMake either, so that nothing is built
+    done, files = rehearse(tmp_path, modules)
+    assert done.returncode == 2
+    assert "prebuilt/ is of other sources" in files["summary.md"]
+    assert "make gpu-build" in done.stderr
+
+
+def test_bad_arguments_do_not_start(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.gpu.run", "--out", str(tmp_path / "out")]
+    for wrong in (["--only", "speed"], ["--deadline", "0"]):
+        done = subprocess.run([*command, *wrong], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert wrong[0] in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_a_build_is_of():
+    digest = sources_digest(ROOT)
+    assert digest == sources_digest(ROOT)
+    assert len(digest) == 64
+    assert sysconfig.get_config_var("EXT_SUFFIX") in _native.__file__
