@@ -9,6 +9,8 @@ import pytest
 
 from benchmarks import static_cost
 from ldpkernels import _native
+from ldpkernels.dtypes import DTYPES as DTYPES_BY_NAME
+from ldpkernels.laws.two_point import two_point_law
 from tests import emulation
 
 RESULTS = ("values", "bits", "thresholds")
@@ -176,3 +178,91 @@ class TestEmulated:
                         emulate(result, spans, one, KEYS[cipher])
             libc.mprotect(ctypes.c_void_p(base), ctypes.c_size_t(4 * page), 3)
             del view
+
+
+SURE = 0.5625  # csrc/cuda/two_point_guess.h
+ENDS = 2**31 - 1
+# center, slope, k_lo, k_hi: ordinary; ranges far from zero; one threshold; a few; not about zero; the steepest and the
+# flattest slopes that there are, where the rise is subnormal or the difference overflows.
+LAWS = [
+    (0.125, 2.0**30, -(2**30) - 7, 2**30 + 9),
+    (0.0, 2.0**31, -ENDS, ENDS),
+    (1e4, 2.0**34, -(2**30), 2**30),
+    (-3e37, 2.0**-60, -ENDS, ENDS),
+    (1.0, 1.0, -123456789, -123456789),
+    (0.0, 3.0, 2**30, 2**30 + 130),
+    (0.0, 2.0**20, 2**31 - 4099, ENDS),
+    (0.25, 2.0**25, 5, 2**28),
+    (0.0, 2.0**-20, -5, 65537),
+    (0.0, 2.0**127, -ENDS, ENDS),
+    (3e38, 2.0**-97, -ENDS, ENDS),
+    (0.0, 2.0**-120, -ENDS, ENDS),
+]
+
+
+@pytest.fixture(scope="module")
+def guess(tmp_path_factory):
+    """The guesses of pairs of weights and high draws under one law."""
+    function = emulation.compiled("emulate_guess.cpp", tmp_path_factory)
+    function.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64, ctypes.c_void_p]
+
+    def run(law, x, draws):
+        x, draws, out = (np.ascontiguousarray(a, np.float32) for a in (x, draws, np.zeros(x.size)))
+        function(law.ctypes.data, x.ctypes.data, draws.ctypes.data, x.size, out.ctypes.data)
+        return out
+
+    return run
+
+
+def all_laws():
+    """LAWS, and what the host makes of ranges of every size and place."""
+    rng = np.random.default_rng(5)
+    for law in LAWS:
+        yield (law[0], law[1], law[0], *law[2:], 0, 1)
+    for _ in range(300):
+        r, eps = 2.0 ** rng.uniform(-40, 30), 2.0 ** rng.uniform(-6, 5)
+        c = rng.choice([0.0, r * rng.normal(), r * 2.0 ** rng.uniform(0, 20)])
+        dtype = DTYPES_BY_NAME[rng.choice(["float32", "bfloat16"])]
+        yield two_point_law(float(c), float(r), float(eps), dtype, rng.choice(["values", "report"]))[:7]
+
+
+def numbers_about(law, rng, n=400):
+    """Weights within the range, at its ends and beyond, to the last number of the format; none is infinite."""
+    center, slope, _, k_lo, k_hi = (float(v) for v in law[:5])
+    with np.errstate(all="ignore"):
+        ends = [center + k / slope for k in (k_lo, k_hi, 0, k_lo + 70, k_hi - 70)]
+        x = np.concatenate([rng.uniform(min(ends), max(ends), n), np.repeat(ends, 20), rng.normal(center, 1, 20)])
+        x = np.clip(x, -3.4e38, 3.4e38).astype(np.float32)
+        for _ in range(3):
+            x = np.where(rng.random(x.size) < 0.5, np.nextafter(x, rng.choice([-3e38, 3e38], x.size)), x)
+    return np.concatenate([x, [3.4e38, -3.4e38, 0, -0.0, 1e-45]]).astype(np.float32)
+
+
+def test_a_guess_is_right_or_not_sure(guess):
+    """Against thresholds: for draws that tie, those beside them and others. Nearer than a sixteenth to the truth."""
+    rng, furthest, tie, checked = np.random.default_rng(6), 0.0, 0.0, 0
+    for row in all_laws():
+        law, x = np.array([row], _native.LAWS["two_point"]), numbers_about(row, rng)
+        k = np.zeros(x.size, np.int64)
+        spans = np.array([(x.ctypes.data, k.ctypes.data, x.size, 0, 0)], _native.SPAN)
+        _native.launch("two_point", "thresholds", spans, law, KEYS["philox"], "scalar", 1)
+        k -= 2**31
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(x - np.float32(row[0]))  # where it is not, a kernel asks for the threshold
+        for draws in (*((k >> 16) + d for d in (-2, -1, 0, 1, 2)), rng.integers(-(2**15), 2**15, x.size)):
+            high = np.clip(draws, -(2**15), 2**15 - 1)
+            found = guess(law, x, high)[finite]
+            truth = (k / 2**16 - high - 0.5)[finite]
+            sure = np.abs(found) > SURE
+            upper, lower = high[finite] < k[finite] >> 16, high[finite] > k[finite] >> 16
+            assert (found > 0)[sure & upper].all()
+            assert (found < 0)[sure & lower].all()
+            assert not sure[~upper & ~lower].any()
+            tie = max(tie, np.abs(found)[~upper & ~lower].max(initial=0))
+            near = np.abs(truth) < 4
+            furthest = max(furthest, np.abs(found - truth)[near].max(initial=0))
+            assert sure[np.abs(truth) > SURE + 1 / 16].all()
+            checked += finite.sum()
+    assert checked > 900_000
+    assert furthest < 1 / 16
+    assert tie > 0.5, "half a draw would have been enough: the test is too weak to show a margin that is too small"

@@ -6,6 +6,7 @@
 #include "../mechanisms/registry.h"
 #include "../order.h"
 #include "plan.h"
+#include "two_point_guess.h"
 
 namespace ldpk {
 
@@ -14,56 +15,33 @@ constexpr int kWarps = 8;  // of a thread block
 // A chunk is a multiple of what a block's threads take at once, at most 32 elements each.
 constexpr int kChunkUnit = kWarps * kLanes * 32;
 
-// A law as a plan carries it, and as a kernel keeps it for weights of a format: itself, whose numbers a thread converts
-// once a chunk, unless a specialisation has them in both formats.
+// A law as a plan carries it: itself, or with what a kernel wants besides.
 template <class Law>
 struct DeviceLaw {
   using Planned = Law;
-  template <class Float, class Bits>
-  using Kept = Law;
 };
 
 struct TwoPointPlanned {
   double center, slope, fallback;
-  float center_f32, slope_f32, fallback_f32;
   int32_t k_lo, k_hi;
   uint64_t lower, upper;
+  TwoPointGuess guess;  // for weights that are compared in fp32
 
   TwoPointPlanned() = default;
   explicit TwoPointPlanned(const TwoPointLaw& law)
       : center(law.center),
         slope(law.slope),
         fallback(law.fallback),
-        center_f32(static_cast<float>(law.center)),
-        slope_f32(static_cast<float>(law.slope)),
-        fallback_f32(static_cast<float>(law.fallback)),
         k_lo(static_cast<int32_t>(law.k_lo)),
         k_hi(static_cast<int32_t>(law.k_hi)),
         lower(law.lower),
-        upper(law.upper) {}
-};
-
-template <class Float, class Bits>
-struct TwoPointKept {
-  Float center, slope, fallback;
-  int32_t k_lo, k_hi;
-  Bits lower, upper;
-
-  explicit LDPK_FN TwoPointKept(const TwoPointPlanned& law)
-      : k_lo(law.k_lo), k_hi(law.k_hi), lower(static_cast<Bits>(law.lower)), upper(static_cast<Bits>(law.upper)) {
-    if constexpr (sizeof(Float) == 8) {
-      center = law.center, slope = law.slope, fallback = law.fallback;
-    } else {
-      center = law.center_f32, slope = law.slope_f32, fallback = law.fallback_f32;
-    }
-  }
+        upper(law.upper),
+        guess(law) {}
 };
 
 template <>
 struct DeviceLaw<TwoPointLaw> {
   using Planned = TwoPointPlanned;
-  template <class Float, class Bits>
-  using Kept = TwoPointKept<Float, Bits>;
 };
 
 // A span's chunks are counted from the stream unit in which it begins, `lead` elements before its first.

@@ -8,11 +8,10 @@
 namespace ldpk {
 
 // The warps of a block take the steps of a chunk in turn. Warp runs a step's halves on 32 lanes.
-template <class S, class Planned, class Warp>
-LDPK_FN void one_bit_chunk(const Span& span, const Planned& planned, const Key& key, int64_t chunk_begin,
+template <class S, class Warp>
+LDPK_FN void one_bit_chunk(const Span& span, const typename S::Law& law, const Key& key, int64_t chunk_begin,
                            int32_t chunk_elements, int warp_index, const Warp& warp) {
   static_assert(kChunkUnit % (kWarps * S::elements) == 0);
-  const typename S::Law law(planned);
   Chunk<typename S::Bits, typename S::Out> chunk;
   chunk.data = reinterpret_cast<typename S::Bits*>(span.data) + chunk_begin;
   chunk.out = reinterpret_cast<typename S::Out*>(span.out) + chunk_begin / S::per_out;

@@ -71,6 +71,28 @@ LDPK_FN int32_t low_draw(const Key& key, uint64_t element) {
   return static_cast<int32_t>(at % 2 ? found >> 16 : found & 0xffff);
 }
 
+// bits << 1, and the sign of x.
+LDPK_FN uint32_t with_sign(uint32_t bits, float x) {
+#if defined(__CUDA_ARCH__)
+  return __funnelshift_l(__float_as_uint(x), bits, 1);
+#else
+  return bits << 1 | bit_cast<uint32_t>(x) >> 31;
+#endif
+}
+
+// The sign of one number in all 32 bits, or of two in 16 each, the first in the lower.
+template <int count>
+LDPK_FN uint32_t signs(const float* x) {
+  if constexpr (count == 1) return static_cast<uint32_t>(static_cast<int32_t>(bit_cast<uint32_t>(x[0])) >> 31);
+#if defined(__CUDA_ARCH__)
+  uint32_t masks;
+  asm("prmt.b32 %0, %1, %2, 0xffbb;" : "=r"(masks) : "r"(__float_as_uint(x[0])), "r"(__float_as_uint(x[count - 1])));
+  return masks;
+#else
+  return (signs<1>(x) & 0xffff) | signs<1>(x + count - 1) << 16;
+#endif
+}
+
 // For weights among which there is no NaN.
 struct NumberLanes : ScalarLanes {
   template <class Float>
@@ -84,7 +106,7 @@ template <template <class> class Mechanism, class Cipher, Dtype dtype, Output re
 struct Step {
   using Float = FloatOf<dtype>;
   using Bits = BitsOf<dtype>;
-  using Law = typename DeviceLaw<typename OneBit<Mechanism>::Law>::template Kept<Float, Bits>;
+  using Law = typename DeviceLaw<typename OneBit<Mechanism>::Law>::Planned;
   using Out = std::conditional_t<result == Output::thresholds, int64_t, uint8_t>;
   using Lanes = ScalarLanes;
   static constexpr int groups = Cipher::block_words > 4 ? Cipher::block_words / 4 : 8 / sizeof(Bits);
@@ -95,6 +117,7 @@ struct Step {
   static constexpr int vectors = 8 / per_vector;             // of a group
   static constexpr bool early = groups * vectors <= 4;       // weights are loaded before the cipher runs
   static constexpr bool striped = result == Output::values;  // else a lane has the elements of one byte of a report
+  static constexpr bool guesses = sizeof(Float) == 4 && requires(const Law& law) { law.guess; };
 
   const Chunk<Bits, Out>& chunk;
   const Law& law;
@@ -165,7 +188,8 @@ struct Step {
     Lanes::store_choice(p, upper, static_cast<Bits>(law.lower), static_cast<Bits>(law.upper));
   }
 
-  // The group by its high draws; false, with nothing written, if one of them ties (8 in 2^16) or a weight is NaN.
+  // The group by its high draws; false, with nothing written, if one of them may tie (some 8 in 2^16) or a weight is
+  // NaN.
   LDPK_FN bool decide(int g, const uint32_t* tile) const {
     Bits x[8];
 #pragma unroll
@@ -183,25 +207,14 @@ struct Step {
       const Run words = *reinterpret_cast<const Run*>(tile + place<true>(g, r) / 2);
       memcpy(draws + r / 2, &words, sizeof(Run));
     }
-    bool rare = false;
-    uint32_t byte = 0;
     Bits y[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const Float weight = Element<dtype>::number(x[i]);
-      rare |= weight != weight;
-      const int32_t k = Mechanism<NumberLanes>::threshold(weight, law);
-      const int32_t high = i % 2 ? static_cast<int32_t>(draws[i / 2]) >> 16 : static_cast<int16_t>(draws[i / 2]);
-      const auto never = [&] { return rare = true, 0xffff; };  // as a low draw, it is below no threshold
-      const bool upper = is_upper<Lanes>(k, high, never);
-      byte |= Lanes::bits(upper) << i;
-      choose(y + i, upper);
-    }
+    uint32_t byte = 0;
+    const bool sure = guesses ? guess(x, draws, y, byte) : compare(x, draws, y, byte);
     Vector stored[vectors];
     memcpy(stored, y, sizeof(y));
 #pragma unroll
     for (int w = 0; w < 4 * vectors; ++w) settle(result == Output::bits ? byte : stored[w / 4].words[w % 4]);
-    if (rare) [[unlikely]]
+    if (!sure) [[unlikely]]
       return false;
     if constexpr (result == Output::bits) {
       chunk.out[(at + place<true>(g, 0)) / 8] = static_cast<uint8_t>(byte);
@@ -210,6 +223,60 @@ struct Step {
       for (int v = 0; v < vectors; ++v) store_vector(data + vector_offset(g, v), stored[v]);
     }
     return true;
+  }
+
+  static LDPK_FN int32_t high_draw(const uint32_t (&draws)[4], int i) {
+    return i % 2 ? static_cast<int32_t>(draws[i / 2]) >> 16 : static_cast<int16_t>(draws[i / 2]);
+  }
+
+  // Decisions by thresholds.
+  LDPK_FN bool compare(const Bits (&x)[8], const uint32_t (&draws)[4], Bits (&y)[8], uint32_t& byte) const {
+    bool rare = false;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const Float weight = Element<dtype>::number(x[i]);
+      rare |= weight != weight;
+      const int32_t k = Mechanism<NumberLanes>::threshold(weight, law);
+      const auto never = [&] { return rare = true, 0xffff; };  // as a low draw, it is below no threshold
+      const bool upper = is_upper<Lanes>(k, high_draw(draws, i), never);
+      byte |= Lanes::bits(upper) << i;
+      choose(y + i, upper);
+    }
+    return !rare;
+  }
+
+  // The same by guesses, where all eight are sure. What is neither above nor below the center by a number is not: times
+  // zero, it is NaN.
+  LDPK_FN bool guess(const Bits (&x)[8], const uint32_t (&draws)[4], Bits (&y)[8], uint32_t& byte) const {
+    if constexpr (guesses) {
+      float beyond = 1, numbers = 0;
+      float guessed[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const float difference = Element<dtype>::number(x[i]) - law.guess.center;
+        numbers = TwoPointGuess::fused(difference, 0, numbers);
+        guessed[i] = law.guess(difference, static_cast<float>(high_draw(draws, i)));
+        beyond *= TwoPointGuess::kept(fabsf(guessed[i]) - kSure);
+      }
+      if constexpr (result == Output::bits) {
+        uint32_t lower = 0;
+#pragma unroll
+        for (int i = 7; i >= 0; --i) lower = with_sign(lower, guessed[i]);
+        byte = lower ^ 0xff;
+      } else {
+        constexpr int at_once = 4 / sizeof(Bits);
+        const uint32_t spread = sizeof(Bits) == 2 ? 0x10001u : 1u;
+        const uint32_t upper = static_cast<uint32_t>(law.upper) * spread;
+        const uint32_t either = static_cast<uint32_t>(law.lower ^ law.upper) * spread;
+#pragma unroll
+        for (int i = 0; i < 8; i += at_once) {
+          const uint32_t word = upper ^ (either & signs<at_once>(guessed + i));
+          memcpy(y + i, &word, sizeof(word));
+        }
+      }
+      return beyond + numbers > 0;
+    }
+    return false;
   }
 
   // The group one element at a time: ties, NaN, tails, unaligned data. Bits of elements that do not exist are zero.
