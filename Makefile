@@ -17,13 +17,15 @@ UNHURRIED := tests/triton tests/test_cuda_static.py tests/test_clipped_noise_cud
 # Libraries beside which make bench measures; where one cannot be installed, its rows are left out.
 PEERS := "opendp>=0.12" "diffprivlib>=0.6"
 
-.PHONY: battery demo test quick numpy lint bench exhaustive gpu gpu-build neon clean help
+.PHONY: demo test quick numpy lint sanitize fuzz bench battery exhaustive gpu gpu-build neon clean help
 
 help:
 	@echo "make demo        train a small federated model under local differential privacy, and draw the result"
 	@echo "make test        lint, types, every test but the longest; what CI runs"
 	@echo "make quick       lint, types and the tests of a minute, for between two edits; CONTRIBUTING says what is left out"
 	@echo "make numpy       the tests that need no torch, where there is none; PYTHON names the interpreter"
+	@echo "make sanitize    the native tests under the address, undefined-behaviour and thread sanitizers (minutes)"
+	@echo "make fuzz        mutated bytes into everything that reads bytes, SECONDS_EACH=30 for each reader"
 	@echo "make bench       throughput beside others and the memory floor: a table and a picture for each suite"
 	@echo "make battery     dieharder on the random streams as mechanisms use them (about an hour; needs dieharder)"
 	@echo "make exhaustive  every one of the 2^32 floats, for several settings (about 10 minutes)"
@@ -62,6 +64,19 @@ numpy:
 	  --config-settings=cmake.define.LDPKERNELS_CUDA=OFF --config-settings=build-dir=$(NUMPY_ONLY)/cmake --editable ".[accounting]"
 	$(NUMPY_ONLY)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not exhaustive and not gpu" \
 	  --doctest-ignore-import-errors --ignore ldpkernels/dp_sgd.py --deselect tests/test_import.py::test_the_command_line_has_help
+
+sanitize: $(STAMP)
+	PYTHON=$(CURDIR)/$(PY) WORKERS=$(WORKERS) tests/sanitize/run address
+	PYTHON=$(CURDIR)/$(PY) tests/sanitize/run thread
+
+SECONDS_EACH ?= 30
+FUZZED := report report-header aggregate aggregate-header ledger ledger-records checkpoint checkpoint-pickle idx cifar10 adult
+
+fuzz: $(STAMP)
+	$(PY) -m pip install --quiet --disable-pip-version-check "atheris>=2.3"
+	@failed=; for target in $(FUZZED); do \
+	  echo "== $$target"; $(PY) -m tests.fuzz $$target --seconds $(SECONDS_EACH) || failed="$$failed $$target"; \
+	done; test -z "$$failed" || { echo "what failed is in build/fuzz/found:$$failed"; exit 1; }
 
 bench: $(STAMP)
 	-$(PY) -m pip install --quiet --disable-pip-version-check $(PEERS)

@@ -38,12 +38,16 @@ def targets(elements: int, patience: float) -> list[Target]:
     def perturb() -> None:
         ldpkernels.perturb_(w, C, R, EPS)
 
+    def simulate() -> None:
+        ldpkernels.perturb_(w, C, R, EPS, generator=ldpkernels.key(7))
+
     for isa in dict.fromkeys((ldpkernels.backends()[0], "avx2")):
         if isa in ldpkernels.backends():
             with ldpkernels.backend(isa):
                 pair(f"perturb_, {isa} : torch eager, bernoulli", 60, perturb, lambda: peers.bernoulli_(w))
                 pair(f"perturb_, {isa} : torch.compile", 30, perturb, lambda: compiled(w))
                 pair(f"perturb_, {isa} : mul_ in place", 0.6, perturb, lambda: w.mul_(-1.0))
+                pair(f"perturb_, {isa} : with Philox", 0.8 if isa != "avx2" else 0.65, perturb, simulate)
     pair("report : perturb_", 1, lambda: ldpkernels.report(w, C, R, EPS), perturb)
 
     layout = ldpkernels.report(torch.zeros(elements // 2), C, R, EPS).layout

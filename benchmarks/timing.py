@@ -4,7 +4,8 @@
     python -m benchmarks.timing [--out FILE]
 
 All weights of a tensor are one number, and the key is the same for all numbers, so that two counts differ by what the
-number does. Counts repeat exactly, so a difference is no noise. Needs valgrind; takes about a minute a row.
+number does. Counts repeat to some hundred instructions, so that a difference of a hundredth is no noise. Needs
+valgrind; takes some minutes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SIZE = 1 << 16
@@ -51,12 +53,14 @@ def main() -> None:
     args = parser.parse_args()
     lines = ["| call | " + " | ".join(f"w = {w}" for w in WEIGHTS) + " | most that a weight moves |"]
     lines.append("|---|" + "---:|" * (len(WEIGHTS) + 1))
-    for name, call in CALLS.items():
-        nothing = instructions(call, "0.0", 0)
-        counts = [(instructions(call, w) - nothing) / SIZE for w in WEIGHTS]
+    tasks = [(call, w, size) for call in CALLS.values() for w, size in (("0.0", 0), *((w, SIZE) for w in WEIGHTS))]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # counts, not times: they may run beside each other
+        found = iter(list(pool.map(lambda task: instructions(*task), tasks)))
+    for name in CALLS:
+        nothing = next(found)
+        counts = [(next(found) - nothing) / SIZE for _ in WEIGHTS]
         moved = (max(counts) - min(counts)) / min(counts)
         lines.append(f"| {name} | " + " | ".join(f"{c:.3f}" for c in counts) + f" | {moved:.2%} |")
-        print(lines[-1], file=sys.stderr, flush=True)
     print("\n".join(lines))
     if args.out:
         args.out.write_text("\n".join(lines) + "\n")

@@ -94,8 +94,14 @@ struct ScalarLanes {
   static LDPK_FN bool any(Mask m) { return m; }
   static LDPK_FN uint32_t bits(Mask m) { return m; }
 
-  // Unsigned lanes have +, -, << and >>, and wrap.
+  // Unsigned lanes have +, -, ^, << and >>, and wrap.
   static LDPK_FN u32 broadcast_u32(uint32_t v) { return v; }
+  template <int n>
+  static LDPK_FN u32 rotate(u32 a) {
+    return a << n | a >> (32 - n);
+  }
+  // Words of as many ChaCha20 blocks as there are lanes, block after block.
+  static LDPK_FN void store_blocks(uint32_t* p, const u32 (&words)[16]) { memcpy(p, words, sizeof(words)); }
   static LDPK_FN u32 as_unsigned(i32 a) { return static_cast<u32>(a); }
   // 32-bit draws from their halves.
   static LDPK_FN u32 load_draws(const uint16_t* high, const uint16_t* low) { return uint32_t{*high} << 16 | *low; }

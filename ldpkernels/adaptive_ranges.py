@@ -11,23 +11,26 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, SupportsFloat, TypeAlias, TypedDict, overload
 
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.arrays import Spans
+from ldpkernels.arrays import AnyArray, Spans
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
-from ldpkernels.inputs.containers import Buffers, Tensors, collect
+from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, collect
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.views import contiguous
 from ldpkernels.laws.two_point import TwoPoint
+from ldpkernels.laws.weightwise import checked_eps
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import Unpack
 
 Method = Literal["minmax", "quantile", "noise-subtracted"]
 By = Literal["module", "tensor", "model"]
+Ranges: TypeAlias = tuple[float, float] | tuple[list[float], list[float]] | tuple[dict[str, float], dict[str, float]]
 
 
 @dataclass
@@ -62,23 +65,60 @@ class _Layer:
 class _Flat:
     """The weights of all tensors in contiguous memory."""
 
-    values: Sequence[Any]
+    values: Sequence[AnyArray]
     spans: Spans
     device: torch.device | None
 
 
+class _Options(TypedDict, total=False):
+    method: Method
+    quantile: float
+    growth: float | None
+    previous: tuple[Numbers, Numbers] | None
+    eps: SupportsFloat | None
+    clients: int | None
+    buffers: Buffers | None
+
+
+@overload
+def ranges(model: Weights, *, by: Literal["model"], **options: Unpack[_Options]) -> tuple[float, float]: ...
+
+
+@overload
+def ranges(model: AnyArray, *, by: By = ..., **options: Unpack[_Options]) -> tuple[float, float]: ...
+
+
+@overload
 def ranges(
-    model: Any,
+    model: torch.nn.Module | Mapping[str, AnyArray],
+    *,
+    by: Literal["module", "tensor"] = ...,
+    **options: Unpack[_Options],
+) -> tuple[dict[str, float], dict[str, float]]: ...
+
+
+@overload
+def ranges(
+    model: Sequence[AnyArray], *, by: Literal["module", "tensor"] = ..., **options: Unpack[_Options]
+) -> tuple[list[float], list[float]]: ...
+
+
+@overload
+def ranges(model: Weights, *, by: By = ..., **options: Unpack[_Options]) -> Ranges: ...
+
+
+def ranges(
+    model: Weights,
     *,
     method: Method = "minmax",
     by: By = "module",
     quantile: float = 0.99,
     growth: float | None = None,
-    previous: Any = None,
-    eps: float | None = None,
+    previous: tuple[Numbers, Numbers] | None = None,
+    eps: SupportsFloat | None = None,
     clients: int | None = None,
     buffers: Buffers | None = None,
-) -> tuple[Any, Any]:
+) -> Ranges:
     """New ranges (C, R) for the next round, from the aggregated model; they fit `perturb_` and `report` as they are.
 
     Args:
@@ -117,12 +157,15 @@ def ranges(
         if method == "quantile":
             C[layer.name], radius = found[layer.name]
         elif method == "noise-subtracted":
+            assert before is not None and eps is not None and clients is not None  # noqa: PT018 - by _check
             C[layer.name], radius = layer.mean, _noise_subtracted_radius(layer, before, eps, clients)
         else:
             C[layer.name], radius = (layer.min + layer.max) / 2, (layer.max - layer.min) / 2
             _warn_of_divergence(layer, eps, clients, growth)
         if growth is not None and before:
             radius = min(radius, growth * before)
+        if not math.isfinite(C[layer.name]) or not 0 <= radius < math.inf:
+            raise ValueError(f"layer {layer.name!r} has weights too large for a range: leave it out, or clip it")
         R[layer.name] = radius
     if by == "model" or tensors.container == "tensor":
         return C[layers[0].name], R[layers[0].name]
@@ -131,16 +174,24 @@ def ranges(
     return C, R
 
 
-def growth_rate(eps: float, clients: int, weights: int) -> float:
+def growth_rate(eps: SupportsFloat, clients: int, weights: int) -> float:
     """By what factor a min/max radius of a layer grows in a round from noise alone.
 
     >>> round(growth_rate(0.5, clients=100, weights=20_000), 2)
     1.82
     """
-    return TwoPoint(eps).scale * math.sqrt(2 * math.log(max(weights, 2)) / clients)
+    return TwoPoint(checked_eps(eps)).scale * math.sqrt(2 * math.log(max(weights, 2)) / clients)
 
 
-def _check(method: str, by: str, quantile: float, growth: Any, previous: Any, eps: Any, clients: Any) -> None:
+def _check(
+    method: str,
+    by: str,
+    quantile: float,
+    growth: float | None,
+    previous: tuple[Numbers, Numbers] | None,
+    eps: SupportsFloat | None,
+    clients: int | None,
+) -> None:
     if method not in ("minmax", "quantile", "noise-subtracted"):
         raise ValueError(f"method={method!r} must be 'minmax', 'quantile' or 'noise-subtracted'")
     if by not in ("module", "tensor", "model"):
@@ -197,18 +248,18 @@ def _quantile_ranges(layers: list[_Layer], flat: _Flat, quantile: float) -> dict
     return {layer.name: ((low + high) / 2, (high - low) / 2) for layer, (low, high) in pairs}
 
 
-def _noise_subtracted_radius(layer: _Layer, previous_radius: Any, eps: Any, clients: Any) -> float:
+def _noise_subtracted_radius(layer: _Layer, previous_radius: float, eps: SupportsFloat, clients: int) -> float:
     """The radius that holds d weights of the spread that is left when the noise's is taken away.
 
     The noise's variance is at most (r B)^2 / n a weight. What is left is known to about noise * sqrt(2 / d), so it is
     never taken for less than three times that: a layer whose signal cannot be seen keeps a small range, not none.
     """
-    noise = (previous_radius * TwoPoint(eps).scale) ** 2 / clients
+    noise = (previous_radius * TwoPoint(checked_eps(eps)).scale) ** 2 / clients
     spread = max(layer.variance - noise, 3 * noise * math.sqrt(2 / layer.finite))
     return math.sqrt(spread * 2 * math.log(max(layer.finite, 2)))
 
 
-def _warn_of_divergence(layer: _Layer, eps: float | None, clients: int | None, growth: float | None) -> None:
+def _warn_of_divergence(layer: _Layer, eps: SupportsFloat | None, clients: int | None, growth: float | None) -> None:
     if eps is None or clients is None or growth is not None:
         return
     rate = growth_rate(eps, clients, layer.finite)
@@ -221,14 +272,16 @@ def _warn_of_divergence(layer: _Layer, eps: float | None, clients: int | None, g
         )
 
 
-def _previous_radius(previous: Any, name: str, tensors: Tensors) -> float | None:
+def _previous_radius(previous: tuple[Numbers, Numbers] | None, name: str, tensors: Tensors) -> float | None:
     if previous is None:
         return None
     radius = previous[1]
     if isinstance(radius, Mapping):
         if name not in radius:
             raise ValueError(f"previous has no range for layer {name!r}: pass what ranges(..., by=...) returned before")
-        return float(radius[name])
-    if isinstance(radius, (list, tuple)):
-        return float(radius[tensors.names.index(name)])
+        radius = radius[name]
+    elif isinstance(radius, Sequence):
+        radius = radius[tensors.names.index(name)]
+    if not 0 <= float(radius) < math.inf:
+        raise ValueError(f"previous has the radius {radius} for layer {name!r}: pass finite ones that are not negative")
     return float(radius)

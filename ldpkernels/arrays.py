@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,3 +20,4 @@ Flags: TypeAlias = NDArray[np.bool_]
 Spans: TypeAlias = NDArray[np.void]  # records of _native.SPAN: ldpkernels/inputs/spans.py
 Laws: TypeAlias = NDArray[np.void]  # records of _native.LAWS: what a kernel executes for each span
 AnyArray: TypeAlias = "Array | torch.Tensor"
+Value = TypeVar("Value", Array, "torch.Tensor")  # what goes in as one comes out as one

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsFloat, TypeAlias, TypedDict, TypeVar, overload
 
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.arrays import Array
+from ldpkernels.arrays import AnyArray, Array, Value
 from ldpkernels.inputs.checks import numpy_dtype
 from ldpkernels.inputs.containers import rows_of
 from ldpkernels.inputs.views import contiguous
@@ -18,18 +18,34 @@ from ldpkernels.keys import Generator, numpy_key, torch_key
 from ldpkernels.laws import clipped_noise as law
 from ldpkernels.optional import is_tensor
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 NoiseKind = Literal["gaussian", "discrete"]
 Clipping = Literal["flat", "per-layer"]
+Bounds: TypeAlias = SupportsFloat | Sequence[SupportsFloat]
+Name = TypeVar("Name")
+Rows: TypeAlias = "AnyArray | Sequence[AnyArray] | Mapping[Name, AnyArray]"
+
+
+class _Options(TypedDict, total=False):
+    generator: Generator
+    noise: NoiseKind
+    clipping: Clipping
+
+
+class _MeanOptions(_Options, total=False):
+    batch_size: SupportsFloat | None
 
 
 @dataclass(frozen=True)
-class ClippedInfo:
+class ClippedInfo(Generic[Value]):
     """What clipping met. **It is exact and private**: for the owner of the data, never for release.
 
     `norms` has the norm of each row, [B], or with per-layer clipping [B, layers]; a poisoned row's is not finite.
     """
 
-    norms: Any
+    norms: Value
     bounds: tuple[float, ...]
 
     @property
@@ -46,7 +62,7 @@ class ClippedInfo:
             some = some | column
         return int((some & self._finite()).sum())
 
-    def _column(self, i: int) -> Any:
+    def _column(self, i: int) -> Value:
         return self.norms if self.norms.ndim == 1 else self.norms[:, i]
 
     def _finite(self) -> Any:
@@ -54,16 +70,62 @@ class ClippedInfo:
         return finite if finite.ndim == 1 else finite.all(1)
 
 
+@overload
 def clipped_noised_sum(
-    x: Any,
-    C: float | Sequence[float],
-    sigma: float,
+    x: Value, C: Bounds, sigma: SupportsFloat, *, return_info: Literal[False] = ..., **options: Unpack[_Options]
+) -> Value: ...
+
+
+@overload
+def clipped_noised_sum(
+    x: Mapping[Name, Value],
+    C: Bounds,
+    sigma: SupportsFloat,
+    *,
+    return_info: Literal[False] = ...,
+    **options: Unpack[_Options],
+) -> dict[Name, Value]: ...
+
+
+@overload
+def clipped_noised_sum(
+    x: Sequence[Value],
+    C: Bounds,
+    sigma: SupportsFloat,
+    *,
+    return_info: Literal[False] = ...,
+    **options: Unpack[_Options],
+) -> list[Value]: ...
+
+
+@overload
+def clipped_noised_sum(
+    x: Value, C: Bounds, sigma: SupportsFloat, *, return_info: Literal[True], **options: Unpack[_Options]
+) -> tuple[Value, ClippedInfo[Value]]: ...
+
+
+@overload
+def clipped_noised_sum(
+    x: Mapping[Name, Value], C: Bounds, sigma: SupportsFloat, *, return_info: Literal[True], **options: Unpack[_Options]
+) -> tuple[dict[Name, Value], ClippedInfo[Value]]: ...
+
+
+@overload
+def clipped_noised_sum(
+    x: Sequence[Value], C: Bounds, sigma: SupportsFloat, *, return_info: Literal[True], **options: Unpack[_Options]
+) -> tuple[list[Value], ClippedInfo[Value]]: ...
+
+
+def clipped_noised_sum(
+    x: Rows[Name],
+    C: Bounds,
+    sigma: SupportsFloat,
     *,
     generator: Generator = None,
     noise: NoiseKind = "gaussian",
     clipping: Clipping = "flat",
     return_info: bool = False,
-) -> Any:
+) -> Rows[Name] | tuple[Rows[Name], ClippedInfo[Any]]:
     """The sum of x's rows, each clipped to Euclidean norm C, plus noise of standard deviation C * sigma.
 
     One row is one sample: adding or removing it changes the sum by C at most, so that releasing the sum once is a
@@ -95,17 +157,68 @@ def clipped_noised_sum(
     return _reduce(x, C, sigma, 1.0, generator, (noise, clipping), return_info)
 
 
+@overload
 def clipped_noised_mean(
-    x: Any,
-    C: float | Sequence[float],
-    sigma: float,
+    x: Value, C: Bounds, sigma: SupportsFloat, *, return_info: Literal[False] = ..., **options: Unpack[_MeanOptions]
+) -> Value: ...
+
+
+@overload
+def clipped_noised_mean(
+    x: Mapping[Name, Value],
+    C: Bounds,
+    sigma: SupportsFloat,
     *,
-    batch_size: float | None = None,
+    return_info: Literal[False] = ...,
+    **options: Unpack[_MeanOptions],
+) -> dict[Name, Value]: ...
+
+
+@overload
+def clipped_noised_mean(
+    x: Sequence[Value],
+    C: Bounds,
+    sigma: SupportsFloat,
+    *,
+    return_info: Literal[False] = ...,
+    **options: Unpack[_MeanOptions],
+) -> list[Value]: ...
+
+
+@overload
+def clipped_noised_mean(
+    x: Value, C: Bounds, sigma: SupportsFloat, *, return_info: Literal[True], **options: Unpack[_MeanOptions]
+) -> tuple[Value, ClippedInfo[Value]]: ...
+
+
+@overload
+def clipped_noised_mean(
+    x: Mapping[Name, Value],
+    C: Bounds,
+    sigma: SupportsFloat,
+    *,
+    return_info: Literal[True],
+    **options: Unpack[_MeanOptions],
+) -> tuple[dict[Name, Value], ClippedInfo[Value]]: ...
+
+
+@overload
+def clipped_noised_mean(
+    x: Sequence[Value], C: Bounds, sigma: SupportsFloat, *, return_info: Literal[True], **options: Unpack[_MeanOptions]
+) -> tuple[list[Value], ClippedInfo[Value]]: ...
+
+
+def clipped_noised_mean(
+    x: Rows[Name],
+    C: Bounds,
+    sigma: SupportsFloat,
+    *,
+    batch_size: SupportsFloat | None = None,
     generator: Generator = None,
     noise: NoiseKind = "gaussian",
     clipping: Clipping = "flat",
     return_info: bool = False,
-) -> Any:
+) -> Rows[Name] | tuple[Rows[Name], ClippedInfo[Any]]:
     """On a loss, this protects the released scalar only: the noise is a constant for the gradient, which stays private
     data. To train, clip and noise gradients by sample: `ldpkernels.dp_sgd_step`.
 
@@ -125,14 +238,14 @@ def clipped_noised_mean(
 
 
 def _reduce(
-    x: Any,
-    C: Any,
-    sigma: float,
+    x: Rows[Name],
+    C: Bounds,
+    sigma: SupportsFloat,
     divisor: float,
     generator: Generator,
     how: tuple[NoiseKind, Clipping],
     return_info: bool,
-) -> Any:
+) -> Rows[Name] | tuple[Rows[Name], ClippedInfo[Any]]:
     names, tensors = _rows(x)
     limits, size = _numbers(C), float(sigma)
     if is_tensor(tensors[0]):
@@ -149,7 +262,7 @@ def _reduce(
             raise
     else:
         out, norms = _reduce_arrays(names, tensors, limits, size, divisor, generator, how)
-    result: Any = out[0]
+    result: Rows[Name] = out[0]
     if isinstance(x, Mapping):
         result = dict(zip(x, out, strict=True))
     elif isinstance(x, Sequence):
@@ -180,7 +293,7 @@ def _reduce_arrays(
         return [o.astype(a.dtype, copy=False) for o, a in zip(out, arrays, strict=True)], np.asarray(norms)
 
 
-def _rows(x: Any) -> tuple[list[str], list[Any]]:
+def _rows(x: Rows[Name]) -> tuple[list[str], list[Any]]:
     if isinstance(x, np.ndarray) or is_tensor(x):
         return [""], [x]
     if isinstance(x, Mapping):
@@ -194,8 +307,10 @@ def _rows(x: Any) -> tuple[list[str], list[Any]]:
     return [name for name, _ in named], [value for _, value in named]
 
 
-def _numbers(C: Any) -> list[float]:
+def _numbers(C: Bounds) -> list[float]:
     try:
-        return [float(c) for c in C] if isinstance(C, (Sequence, np.ndarray)) and not isinstance(C, str) else [float(C)]
+        if isinstance(C, (Sequence, np.ndarray)) and not isinstance(C, str):
+            return [float(c) for c in C]
+        return [float(C)]
     except (TypeError, ValueError):
         raise TypeError(f"C={C!r} must be a number, or with clipping='per-layer' one for each tensor") from None

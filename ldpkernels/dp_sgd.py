@@ -37,7 +37,7 @@ def dp_sgd_step(
     generator: Generator = None,
     noise: NoiseKind = "gaussian",
     clipping: Clipping = "flat",
-) -> ClippedInfo:
+) -> ClippedInfo[torch.Tensor]:
     """Clip every sample's gradient to norm C, add them, add noise of deviation C * sigma once, and step.
 
     For a Poisson sample with rate q of n samples, one step is a Poisson-subsampled Gaussian mechanism with noise
@@ -49,7 +49,7 @@ def dp_sgd_step(
 
     Args:
         model: A module; its trainable parameters get the gradient. With Opacus, its `GradSampleModule`.
-        optimizer: Any torch optimizer that needs no closure, stepped at the end. Of Opacus's `DPOptimizer` the one
+        optimizer: A torch optimizer that needs no closure, stepped at the end. Of Opacus's `DPOptimizer` the one
             within, once the hook of its `PrivacyEngine` has counted the step; sigma must be its noise_multiplier.
         C, sigma, generator, noise, clipping: As in `ldpkernels.clipped_noised_mean`.
         batch_size: The expected size of a batch, q * n: the size of this one is private.
@@ -87,8 +87,6 @@ def dp_sgd_step(
             raise ValueError(
                 f"the gradients of {name!r} have shape {tuple(by_sample[name].shape)}: pass [B, *{tuple(p.shape)}]"
             )
-    out: dict[str, torch.Tensor]
-    info: ClippedInfo
     with torch.no_grad():
         out, info = clipped_noised_mean(
             by_sample,

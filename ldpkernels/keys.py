@@ -99,6 +99,11 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
     """The key for one call on tensors of `device`; without a generator, a secure one."""
     import torch
 
+    if torch._C._get_tracing_state() is not None:  # torch.onnx.export traces so too
+        raise RuntimeError(
+            "torch.jit.trace records no operation of ldpkernels, so that what it makes would leave weights as they "
+            "are: use torch.compile or torch.export"
+        )
     if isinstance(generator, torch.Tensor):
         if generator.dtype != torch.int64 or generator.shape not in ((PHILOX,), (CHACHA20,)):
             raise TypeError(f"a key tensor is int64 of 1 or 4 words, not {generator.dtype} of {tuple(generator.shape)}")
@@ -108,7 +113,7 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
     if isinstance(generator, Key):
         return generator.tensor(device)
     if generator is None or (isinstance(generator, str) and generator == "secure"):
-        if device.type == "cpu" and not torch.compiler.is_compiling():
+        if device.type == "cpu" and not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack():
             return torch.frombuffer(bytearray(secrets.token_bytes(8 * CHACHA20)), dtype=torch.int64)
         import ldpkernels.ops  # noqa: F401  (registers the operation)
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from ldpkernels.arrays import AnyArray, Array
+from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
 from ldpkernels.inputs.containers import Tensors, collect
 from ldpkernels.inputs.modules import Buffers, common_prefix
 from ldpkernels.inputs.views import uninterrupted
@@ -38,15 +39,10 @@ def load(model: Model, mean: object, *, buffers: Buffers | None = None) -> Model
     if buffers is None and isinstance(mean, Mapping):
         buffers = _buffers_of(model, mean)
     tensors, _ = collect(model, buffers)
-    averages = _matched(tensors, mean)
-    for name, tensor, average in zip(tensors.names, tensors.values, averages, strict=True):
-        label = f"tensor {name!r}" if name else "the tensor"
-        if not isinstance(average, np.ndarray) and not is_tensor(average):
-            raise TypeError(f"the average of {label} is a {type(average).__name__}: pass a tensor or an array")
-        if tuple(average.shape) != tuple(tensor.shape):
-            raise ValueError(f"{label} has shape {tuple(tensor.shape)} and its average {tuple(average.shape)}")
-        if isinstance(tensor, np.ndarray) and not tensor.flags.writeable:
-            raise ValueError(f"{label} is read-only: pass a copy")
+    averages = [
+        _fitting(name, tensor, average)
+        for name, tensor, average in zip(tensors.names, tensors.values, _matched(tensors, mean), strict=True)
+    ]
 
     def write() -> None:
         for tensor, average in zip(tensors.values, averages, strict=True):
@@ -98,12 +94,36 @@ def _plain(names: Sequence[str]) -> list[str]:
     return [name.removeprefix(prefix) for name in names]
 
 
+def _fitting(name: str, tensor: AnyArray, average: AnyArray) -> AnyArray:
+    """The average as a copy in the tensor's own format: nothing that can fail, or share its memory, is left to do."""
+    label = f"tensor {name!r}" if name else "the tensor"
+    if not isinstance(average, np.ndarray) and not is_tensor(average):
+        raise TypeError(f"the average of {label} is a {type(average).__name__}: pass a tensor or an array")
+    if tuple(average.shape) != tuple(tensor.shape):
+        raise ValueError(f"{label} has shape {tuple(tensor.shape)} and its average {tuple(average.shape)}")
+    if isinstance(average, np.ndarray):
+        real, kind = average.dtype.kind in "fiu", str(average.dtype)
+    else:
+        real, kind = not (average.is_complex() or average.is_quantized or average.is_sparse), str(average.dtype)
+    if not real:
+        raise TypeError(f"the average of {label} has dtype {kind}: pass real numbers, dense")
+    if isinstance(tensor, np.ndarray):
+        numpy_dtype(name, tensor, written=True)
+        array: Array = average if isinstance(average, np.ndarray) else average.detach().cpu().double().numpy()
+        return array.astype(tensor.dtype)
+    import torch
+
+    torch_dtype(name, tensor)
+    if isinstance(average, np.ndarray):
+        average = torch.from_numpy(average.astype(np.float64))
+    return average.detach().to(tensor.device, tensor.dtype, copy=True)
+
+
 def _write(tensor: AnyArray, average: AnyArray) -> None:
     if isinstance(tensor, np.ndarray):
-        array: Array = average if isinstance(average, np.ndarray) else average.detach().cpu().numpy()
-        tensor[...] = array
+        tensor[...] = average
         return
     import torch
 
-    with torch.no_grad():
+    with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
         tensor.copy_(torch.as_tensor(average))

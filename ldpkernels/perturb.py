@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, SupportsFloat, TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.arrays import AnyArray, Array, Bytes
+from ldpkernels.arrays import AnyArray, Array, Bytes, Integers
 from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.checks import checked_arrays, checked_tensors, tensor_dtypes
-from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, collect
+from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, collect
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.views import contiguous, through
 from ldpkernels.keys import Generator, Key, numpy_key, torch_key
@@ -27,7 +27,6 @@ from ldpkernels.wire.layout import Layout
 if TYPE_CHECKING:
     import torch
 
-Weights: TypeAlias = "AnyArray | torch.nn.Module | Sequence[AnyArray] | Mapping[str, AnyArray]"
 Model = TypeVar("Model", bound="Weights")
 Range: TypeAlias = Numbers
 
@@ -56,7 +55,7 @@ def perturb_(
             module's name.
         R: Radius of the range, likewise. Weights outside are clipped.
         eps: Privacy parameter of each weight.
-        mechanism: "two-point", "piecewise" or "hybrid".
+        mechanism: "two-point", "piecewise" or "hybrid", which are right on average; docs/mechanisms has others.
         generator: None (or "secure") for ChaCha20 with a key from the operating system, whatever was seeded. To
             reproduce, an `ldpkernels.key`, a key tensor, or a seeded `torch.Generator` (`torch.default_generator` is
             one; for arrays a `numpy.random.Generator`).
@@ -78,10 +77,11 @@ def perturb_(
     tensors, (c, r) = collect(model, buffers, in_place=True, C=C, R=R)
     if tensors.compiling:
         kind_named(mechanism)
+        executed = None
     else:
         executed = mechanism_named(mechanism, eps)
-        if buffers == "perturb":
-            _refuse_negative_variances(tensors, c, r, executed)
+    if buffers == "perturb":
+        _refuse_negative_variances(tensors, c, r, executed)
     if tensors.is_torch:
         from ldpkernels.ops import OPERATIONS, define
 
@@ -128,7 +128,21 @@ def report(
     return Report(Layout.of(tensors, c, r, executed, dtypes), payload)
 
 
-def two_point_threshold(x: Any, c: float, r: float, eps: float, *, output: Output = "report") -> Any:
+@overload
+def two_point_threshold(
+    x: torch.Tensor, c: SupportsFloat, r: SupportsFloat, eps: SupportsFloat, *, output: Output = ...
+) -> torch.Tensor: ...
+
+
+@overload
+def two_point_threshold(
+    x: Array, c: SupportsFloat, r: SupportsFloat, eps: SupportsFloat, *, output: Output = ...
+) -> Integers: ...
+
+
+def two_point_threshold(
+    x: AnyArray, c: SupportsFloat, r: SupportsFloat, eps: SupportsFloat, *, output: Output = "report"
+) -> AnyArray:
     """The integers T that are executed, as int64: the report is "upper" with probability exactly T / 2^32.
 
     `output="report"` is the law of `report`, and `output="values"` the law of `perturb_` on tensors of x's dtype, whose
@@ -150,22 +164,28 @@ def two_point_threshold(x: Any, c: float, r: float, eps: float, *, output: Outpu
         from ldpkernels.ops.two_point import two_point_threshold as operation
 
         try:
-            return operation(x, c_values[0], r_values[0], float(eps), output)
+            found: torch.Tensor = operation(x, c_values[0], r_values[0], float(eps), output)
         except Exception:
-            checked_tensors([x], names=[""])  # the same error, without the tensor's number
+            checked_tensors(tensors.values, names=[""])  # the same error, without the tensor's number
             raise
-    dtypes = checked_arrays([""], [x], written=False)
-    laws = law_table(TwoPoint(eps), c_values, r_values, dtypes, output)
+        return found
+    dtypes = checked_arrays([""], tensors.values, written=False)
+    laws = law_table(TwoPoint(checked_eps(eps)), c_values, r_values, dtypes, output)
     flat, thresholds = np.ascontiguousarray(x), np.empty(x.shape, np.int64)
     spans = span_table([flat.ctypes.data], [thresholds.ctypes.data], [flat.size], dtypes)
     launch.run("two_point", "thresholds", spans, laws, Key((0,)), "cpu")
     return thresholds
 
 
-def _refuse_negative_variances(tensors: Tensors, c: list[float], r: list[float], mechanism: Weightwise) -> None:
+def _refuse_negative_variances(tensors: Tensors, c: list[float], r: list[float], mechanism: Weightwise | None) -> None:
     """Batch normalisation takes a running variance's square root: eval() would give NaN."""
     for name, tensor, center, radius in zip(tensors.names, tensors.values, c, r, strict=True):
         if name.endswith("running_var"):
+            if mechanism is None:
+                raise ValueError(
+                    f"the outputs of {name!r} cannot be compared with zero in a graph for torch.compile, and a "
+                    "variance is not negative: call this outside of it, or pass buffers='keep' if buffers stay"
+                )
             low = float(min(mechanism.outputs(center, radius, tensor.dtype)))
             if low < 0:
                 raise ValueError(

@@ -151,8 +151,8 @@ class Aggregate(Generic[M]):
         """The clients' mean, named and shaped like the model: a dict, a list, a tensor or an array.
 
         It is in the container and library of `expect`, else of the first report that was added; in arrays where torch
-        is not installed. Counts are decoded in fp64 and given in fp32 (fp64 for fp64 models). For a module, it is what
-        `load_state_dict(mean, strict=False)` takes.
+        is not installed. Counts are decoded in fp64 and given in fp32 (fp64 for fp64 models).
+        `ldpkernels.load(model, mean)` writes it into a model.
         """
         with self._lock:
             if self.layout is None or self._counter is None or not self._counter.count:

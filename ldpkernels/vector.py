@@ -4,30 +4,60 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, TypedDict, overload
 
 import numpy as np
 
+from ldpkernels.arrays import AnyArray, Array, Floats, Value
 from ldpkernels.dtypes import FLOAT64
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
-from ldpkernels.inputs.containers import Buffers, Tensors, collect
+from ldpkernels.inputs.containers import Buffers, Tensors, Weights, collect
 from ldpkernels.keys import Generator, Key, numpy_key, torch_key
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.privunitg import PrivUnitG
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import Required, Unpack
+
+VectorMechanism = Literal["privunitg", "k-of-d"]
+
+
+class _Options(TypedDict, total=False):
+    mechanism: VectorMechanism
+    norm: Required[float]
+    bound: float | None
+    generator: Generator
+    buffers: Buffers | None
+
+
+@overload
+def perturb_vector(model: Value, eps: float, **options: Unpack[_Options]) -> Value: ...
+
+
+@overload
+def perturb_vector(model: torch.nn.Module, eps: float, **options: Unpack[_Options]) -> dict[str, torch.Tensor]: ...
+
+
+@overload
+def perturb_vector(model: Mapping[str, Value], eps: float, **options: Unpack[_Options]) -> dict[str, Value]: ...
+
+
+@overload
+def perturb_vector(model: Sequence[Value], eps: float, **options: Unpack[_Options]) -> list[Value]: ...
 
 
 def perturb_vector(
-    model: Any,
+    model: Weights,
     eps: float,
     *,
-    mechanism: str = "privunitg",
+    mechanism: VectorMechanism = "privunitg",
     norm: float,
     bound: float | None = None,
     generator: Generator = None,
     buffers: Buffers | None = None,
-) -> Any:
+) -> AnyArray | Sequence[AnyArray] | Mapping[str, AnyArray]:
     """A randomised copy of an update under **one eps for all of it**, unbiased but for the clipping.
 
     All tensors together are one vector x. It is scaled to an L2 norm of at most `norm`, and whatever it was, every
@@ -111,14 +141,14 @@ def _key(tensors: Tensors, generator: Generator) -> Key:
     return Key(tuple(w % 2**64 for w in words))
 
 
-def _float64(tensor: Any) -> Array:
+def _float64(tensor: AnyArray) -> Floats:
     if isinstance(tensor, np.ndarray):
         return tensor.astype(np.float64).ravel()
-    flat: Array = tensor.detach().double().cpu().numpy().ravel()
+    flat: Floats = tensor.detach().double().cpu().numpy().ravel()
     return flat
 
 
-def _as_library(array: Array, is_torch: bool) -> Any:
+def _as_library(array: Array, is_torch: bool) -> AnyArray:
     if not is_torch:
         return array
     import torch

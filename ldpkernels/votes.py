@@ -3,29 +3,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, SupportsFloat, overload
 
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.arrays import AnyArray
+from ldpkernels.arrays import AnyArray, Array, Integers, Value
 from ldpkernels.clipped_noise import clipped_noised_sum
 from ldpkernels.inputs.ballots import checked_classes, refuse_strangers
 from ldpkernels.keys import Generator
 from ldpkernels.optional import is_tensor
 
 if TYPE_CHECKING:
+    import torch
+
     from ldpkernels.accounting import PrivacyResult
 
 
-class Vote(NamedTuple):
-    """The label of each sample, in the dtype of the votes, and whether the sample is kept, as booleans."""
+if TYPE_CHECKING:  # a generic NamedTuple needs Python 3.11
 
-    labels: Any  # a tensor for tensors, an array for arrays
-    keep: Any
+    class Vote(NamedTuple, Generic[Value]):
+        """Tensors for tensors, arrays for arrays."""
+
+        labels: Value
+        keep: Value
+else:
+
+    class Vote(NamedTuple):
+        """The label of each sample, in the dtype of the votes, and whether the sample is kept, as booleans."""
+
+        labels: AnyArray
+        keep: AnyArray
 
 
-def majority_vote(votes: AnyArray, classes: int) -> Vote:
+@overload
+def majority_vote(votes: torch.Tensor, classes: int) -> Vote[torch.Tensor]: ...
+
+
+@overload
+def majority_vote(votes: Array, classes: int) -> Vote[Array]: ...
+
+
+def majority_vote(votes: AnyArray, classes: int) -> Vote[torch.Tensor] | Vote[Array]:
     """Label each sample with the class that most parties voted for; drop it where that was close.
 
     Han and Xue (section 3.3) remove a sample whose first and second counts are equal or one apart. By that rule one
@@ -56,7 +75,19 @@ def majority_vote(votes: AnyArray, classes: int) -> Vote:
     return Vote(*(np.asarray(one) for one in found or ()))
 
 
-def noisy_vote(votes: AnyArray, classes: int, sigma: float, *, generator: Generator = None) -> Vote:
+@overload
+def noisy_vote(
+    votes: torch.Tensor, classes: int, sigma: SupportsFloat, *, generator: Generator = ...
+) -> Vote[torch.Tensor]: ...
+
+
+@overload
+def noisy_vote(votes: Array, classes: int, sigma: SupportsFloat, *, generator: Generator = ...) -> Vote[Array]: ...
+
+
+def noisy_vote(
+    votes: AnyArray, classes: int, sigma: SupportsFloat, *, generator: Generator = None
+) -> Vote[torch.Tensor] | Vote[Array]:
     """`majority_vote` on counts with normal noise of deviation sigma (GNMax, Papernot et al. 2018).
 
     The noisy counts decide alone, over which sample to drop too, so that all of it is post-processing of one Gaussian
@@ -74,23 +105,35 @@ def noisy_vote(votes: AnyArray, classes: int, sigma: float, *, generator: Genera
     """
     if not 0 <= float(sigma) < float("inf"):
         raise ValueError(f"sigma={sigma} must be 0 or more and finite: the deviation of the noise on a count")
-    counts = vote_counts(votes, classes)
     if is_tensor(votes):
-        import torch
+        return _noisy_tensors(votes, classes, float(sigma), generator)
+    counts = vote_counts(votes, classes)
+    noisy = counts + clipped_noised_sum(np.empty((0, *counts.shape)), 1.0, float(sigma), generator=generator)
+    ordered = np.sort(noisy, axis=1)
+    first, second = ordered[:, -1], ordered[:, -2] if classes > 1 else ordered[:, -1]
+    return Vote(noisy.argmax(1).astype(votes.dtype), first - (second if classes > 1 else 0 * second) > 1)
 
-        nothing = torch.empty((0, *counts.shape), dtype=torch.float64, device=votes.device)
-        noisy = counts + clipped_noised_sum(nothing, 1.0, float(sigma), generator=generator)
-        most = noisy.topk(min(2, classes), dim=1)
-        labels, first, second = most.indices[:, 0].to(votes.dtype), most.values[:, 0], most.values[:, -1]
-    else:
-        noisy = counts + clipped_noised_sum(np.empty((0, *counts.shape)), 1.0, float(sigma), generator=generator)
-        labels = noisy.argmax(1).astype(votes.dtype)
-        ordered = np.sort(noisy, axis=1)
-        first, second = ordered[:, -1], ordered[:, -2] if classes > 1 else ordered[:, -1]
+
+def _noisy_tensors(votes: torch.Tensor, classes: int, sigma: float, generator: Generator) -> Vote[torch.Tensor]:
+    import torch
+
+    counts = vote_counts(votes, classes)
+    nothing = torch.empty((0, *counts.shape), dtype=torch.float64, device=votes.device)
+    noisy = counts + clipped_noised_sum(nothing, 1.0, sigma, generator=generator)
+    most = noisy.topk(min(2, classes), dim=1)
+    labels, first, second = most.indices[:, 0].to(votes.dtype), most.values[:, 0], most.values[:, -1]
     return Vote(labels, first - (second if classes > 1 else 0 * second) > 1)
 
 
-def vote_counts(votes: AnyArray, classes: int) -> Any:
+@overload
+def vote_counts(votes: torch.Tensor, classes: int) -> torch.Tensor: ...
+
+
+@overload
+def vote_counts(votes: Array, classes: int) -> Integers: ...
+
+
+def vote_counts(votes: AnyArray, classes: int) -> AnyArray:
     """How many parties voted for each class, as int64 [samples, classes]."""
     classes = checked_classes(votes, classes)
     if is_tensor(votes):

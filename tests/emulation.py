@@ -2,6 +2,8 @@
 """The kernels of csrc/cuda, compiled to run lane by lane on the host."""
 
 import ctypes
+import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -28,7 +30,8 @@ def library(source: str, factory: pytest.TempPathFactory) -> ctypes.CDLL:
         pytest.skip("no C++ compiler")
 
     def build(path: Path) -> None:
-        subprocess.run([compiler, *FLAGS, "-o", str(path), str(FOLDER / source)], check=True, capture_output=True)
+        flags = [*FLAGS, *shlex.split(os.environ.get("CXXFLAGS", ""))]  # tests/sanitize/run
+        subprocess.run([compiler, *flags, "-o", str(path), str(FOLDER / source)], check=True, capture_output=True)
 
     return ctypes.CDLL(str(made_once(factory, f"{Path(source).stem}.so", build)))
 

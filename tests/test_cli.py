@@ -2,6 +2,7 @@
 """The commands `verify` and `demo`, as a user runs them, and what all commands have in common."""
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -182,6 +183,15 @@ def test_an_audit_without_scipy_says_what_to_install(capsys, monkeypatch):
 def test_a_picture_without_matplotlib_says_what_to_install(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     refused(["demo", "--out", "demo.png"], "a picture needs matplotlib: pip install 'ldpkernels[plot]'", capsys)
+
+
+def test_a_reader_that_leaves_ends_the_command_without_a_word():
+    command = [sys.executable, "-m", "ldpkernels", "verify", "--n", "1024", *SCALAR]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline().startswith("mechanism")
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 128 + 13
 
 
 def test_an_interrupted_command_ends_without_a_traceback(capsys, monkeypatch):

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import ldpkernels
 from ldpkernels import Key, _native, key, perturb_, secure_key
@@ -278,3 +279,22 @@ def test_keys_of_a_torch_generator_have_64_random_bits():
     words = np.array([torch_key(generator, CPU).item() for _ in range(300)], np.int64)
     ones = np.unpackbits(words.view(np.uint8).reshape(300, 8), axis=1).mean(axis=0)
     assert ((ones > 0.3) & (ones < 0.7)).all(), "a bit hardly moves (chance 1e-11)"
+
+
+def test_a_graph_that_was_recorded_draws_anew_and_holds_no_key():
+    graph = make_fx(lambda x: perturb_(x.clone(), 0.0, 1.0, 1.0))(torch.zeros(64))
+    assert not torch.equal(graph(torch.zeros(64)), graph(torch.zeros(64)))
+    assert not dict(graph.named_buffers())
+    assert "fresh_key" in graph.code
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_trace_that_would_leave_the_weights_raw_is_refused():
+    calls = [
+        lambda x: perturb_(x.clone(), 0.0, 1.0, 1.0),
+        lambda x: ldpkernels.cldp_(x.clone(), 1.0, 1.0, 1, generator=key(0)),
+        lambda x: ldpkernels.clipped_noised_sum(x[:, None], 1.0, 1.0),
+    ]
+    for call in calls:
+        with pytest.raises(RuntimeError, match=r"torch\.jit\.trace records no operation.*use torch\.compile"):
+            torch.jit.trace(call, (torch.zeros(4),), check_trace=False)

@@ -116,3 +116,51 @@ def test_the_parameters_of_a_model_are_a_sequence():
     with pytest.raises(TypeError, match="'0' is a tuple"):
         perturb_(model.named_parameters(), 0.0, 1.0, EPS)
     assert ldpkernels.perturb_vector(model.parameters(), 1.0, norm=1.0)[0].shape == (3, 4)
+
+
+def inference_tensor():
+    with torch.inference_mode():
+        return torch.zeros(2)
+
+
+UNFIT = {
+    "strings": (np.zeros(2), np.array(["x", "y"])),
+    "complex": (torch.zeros(2), torch.zeros(2, dtype=torch.complex64)),
+    "sparse": (torch.zeros(2), torch.zeros(2).to_sparse()),
+    "meta average": (torch.zeros(2), torch.zeros(2, device="meta")),
+    "meta": (torch.zeros(2, device="meta"), torch.ones(2)),
+    "expanded": (torch.zeros(1).expand(2), torch.ones(2)),
+    "integers": (torch.zeros(2, dtype=torch.int64), torch.full((2,), 0.7)),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_averages_that_cannot_be_written_are_refused_before_the_first_write(case):
+    tensor, average = UNFIT[case]
+    first = np.zeros(2) if isinstance(tensor, np.ndarray) else torch.zeros(2)
+    with pytest.raises((TypeError, ValueError, NotImplementedError)):
+        load([first, tensor], [np.ones(2), average])
+    assert not first.any()
+
+
+FIT = {
+    "bfloat16 into NumPy": (np.zeros(2), torch.ones(2, dtype=torch.bfloat16)),
+    "negative strides": (torch.zeros(2), np.ones(2)[::-1]),
+    "big-endian": (torch.zeros(2), np.ones(2, ">f4")),
+    "inference": (inference_tensor(), torch.ones(2)),
+}
+
+
+@pytest.mark.parametrize("case", FIT)
+def test_averages_of_any_layout_are_loaded(case):
+    tensor, average = FIT[case]
+    load([tensor], [average])
+    assert (np.asarray(tensor) == 1).all()
+
+
+@pytest.mark.parametrize("make", [np.full, torch.full])
+def test_averages_that_are_the_models_own_tensors(make):
+    a, b = make((2,), 1.0), make((2,), 2.0)
+    load([a, b], [b, a])
+    assert a.tolist() == [2.0, 2.0]
+    assert b.tolist() == [1.0, 1.0]

@@ -204,3 +204,13 @@ def test_sums_are_numpys_and_the_same_on_every_machine():
             assert squares == pytest.approx(math.fsum(x * x), rel=1e-12)
         else:
             assert (low, high, total, squares) == (math.inf, -math.inf, 0.0, 0.0)
+
+
+def test_no_range_that_is_none_comes_out():
+    huge, fine = np.array([-1.7e308, 1.7e308]), np.array([0.0, 5.0])
+    for arguments in ({}, {"method": "quantile"}):
+        with pytest.raises(ValueError, match="too large for a range"), np.errstate(all="ignore"):
+            ranges(huge, **arguments)
+    for wrong in (math.nan, math.inf, -1.0):
+        with pytest.raises(ValueError, match="previous has the radius"):
+            ranges(fine, growth=1.5, previous=(0.0, wrong))

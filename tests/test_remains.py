@@ -313,3 +313,13 @@ def test_sharded_models_are_refused_by_name(world):
             for call in on_models(model):
                 with pytest.raises(TypeError, match=r"FullyShardedDataParallel.*gather"):
                     call()
+
+
+def test_a_running_variance_stays_a_variance_under_compile():
+    model = torch.nn.BatchNorm1d(2)
+    model.num_batches_tracked = None
+    model.running_var.fill_(0.045)
+    compiled = torch.compile(lambda m: perturb_(m, 0.5, 0.5, EPS, buffers="perturb"), backend="eager")
+    with pytest.raises(ValueError, match="a variance is not negative"):
+        compiled(model)
+    assert (model.running_var == torch.tensor(0.045)).all()

@@ -458,3 +458,11 @@ def test_nothing_that_is_sent_stops_a_server_that_skips(data):
     wanted = aggregate([honest])
     assert total.clients + total.skipped == 3
     assert total.clients > 1 or same(total.mean(), wanted)
+
+
+def test_a_read_only_view_of_a_buffer_that_its_owner_changes_is_copied():
+    one = ldpkernels.report(np.zeros(800), 0.0, 1.0, 1.0)
+    buffer = bytearray(one.to_bytes())
+    read = ldpkernels.Report.from_bytes(memoryview(buffer).toreadonly())
+    buffer[:] = bytes(len(buffer))
+    assert (read.bits == one.bits).all()

@@ -233,7 +233,7 @@ def test_reports_add_up_to_signs():
     for name, value in w.items():
         assert abs(mean[name] - np.sign(value)).max() < 6 * deviation
     other = report(w, 0.0, 1.0, 2.0)
-    with pytest.raises(ValueError, match="mechanism is 'two-point', not 'sign'"):
+    with pytest.raises(ValueError, match="mechanism is 'two-point' in one and 'sign' in the others"):
         aggregate([clients[0], other])
 
 

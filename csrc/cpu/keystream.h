@@ -3,8 +3,8 @@
 // knows neither the cipher nor how many blocks a register computes at once.
 #pragma once
 
-#include "../chacha.h"
 #include "../philox.h"
+#include "chacha_blocks.h"
 
 namespace ldpk {
 
@@ -88,26 +88,21 @@ void fill(Philox, const Key& key, uint32_t stream, uint64_t first_block, int64_t
   }
 }
 
-// Lanes are blocks here too: state word w of `count` consecutive blocks is one register.
 template <class Lanes>
 void fill(ChaCha20, const Key& key, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out) {
-  constexpr int lanes = Lanes::count;
-  typedef uint32_t u32 __attribute__((vector_size(4 * lanes)));
-  for (int64_t b = 0; b < blocks; b += lanes, out += 16 * lanes) {
-    uint32_t low[lanes], high[lanes];
-    for (int l = 0; l < lanes; ++l) {
-      low[l] = static_cast<uint32_t>(first_block + b + l);
-      high[l] = static_cast<uint32_t>((first_block + b + l) >> 32);
+  constexpr int lanes = Lanes::count, sets = kChaChaSets<Lanes>;
+  static_assert(kStepBlocks % (lanes * sets) == 0);
+  if constexpr (lanes == 1) {
+    for (int64_t b = 0; b < blocks; ++b, out += 16) {
+      uint32_t words[16];
+      ChaCha20::block(key, stream, 0, first_block + b, words);
+      memcpy(out, words, 64);
     }
-    u32 counter[2];
-    memcpy(&counter[0], low, sizeof(low));
-    memcpy(&counter[1], high, sizeof(high));
-    u32 words[16];
-    ChaCha20::rounds(key, counter[0], counter[1], stream, 0, words);
-    for (int w = 0; w < 16; ++w) {
-      uint32_t column[lanes];
-      memcpy(column, &words[w], sizeof(column));
-      for (int l = 0; l < lanes; ++l) out[16 * l + w] = column[l];
+  } else {
+    for (int64_t b = 0; b < blocks;) {
+      const bool many = blocks - b > lanes * sets / 2;  // a set alone takes more than half the time of all together
+      (many ? fill_chacha<Lanes, sets> : fill_chacha<Lanes, 1>)(key, stream, first_block + b, out + 16 * b);
+      b += many ? lanes * sets : lanes;
     }
   }
 }

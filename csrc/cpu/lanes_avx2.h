@@ -70,6 +70,38 @@ struct Avx2Lanes {
   static LDPK_FN uint32_t bits(Mask m) { return _mm256_movemask_ps((__m256)m); }
 
   static LDPK_FN u32 broadcast_u32(uint32_t v) { return (u32)_mm256_set1_epi32(v); }
+  template <int n>
+  static LDPK_FN u32 rotate(u32 a) {
+    if constexpr (n == 16) return bytes(a, _mm_setr_epi8(2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+    if constexpr (n == 8) return bytes(a, _mm_setr_epi8(3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14));
+    return a << n | a >> (32 - n);
+  }
+  static LDPK_FN u32 bytes(u32 a, __m128i order) {
+    return (u32)_mm256_shuffle_epi8((__m256i)a, _mm256_broadcastsi128_si256(order));
+  }
+  // Four words of each block come together within 128 bits, then the halves of blocks.
+  static LDPK_FN void store_blocks(uint32_t* p, const u32 (&words)[16]) {
+    for (int half = 0; half < 2; ++half) {
+      __m256i fours[2][4];  // of the first or the last four words of a half, of blocks i and i + 4
+      for (int q = 0; q < 2; ++q) {
+        const u32* w = words + 8 * half + 4 * q;
+        const __m256i a = _mm256_unpacklo_epi32((__m256i)w[0], (__m256i)w[1]);
+        const __m256i b = _mm256_unpacklo_epi32((__m256i)w[2], (__m256i)w[3]);
+        const __m256i c = _mm256_unpackhi_epi32((__m256i)w[0], (__m256i)w[1]);
+        const __m256i d = _mm256_unpackhi_epi32((__m256i)w[2], (__m256i)w[3]);
+        fours[q][0] = _mm256_unpacklo_epi64(a, b);
+        fours[q][1] = _mm256_unpackhi_epi64(a, b);
+        fours[q][2] = _mm256_unpacklo_epi64(c, d);
+        fours[q][3] = _mm256_unpackhi_epi64(c, d);
+      }
+      for (int i = 0; i < 4; ++i) {
+        const __m256i low = _mm256_permute2x128_si256(fours[0][i], fours[1][i], 0x20);
+        const __m256i high = _mm256_permute2x128_si256(fours[0][i], fours[1][i], 0x31);
+        _mm256_storeu_si256((__m256i*)(p + 16 * i + 8 * half), low);
+        _mm256_storeu_si256((__m256i*)(p + 16 * (i + 4) + 8 * half), high);
+      }
+    }
+  }
   static LDPK_FN u32 as_unsigned(i32 a) { return (u32)a; }
   static LDPK_FN u32 load_draws(const uint16_t* high, const uint16_t* low) {
     const __m128i h = _mm_loadu_si128((const __m128i*)high), l = _mm_loadu_si128((const __m128i*)low);

@@ -79,6 +79,35 @@ struct Avx512Lanes {
   static LDPK_FN uint32_t bits(Mask m) { return m; }
 
   static LDPK_FN u32 broadcast_u32(uint32_t v) { return (u32)_mm512_set1_epi32(v); }
+  template <int n>
+  static LDPK_FN u32 rotate(u32 a) {
+    return (u32)_mm512_rol_epi32((__m512i)a, n);
+  }
+  // Four words of each block come together within 128 bits, then the quarters of blocks.
+  static LDPK_FN void store_blocks(uint32_t* p, const u32 (&words)[16]) {
+    __m512i fours[4][4];  // of words 4 q to 4 q + 3, of blocks i, i + 4, i + 8 and i + 12
+    for (int q = 0; q < 4; ++q) {
+      const u32* w = words + 4 * q;
+      const __m512i a = _mm512_unpacklo_epi32((__m512i)w[0], (__m512i)w[1]);
+      const __m512i b = _mm512_unpacklo_epi32((__m512i)w[2], (__m512i)w[3]);
+      const __m512i c = _mm512_unpackhi_epi32((__m512i)w[0], (__m512i)w[1]);
+      const __m512i d = _mm512_unpackhi_epi32((__m512i)w[2], (__m512i)w[3]);
+      fours[0][q] = _mm512_unpacklo_epi64(a, b);
+      fours[1][q] = _mm512_unpackhi_epi64(a, b);
+      fours[2][q] = _mm512_unpacklo_epi64(c, d);
+      fours[3][q] = _mm512_unpackhi_epi64(c, d);
+    }
+    for (int i = 0; i < 4; ++i) {
+      const __m512i a = _mm512_shuffle_i32x4(fours[i][0], fours[i][1], 0x44);
+      const __m512i b = _mm512_shuffle_i32x4(fours[i][2], fours[i][3], 0x44);
+      const __m512i c = _mm512_shuffle_i32x4(fours[i][0], fours[i][1], 0xee);
+      const __m512i d = _mm512_shuffle_i32x4(fours[i][2], fours[i][3], 0xee);
+      _mm512_storeu_si512(p + 16 * i, _mm512_shuffle_i32x4(a, b, 0x88));
+      _mm512_storeu_si512(p + 16 * (i + 4), _mm512_shuffle_i32x4(a, b, 0xdd));
+      _mm512_storeu_si512(p + 16 * (i + 8), _mm512_shuffle_i32x4(c, d, 0x88));
+      _mm512_storeu_si512(p + 16 * (i + 12), _mm512_shuffle_i32x4(c, d, 0xdd));
+    }
+  }
   static LDPK_FN u32 as_unsigned(i32 a) { return (u32)a; }
   static LDPK_FN u32 load_draws(const uint16_t* high, const uint16_t* low) {
     const __m512i h = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i*)high));

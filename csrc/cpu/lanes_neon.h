@@ -64,6 +64,24 @@ struct NeonLanes {
   }
 
   static LDPK_FN u32 broadcast_u32(uint32_t v) { return vdupq_n_u32(v); }
+  template <int n>
+  static LDPK_FN u32 rotate(u32 a) {
+    if constexpr (n == 16) return vreinterpretq_u32_u16(vrev32q_u16(vreinterpretq_u16_u32(a)));
+    return vsriq_n_u32(vshlq_n_u32(a, n), a, 32 - n);
+  }
+  static LDPK_FN void store_blocks(uint32_t* p, const u32 (&words)[16]) {
+    for (int q = 0; q < 4; ++q) {
+      const u32* w = words + 4 * q;
+      const uint64x2_t a = vreinterpretq_u64_u32(vzip1q_u32(w[0], w[1]));
+      const uint64x2_t b = vreinterpretq_u64_u32(vzip1q_u32(w[2], w[3]));
+      const uint64x2_t c = vreinterpretq_u64_u32(vzip2q_u32(w[0], w[1]));
+      const uint64x2_t d = vreinterpretq_u64_u32(vzip2q_u32(w[2], w[3]));
+      vst1q_u32(p + 4 * q, vreinterpretq_u32_u64(vzip1q_u64(a, b)));
+      vst1q_u32(p + 4 * q + 16, vreinterpretq_u32_u64(vzip2q_u64(a, b)));
+      vst1q_u32(p + 4 * q + 32, vreinterpretq_u32_u64(vzip1q_u64(c, d)));
+      vst1q_u32(p + 4 * q + 48, vreinterpretq_u32_u64(vzip2q_u64(c, d)));
+    }
+  }
   static LDPK_FN u32 as_unsigned(i32 a) { return vreinterpretq_u32_s32(a); }
   static LDPK_FN u32 load_draws(const uint16_t* high, const uint16_t* low) {
     return vsliq_n_u32(vmovl_u16(vld1_u16(low)), vmovl_u16(vld1_u16(high)), 16);

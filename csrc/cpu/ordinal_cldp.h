@@ -172,8 +172,9 @@ struct OrdinalCldpTile {
 template <class Lanes, class Cipher, class Word>
 void ordinal_cldp_range(const Span& span, const OrdinalCldpLaw& span_law, const Key& key, int64_t begin, int64_t end) {
   const OrdinalCldpLaw law = span_law;
-  for (int64_t at = begin; at < end; at += kCldpTile) {
-    const int64_t n = end - at < kCldpTile ? end - at : kCldpTile;
+  for (int64_t at = begin, n; at < end; at += n) {
+    const int64_t whole = kCldpTile - (span.first + at) % kTileUnit;
+    n = end - at < whole ? end - at : whole;
     OrdinalCldpTile<Lanes, Cipher, Word> tile(law, key, static_cast<uint64_t>(span.first + at), n);
     if (span.dtype == kIntegers) {
       tile.load_integers(reinterpret_cast<const int64_t*>(span.data) + at);

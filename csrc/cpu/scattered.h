@@ -57,36 +57,51 @@ void scattered_draws(Philox, const Key& key, const uint64_t* elements, const uin
   }
 }
 
+template <class Lanes, class Word, int sets>
+LDPK_FN void scattered_chacha(const Key& key, const uint64_t* elements, const uint64_t* streams, Word* out) {
+  using u32 = typename Lanes::u32;
+  constexpr int lanes = Lanes::count, n = lanes * sets;
+  constexpr uint64_t per_block = kDrawsPerBlock<Word, ChaCha20>;
+  uint32_t counters[3][n];
+  for (int i = 0; i < n; ++i) {
+    const uint64_t block = elements[i] / per_block;
+    counters[0][i] = static_cast<uint32_t>(block);
+    counters[1][i] = static_cast<uint32_t>(block >> 32);
+    counters[2][i] = static_cast<uint32_t>(streams[i]);
+  }
+  const auto counter = [&](int s, int i) {
+    u32 words = Lanes::broadcast_u32(0);
+    if (i < 3) memcpy(&words, counters[i] + s * lanes, sizeof(words));
+    return words;
+  };
+  u32 words[sets][16];
+  chacha_blocks<Lanes, sets>(key, counter, words);
+  uint32_t columns[sets][16][lanes];
+  memcpy(columns, words, sizeof(columns));
+  for (int i = 0; i < n; ++i) {
+    const auto& column = columns[i / lanes];
+    const uint64_t at = elements[i] % per_block;
+    if constexpr (sizeof(Word) == 4) {
+      out[i] = column[at][i % lanes];
+    } else {
+      out[i] = column[2 * at][i % lanes] | uint64_t{column[2 * at + 1][i % lanes]} << 32;
+    }
+  }
+}
+
 template <class Lanes, class Word>
 void scattered_draws(ChaCha20, const Key& key, const uint64_t* elements, const uint64_t* streams, int64_t n,
                      Word* out) {
-  constexpr int lanes = Lanes::count;
-  static_assert(kScatterStep % lanes == 0);
-  typedef uint32_t u32 __attribute__((vector_size(4 * lanes)));
-  constexpr uint64_t per_block = kDrawsPerBlock<Word, ChaCha20>;
-  for (int64_t i = 0; i < n; i += lanes) {
-    uint32_t low[lanes], high[lanes], stream[lanes];
-    for (int l = 0; l < lanes; ++l) {
-      const uint64_t block = elements[i + l] / per_block;
-      low[l] = static_cast<uint32_t>(block);
-      high[l] = static_cast<uint32_t>(block >> 32);
-      stream[l] = static_cast<uint32_t>(streams[i + l]);
+  constexpr int lanes = Lanes::count, sets = kChaChaSets<Lanes>;
+  static_assert(kScatterStep % (lanes * sets) == 0);
+  for (int64_t i = 0; i < n;) {
+    const bool many = n - i > lanes * sets / 2;
+    if (many) {
+      scattered_chacha<Lanes, Word, sets>(key, elements + i, streams + i, out + i);
+    } else {
+      scattered_chacha<Lanes, Word, 1>(key, elements + i, streams + i, out + i);
     }
-    u32 counter[3], words[16];
-    memcpy(&counter[0], low, sizeof(low));
-    memcpy(&counter[1], high, sizeof(high));
-    memcpy(&counter[2], stream, sizeof(stream));
-    ChaCha20::rounds(key, counter[0], counter[1], counter[2], 0, words);
-    uint32_t columns[16][lanes];
-    memcpy(columns, words, sizeof(columns));
-    for (int l = 0; l < lanes; ++l) {
-      const uint64_t at = elements[i + l] % per_block;
-      if constexpr (sizeof(Word) == 4) {
-        out[i + l] = columns[at][l];
-      } else {
-        out[i + l] = columns[2 * at][l] | uint64_t{columns[2 * at + 1][l]} << 32;
-      }
-    }
+    i += many ? lanes * sets : lanes;
   }
 }
 

@@ -15,7 +15,10 @@ namespace ldpk {
 template <class Lanes>
 constexpr int kGroup = Lanes::count > 8 ? Lanes::count : 8;
 
+// Tiles end where blocks of either cipher do, so that only a span's first one computes a block for a part of it.
 constexpr int kTile = 1024;
+constexpr int kTileUnit = 32;
+static_assert(kTile % kTileUnit == 0 && kTileUnit % (2 * ChaCha20::block_words) == 0);
 constexpr int kTileWords = (kTile * 2 + 2 * kStepBytes) / 4;
 
 template <class Lanes, class Cipher>
@@ -62,8 +65,9 @@ void run_range(const Span& span, const typename Action::Law& span_law, const Key
   const Bits* in = reinterpret_cast<const Bits*>(span.data);
   Out* out = reinterpret_cast<Out*>(Action::in_place ? span.data : span.out);
   alignas(64) uint32_t buffers[prefilled > 0 ? prefilled : 1][kTileWords];
-  for (int64_t tile = begin; tile < end; tile += kTile) {
-    const int64_t n = end - tile < kTile ? end - tile : kTile;
+  for (int64_t tile = begin, n; tile < end; tile += n) {
+    const int64_t whole = kTile - (span.first + tile) % kTileUnit;
+    n = end - tile < whole ? end - tile : whole;
     Draws<Lanes, Cipher, prefilled> draws{key, static_cast<uint64_t>(span.first + tile), {}};
     for (int s = 0; s < prefilled; ++s)
       draws.streams[s] = draws16<Lanes>(Cipher{}, key, s, draws.element, n, buffers[s]);

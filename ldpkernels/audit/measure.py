@@ -80,7 +80,7 @@ def clopper_pearson(hits: int, n: int, alpha: float = ALPHA) -> tuple[float, flo
     n = arguments.count("n", n)
     hits = arguments.count("hits", hits, 0, most=n)
     alpha = arguments.probability("alpha", alpha, one=False)
-    quantile = require("scipy.special", "accounting", "an audit").betaincinv
+    quantile = require("scipy.special", "audit", "an audit").betaincinv
     low = float(quantile(hits, n - hits + 1, alpha)) if hits else 0.0
     high = float(quantile(hits + 1, n - hits, 1 - alpha)) if hits < n else 1.0
     return low, high

@@ -195,6 +195,6 @@ def meaning(args: argparse.Namespace, honest: float) -> str:
             "sees all uploads, for adding or removing it."
         )
     return (
-        f"alpha is the privacy of two inputs one step apart, 1e-{args.rho}. Any two within [-{args.c:g}, {args.c:g}] "
+        f"alpha is the privacy of two inputs one step apart, 1e-{args.rho}. Two within [-{args.c:g}, {args.c:g}] "
         f"are told apart with up to eps={honest:,.4g}, by whoever collects the uploads: docs/federated/ldp_fed.md."
     )

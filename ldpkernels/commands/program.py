@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,9 @@ def carry_out(args: argparse.Namespace) -> int:
         with _text_beside_json(args.json):
             outcome: Outcome = args.main(args)
         _write_json(args.json, outcome.found)
+    except BrokenPipeError:  # whoever read the text, `head` say, has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13
     except KeyboardInterrupt:
         raise _refused(args, "interrupted", 130) from None
     except (ValueError, OSError, ImportError, RuntimeError) as error:

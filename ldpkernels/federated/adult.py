@@ -68,7 +68,7 @@ def read(path: Path) -> tuple[torch.Tensor, torch.Tensor]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist: lay UCI's adult.data and adult.test in that folder")
     rows, labels = [], []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(path.read_text("ascii", errors="replace").splitlines(), 1):
         if line.strip() and not line.startswith("|"):  # adult.test begins with a remark
             features, label = _row(line, f"{path}:{number}")
             rows.append(features)
@@ -87,6 +87,8 @@ def _row(line: str, where: str) -> tuple[list[float], int]:
     try:
         for name in NUMBERS:
             features[_PLACE[name]] = float(values[name])
+            if not 0 <= features[_PLACE[name]] < 1e7:
+                raise ValueError(f"{name} is {values[name]}")
         features[_PLACE["sex"]] = SEXES[values["sex"]]
         for name in CATEGORIES:
             if values[name] != "?":

@@ -20,12 +20,13 @@ from torch import nn
 
 import ldpkernels
 from ldpkernels.federated import private_sgd, secure_sum, training
+from ldpkernels.federated.checks import check, initial_weights
 from ldpkernels.federated.cldp_upload import integers_of
 from ldpkernels.federated.ldp_fed import State, add, difference
 from ldpkernels.federated.private_sgd import PrivateSteps
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
-from ldpkernels.federated.training import Client, Crew, Local, Mean, Weights, check, initial_weights
+from ldpkernels.federated.training import Client, Crew, Local, Mean, Weights
 
 Method = Literal["non-private", "local", "smc", "dpsgd", "hybrid-one"]
 METHODS = ("non-private", "local", "smc", "dpsgd", "hybrid-one")

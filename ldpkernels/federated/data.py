@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ldpkernels.arrays import Bytes
+from ldpkernels.arrays import Array, Bytes
 from ldpkernels.optional import require
 
 
@@ -98,7 +99,10 @@ def _idx(folder: Path, name: str) -> Bytes:
     if plain.is_file():
         raw = plain.read_bytes()
     elif zipped.is_file():
-        raw = gzip.decompress(zipped.read_bytes())
+        try:
+            raw = gzip.decompress(zipped.read_bytes())
+        except (EOFError, OSError, zlib.error) as wrong:
+            raise ValueError(f"{zipped} is no gzip file, or is cut off ({wrong}): fetch it again") from None
     else:
         raise FileNotFoundError(f"neither {plain} nor {zipped.name} exists: torchvision's download lays them there")
     axes = raw[3] if len(raw) > 3 else 0
@@ -114,14 +118,25 @@ def _idx_dataset(name: str, folder: str, mean: float, deviation: float) -> Calla
         parts: list[torch.Tensor] = []
         for split in ("train", "t10k"):
             x = torch.tensor(_idx(raw, f"{split}-images-idx3-ubyte"), dtype=torch.float32).unsqueeze(1)
-            parts += [(x / 255 - mean) / deviation, torch.tensor(_idx(raw, f"{split}-labels-idx1-ubyte")).long()]
+            labels = f"{split}-labels-idx1-ubyte"
+            parts += [(x / 255 - mean) / deviation, _labels(_idx(raw, labels), raw / labels)]
         return Dataset(name, parts[0], parts[1], parts[2], parts[3], 10)
 
     return read
 
 
-class _ArraysOnly(pickle.Unpickler):
-    """CIFAR-10's own format is a pickle, which may run any code: this one builds NumPy arrays and nothing else."""
+def _labels(found: Array, path: Path) -> torch.Tensor:
+    """Labels of ten classes."""
+    if found.ndim != 1 or (found < 0).any() or (found > 9).any():
+        raise ValueError(f"{path} holds labels of no class, from 0 to 9: fetch it again")
+    return torch.tensor(found).long()
+
+
+class _ArraysOnly(pickle._Unpickler):
+    """CIFAR-10's own format is a pickle, which may run any code: this one builds NumPy arrays and nothing else.
+
+    It is pickle's in Python, whose memory follows the file's: the one in C takes gigabytes for a number in nine bytes.
+    """
 
     def find_class(self, module: str, name: str) -> object:
         if (module.replace("numpy._core", "numpy.core"), name) in {
@@ -138,11 +153,19 @@ class _ArraysOnly(pickle.Unpickler):
 _NEW = int(np.__version__.split(".")[0]) >= 2
 
 
-def _cifar_batch(root: Path, name: str) -> tuple[Bytes, Bytes]:
+def _cifar_batch(root: Path, name: str) -> tuple[Bytes, Array]:
     pickled, binary = root / "cifar-10-batches-py" / name, root / "cifar-10-batches-bin" / f"{name}.bin"
     if pickled.is_file():
-        batch = _ArraysOnly(io.BytesIO(pickled.read_bytes()), encoding="bytes").load()
-        return np.asarray(batch[b"data"], np.uint8), np.asarray(batch[b"labels"], np.uint8)
+        try:
+            batch = _ArraysOnly(io.BytesIO(pickled.read_bytes()), encoding="bytes").load()
+            data, labels = batch[b"data"], np.asarray(batch[b"labels"])
+            if data.dtype != np.uint8 or data.shape != (len(labels), 3072) or labels.dtype.kind not in "iu":
+                raise TypeError(f"data of shape {data.shape} beside labels of {labels.dtype}")
+        except pickle.UnpicklingError:
+            raise
+        except Exception as wrong:  # a damaged pickle may fail in any way
+            raise ValueError(f"{pickled} is no batch of CIFAR-10 ({wrong}): fetch it again") from None
+        return data, labels
     if not binary.is_file():
         raise FileNotFoundError(f"neither {pickled} nor {binary} exists: torchvision's download lays the first there")
     records = np.fromfile(binary, np.uint8)
@@ -159,7 +182,8 @@ def _cifar10(root: Path) -> Dataset:
     for names in ([f"data_batch_{i}" for i in range(1, 6)], ["test_batch"]):
         batches = [_cifar_batch(root, name) for name in names]
         x = torch.tensor(np.concatenate([b[0] for b in batches])).reshape(-1, 3, 32, 32).float() / 255
-        parts += [(x - mean) / deviation, torch.tensor(np.concatenate([b[1] for b in batches])).long()]
+        labels = np.concatenate([b[1] for b in batches])
+        parts += [(x - mean) / deviation, _labels(labels, root / names[0])]
     return Dataset("cifar10", parts[0], parts[1], parts[2], parts[3], 10)
 
 

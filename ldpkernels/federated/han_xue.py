@@ -7,9 +7,8 @@ votes), nothing of this is differentially private**: the noise in the generator'
 votes are exact. `Recipe(sound=True)` and `vote_sigma` make it so; `han_xue_privacy.report` says for each part what is
 protected.
 
-A round is a unit of work that fits between two checkpoints: some steps of a generator, a local model, the vote, the
-global model, the baseline. Parties take turns, so that the units of a turn are independent: workers take all of them at
-once, and rounds then collect what is done.
+A round is a unit of work between two checkpoints: some steps of a generator, a local model, the vote, the global model,
+the baseline. Parties take turns: workers do all the units of a turn at once, and its rounds collect them.
 """
 
 from __future__ import annotations
@@ -269,8 +268,7 @@ def _result(
     if world.ahead is None or world.ahead[0] is not state:
         world.ahead = state, workers.map(task, common, units)
     result = cast(Result, next(world.ahead[1]))
-    if len(units) == 1:
-        world.ahead = None
+    world.ahead = world.ahead if len(units) > 1 else None
     return result
 
 

@@ -19,10 +19,11 @@ from torch import nn
 
 from ldpkernels.accounting import MetricEvent, composed_epsilon, rounds_per_layer, schedule
 from ldpkernels.accounting.metric import diameter
+from ldpkernels.federated.checks import check, initial_weights
 from ldpkernels.federated.cldp_upload import Terms, Upload, UploadMean, terms_of
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
-from ldpkernels.federated.training import NOISE, Client, Crew, Local, Mean, Weights, check, initial_weights, train
+from ldpkernels.federated.training import NOISE, Client, Crew, Local, Mean, Weights, train
 from ldpkernels.laws.ordinal_cldp_thresholds import Noise
 
 Method = Literal["basic", "single-layer", "alpha-cldp-fed"]

@@ -18,9 +18,10 @@ from torch import nn
 import ldpkernels
 from ldpkernels.accounting import Event, local_epsilon
 from ldpkernels.adaptive_ranges import By, Method
+from ldpkernels.federated.checks import check, initial_weights
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
-from ldpkernels.federated.training import NOISE, Client, Crew, Local, Mean, Weights, check, initial_weights, train
+from ldpkernels.federated.training import NOISE, Client, Crew, Local, Mean, Weights, train
 from ldpkernels.keys import Key
 from ldpkernels.laws.registry import MechanismName, mechanism_named
 from ldpkernels.perturb import Range

@@ -128,6 +128,22 @@ def _save(path: Path, state: HasRound, rows: list[Row], described: Mapping[str, 
     os.replace(scratch, path)
 
 
+def _check_like(found: object, expected: object, what: str) -> None:
+    """Refuse what no run of this network writes: other names, types, shapes. What may be of any kind starts as None."""
+    if expected is None or isinstance(expected, (int, float)):
+        if expected is not None and type(found) is not type(expected):
+            raise TypeError(f"{what} is a {type(found).__name__}, not a {type(expected).__name__}")
+    elif isinstance(expected, Mapping):
+        if not isinstance(found, Mapping) or found.keys() != expected.keys():
+            raise TypeError(f"{what} does not have the fields of this run's")
+        for name, value in expected.items():
+            _check_like(found[name], value, f"{name!r} of {what}")
+    elif isinstance(expected, torch.Tensor) and (
+        not isinstance(found, torch.Tensor) or found.shape != expected.shape or found.dtype != expected.dtype
+    ):
+        raise TypeError(f"{what} is no tensor of {expected.dtype} and shape {tuple(expected.shape)}")
+
+
 def _load(path: Path, state: State, described: Mapping[str, object]) -> tuple[State, list[Row]]:
     try:
         saved = torch.load(path, weights_only=True)
@@ -135,6 +151,9 @@ def _load(path: Path, state: State, described: Mapping[str, object]) -> tuple[St
             raise CheckpointError(f"{path} has format {saved['format']}, this version reads {FORMAT}")
         theirs, ours = json.loads(saved["described"]), json.loads(_plain(described))
         fields, rows = saved["state"], saved["rows"]
+        _check_like(fields, {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}, "the state")
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise TypeError("its rows are no table")
     except CheckpointError:
         raise
     except Exception as error:

@@ -151,11 +151,11 @@ class Workers(Generic[Shared]):
         process = next(worker.process for worker in self._workers if worker.connection is connection)
         process.join(5)
         self.close()
-        return WorkerError(
-            f"worker process {process.pid} ended with exit code {process.exitcode}: if it was killed (-9), memory may "
-            "have run out, so use fewer workers; a script that starts workers needs `if __name__ == '__main__':`. What "
-            "was kept of the run can be resumed"
-        )
+        if (process.exitcode or 0) < 0:
+            cure = "it was killed, for want of memory perhaps: use fewer workers. What was kept can be resumed"
+        else:
+            cure = "it says why on stderr. A script that starts workers needs `if __name__ == '__main__':`"
+        return WorkerError(f"worker process {process.pid} ended with exit code {process.exitcode}: {cure}")
 
     def close(self) -> None:
         """End the processes, whatever they do."""

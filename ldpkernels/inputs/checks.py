@@ -89,7 +89,7 @@ def numpy_dtype(name: str, array: Array, written: bool, overlapping: bool = Fals
         raise TypeError(f"{label} has dtype {array.dtype}: convert it to {', '.join(DTYPES)}, or leave it out")
     if written and not array.flags.writeable:
         raise ValueError(f"{label} is read-only: pass a copy")
-    if not overlapping and may_overlap(array.shape, tuple(s // array.itemsize for s in array.strides)):
+    if not overlapping and may_overlap((*array.shape, array.itemsize), (*array.strides, 1)):  # in bytes
         raise ValueError(f"{label} overlaps itself (strides {array.strides}): pass a copy")
     return DTYPES[array.dtype.name]
 

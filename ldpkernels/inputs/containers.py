@@ -3,20 +3,24 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import GeneratorType
-from typing import Any, Literal, SupportsFloat
+from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, TypeAlias
 
 import numpy as np
 
+from ldpkernels.arrays import AnyArray
 from ldpkernels.inputs.checks import PLAIN_KINDS, refuse_strange_kind
 from ldpkernels.inputs.modules import Buffers as Buffers
 from ldpkernels.inputs.modules import Modules, decided, module_tensors, untied
 from ldpkernels.inputs.remains import refuse_unvouched
 from ldpkernels.optional import is_compiling, is_module, is_tensor
 
+if TYPE_CHECKING:
+    import torch
+
+Weights: TypeAlias = "AnyArray | torch.nn.Module | Sequence[AnyArray] | Mapping[str, AnyArray]"
 Container = Literal["module", "mapping", "sequence", "tensor"]
 Numbers = SupportsFloat | Sequence[SupportsFloat] | Mapping[str, SupportsFloat]
 
@@ -82,10 +86,13 @@ def collect(
     return tensors, [_per_tensor(argument, value, names) for argument, value in numbers.items()]
 
 
-def _per_tensor(argument: str, value: Any, names: Sequence[str]) -> list[float]:
+def _per_tensor(argument: str, value: object, names: Sequence[str]) -> list[float]:
     """One number for each tensor, from a number, a sequence, or a mapping by tensor or module name."""
     if isinstance(value, (int, float)):  # first: in a graph for torch.compile it may be a symbol
-        return [float(value)] * len(names)
+        try:
+            return [float(value)] * len(names)
+        except OverflowError:
+            raise _past_numbers(argument) from None
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -110,20 +117,28 @@ def rows_of(names: Sequence[str], shapes: Sequence[Sequence[int]]) -> int:
     return shapes[0][0]
 
 
-def _number(argument: str, value: Any) -> float:
+def _number(argument: str, value: object) -> float:
     if not isinstance(value, (str, bytes)):
-        with contextlib.suppress(TypeError, ValueError):
-            return float(value)
+        try:
+            return float(value)  # type: ignore[arg-type]
+        except OverflowError:
+            raise _past_numbers(argument) from None
+        except (TypeError, ValueError):
+            pass
     raise TypeError(f"{argument}={value!r} must be a number, a sequence of numbers or a mapping of names to numbers")
 
 
-def _name(key: Any) -> str:
+def _past_numbers(argument: str) -> ValueError:
+    return ValueError(f"{argument} is an integer past all floating-point numbers: pass a finite one")
+
+
+def _name(key: object) -> str:
     if not isinstance(key, str):
         raise TypeError(f"a mapping's key {key!r} must be a string")
     return key
 
 
-def _by_name(argument: str, value: Mapping[Any, Any], names: Sequence[str]) -> list[float]:
+def _by_name(argument: str, value: Mapping[object, object], names: Sequence[str]) -> list[float]:
     used, numbers = set(), []
     for name in names:
         key: str | None = name  # the tensor's own, else its module's, else the module's around that

@@ -6,9 +6,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+
+from ldpkernels.arrays import Flags
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Memory:
         low, high = sum(min(reach, 0) for reach in reaches), sum(max(reach, 0) for reach in reaches)
         return self.address + low, self.address + high + self.itemsize
 
-    def marks(self, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def marks(self, start: int, stop: int) -> Flags:
         """Which bytes from `start` to `stop` belong to the tensor."""
         offsets = np.zeros((), np.int64)
         for n, s in zip(self.shape, self.strides, strict=True):

@@ -7,17 +7,11 @@ import _thread
 import contextvars
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from ldpkernels.arrays import Array
+from ldpkernels.arrays import Value
 from ldpkernels.optional import is_tensor
-
-if TYPE_CHECKING:
-    import torch
-
-Value = TypeVar("Value", Array, "torch.Tensor")
 
 
 def contiguous(values: Sequence[Value]) -> Sequence[Value]:

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from ldpkernels import _native, launch
-from ldpkernels.accounting.events import RandomizedResponseEvent
+from ldpkernels.accounting.events import PureEvent
 from ldpkernels.arrays import Array, Floats, Integers
 from ldpkernels.dtypes import FLOAT64
 from ldpkernels.inputs.spans import span_table
@@ -67,9 +67,9 @@ class KOfD:
         return min(self.eps, math.nextafter(self.k * self.coordinate.effective_eps, math.inf))
 
     @property
-    def event(self) -> RandomizedResponseEvent:
-        """What one report of the vector costs, for `ldpkernels.accounting`."""
-        return RandomizedResponseEvent(self.effective_eps)
+    def event(self) -> PureEvent:
+        """What one report of the vector costs, for `ldpkernels.accounting`; it protects no choice of coordinates."""
+        return PureEvent(self.effective_eps)
 
     @property
     def worst_error(self) -> float:

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ldpkernels.accounting.events import RandomizedResponseEvent
+from ldpkernels.accounting.events import PureEvent
 from ldpkernels.arrays import Floats
 from ldpkernels.dtypes import FLOAT64, Dtype, DtypeLike, compute_dtype, dtype_named
 from ldpkernels.laws.piecewise_cells import BYTE_CELLS, Cells, report_cells, value_cells
@@ -52,9 +52,9 @@ class CellMechanism:
         return self._unit.circle.fewest
 
     @property
-    def event(self) -> RandomizedResponseEvent:
-        """What one report of one weight costs: no more than randomized response, which dominates every pure eps."""
-        return RandomizedResponseEvent(self.effective_eps)
+    def event(self) -> PureEvent:
+        """What one report of one weight costs; with more than two outcomes it is no randomized response."""
+        return PureEvent(self.effective_eps)
 
     @property
     def worst_variance(self) -> float:

@@ -10,17 +10,14 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ldpkernels import _native
+from ldpkernels.accounting.events import PureEvent
 from ldpkernels.arrays import Array
 from ldpkernels.keys import Key
 from ldpkernels.laws.weightwise import checked_eps
-
-if TYPE_CHECKING:
-    from ldpkernels.accounting.events import RandomizedResponseEvent
 
 _MARGIN = 1e-12  # of the odds of the cap: more than the fp64 error of its probability
 _DECISIONS, _GAUSSIANS = 0, 1  # keystreams
@@ -77,9 +74,9 @@ class PrivUnitG:
         return min(self.eps, math.log(self.threshold / (2**64 - self.threshold)) + math.log1p(-q) - math.log(q) + 1e-15)
 
     @property
-    def event(self) -> RandomizedResponseEvent:
+    def event(self) -> PureEvent:
         """What one report of the vector costs, for `ldpkernels.accounting`."""
-        return RandomizedResponseEvent(self.effective_eps)
+        return PureEvent(self.effective_eps)
 
     @property
     def shrinkage(self) -> float:

@@ -10,7 +10,7 @@ import decimal
 import math
 from collections.abc import Hashable
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
 
 from ldpkernels.accounting.events import Event
 from ldpkernels.arrays import Array, Floats
@@ -24,7 +24,7 @@ DRAWS = 2**32  # a weight's report is decided by one of so many draws, all equal
 Output = Literal["values", "report"]  # numbers of the tensor's dtype in its place, or a report of few bits
 Reported = Literal["bits", "cells"]  # what a report has for each weight: one bit, or one byte
 Weights = TypeVar("Weights", float, Array, "torch.Tensor")
-Record = tuple[Any, ...]  # the fields of a kernel's law, in csrc's order
+Record = tuple[object, ...]  # the fields of a kernel's law, in csrc's order
 
 
 class Weightwise(Hashable, Protocol):

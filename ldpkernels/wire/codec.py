@@ -172,15 +172,21 @@ class ByteCounter:
 
     def add(self, reports: Sequence[Bytes], threads: int) -> None:
         """Add reports."""
-        self._make_room(self._count + len(reports))
-        _native.add_bytes(self._sums, list(reports), threads)
-        self._count += len(reports)
+        rows, count = list(reports), self._count + len(reports)
+        if any(row.size != self._sums.size for row in rows):
+            raise ValueError(f"a report of another size than {self._sums.size} bytes")
+        self._make_room(count)
+        try:
+            _native.add_bytes(self._sums, rows, threads)
+        finally:  # a signal's handler may raise when they were just added
+            self._count = count
 
     def merge(self, other: ByteCounter) -> None:
         """Add another counter of the same layout."""
-        self._make_room(self._count + other._count)
-        self._sums += other._sums.astype(self._sums.dtype, copy=False)
-        self._count += other._count
+        count = self._count + other._count
+        refuse_more_than(MOST_CLIENTS, count)
+        sums = np.add(self._sums, other._sums, dtype=sums_dtype(count))
+        self._sums, self._count = sums, count  # together: a signal's handler may raise between two calls
 
     def to_bytes(self) -> bytes:
         """The sums as little-endian integers."""

@@ -40,7 +40,7 @@ def opened(data: Uploaded, kind: str, longest_header: int | None = None) -> tupl
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"{kind} bytes are bytes, not a {type(data).__name__}")
     view = memoryview(data)
-    if not (view.readonly and view.c_contiguous and view.format == "B" and view.ndim == 1):
+    if not (type(view.obj) is bytes and view.c_contiguous and view.format == "B" and view.ndim == 1):
         view = memoryview(bytes(view))
     if len(view) < _PREFIX.size:
         raise ValueError(f"not {kind} bytes: {len(view)} bytes are too few")

@@ -250,6 +250,19 @@ def test_a_damaged_pair_of_declaration_and_round_is_refused(tmp_path: Path) -> N
             opened(path)
 
 
+def test_a_newline_in_a_damaged_pair_does_not_shorten_it(tmp_path: Path) -> None:
+    """The beginning of a line is also what a crash in the repair of a torn one leaves, and that stands for nothing."""
+    path = tmp_path / "run.jsonl"
+    with opened(path) as ledger:
+        ledger.spend(PureEvent(2.0))
+    header, declared, spent = path.read_bytes().splitlines(keepends=True)
+    for at in range(1, 12):
+        damaged = declared.replace(b'","record', b'},"record') + spent[:at] + b"\n" + spent[at + 1 :]
+        path.write_bytes(header + damaged)
+        with pytest.raises(LedgerError, match="corrupt at line 2"):
+            opened(path)
+
+
 def test_no_single_line_is_as_long_as_that_pair() -> None:
     longest = 2.2250738585072014e-308
     for record in (

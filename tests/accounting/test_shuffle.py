@@ -124,6 +124,16 @@ def test_the_curve_of_a_pair_against_plain_sums() -> None:
         assert pair.log_moments([0.01, 1.0, 5.0]) == pytest.approx(moments, rel=1e-6)
 
 
+def test_moments_of_high_orders_cover_what_is_cut_off() -> None:
+    """Beyond e^700 what lies outside the window weighs more than a double holds, and bounds nothing."""
+    pair = count_pair(4000, 2.0, 0)
+    for excess in (10.0, 300.0, 349.0, 351.0, 1e4):
+        # the worst loss itself, times its probability, is part of the moment
+        assert pair.log_moments([excess])[0] >= excess * 2.0 + 3999 * math.log(1 / (1 + math.exp(2.0)))
+        assert pair.log_moments([excess])[0] >= 0
+    assert pair.log_moments([351.0])[0] == math.inf
+
+
 def test_a_block_bounds_each_of_its_members() -> None:
     n, eps0 = 60, 1.5
     grid = np.linspace(0, eps0, 30)

@@ -41,6 +41,30 @@ def test_limits() -> None:
     )
 
 
+def test_small_rates_and_large_epsilons_against_high_precision() -> None:
+    mpmath = pytest.importorskip("mpmath")
+    for eps, q in (
+        (500.0, 1e-300),
+        (699.9, 1e-300),
+        (700.1, 1e-300),
+        (710.0, 5e-324),
+        (2e4, 0.3),
+        (1e-9, 1e-9),
+        (600.0, 1.0),
+    ):
+        with mpmath.workdps(700):
+            exact = mpmath.log1p(mpmath.mpf(q) * mpmath.expm1(mpmath.mpf(eps)))
+            assert subsampled_epsilon(eps, q) == pytest.approx(float(exact), rel=1e-12)
+            assert subsampled_epsilon(eps, q) >= exact * (1 - mpmath.mpf(10) ** -14)
+
+
+def test_many_steps_that_lose_next_to_nothing_are_not_free() -> None:
+    """Each step's divergence is far below rounding, which made it negative; together they are Gaussians 10 apart."""
+    least = gaussian_epsilon(0.01 * math.sqrt(1e18) / 1e6, 1e-5)
+    for method in ("pld", "rdp"):
+        assert sampled_gaussian(1e6, 0.01, 10**18, method=method).epsilon > 0.9 * least
+
+
 @pytest.mark.parametrize(
     ("sigma", "q", "steps", "published"),
     [

@@ -101,7 +101,7 @@ def recorded(add, sent):
 def planted(monkeypatch, layer, value):
     """Clients whose training puts `value` everywhere in a layer."""
 
-    def train(network, weights, clients, local, round_, *, only=None):
+    def train(network, weights, clients, local, round_, *, only=None, workers=None):
         for client in clients:
             yield client, {n: torch.full_like(w, value) if n.startswith(layer) else w for n, w in weights.items()}
 

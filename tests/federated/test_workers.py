@@ -160,6 +160,13 @@ def test_a_dead_worker_is_a_clear_error():
     assert set(multiprocessing.active_children()) <= before
 
 
+def test_a_script_without_a_guard_is_told(tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text("from ldpkernels.federated.workers import Workers\nWorkers(1, 3)\n")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=120)
+    assert done.stderr.rstrip().endswith("A script that starts workers needs `if __name__ == '__main__':`")
+
+
 def test_what_cannot_be_handed_over_is_refused():
     with pytest.raises(ValueError, match="define classes and functions at the top of a module"):
         Workers(1, lambda: None)

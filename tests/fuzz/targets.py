@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Seeds and harnesses: a few lines for each reader."""
+
+import contextlib
+import dataclasses
+import gzip
+import hashlib
+import io
+import json
+import math
+import pickle
+import struct
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import ldpkernels
+from ldpkernels import Aggregate, Report, _native
+from ldpkernels.accounting import Ledger, LedgerError, PureEvent, RandomizedResponseEvent
+from ldpkernels.federated import adult, data, runs
+
+PREFIX = struct.Struct("<4sBxxxI")  # of an envelope
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """`read` gets bytes and a scratch folder; it may raise `refusals`, and nothing else."""
+
+    seeds: Callable[[], list[bytes]]
+    read: Callable[[bytes, Path], object]
+    refusals: tuple[type[Exception], ...] = (ValueError,)
+
+    def run(self, given: bytes, folder: Path) -> bool:
+        """Whether the reader took it."""
+        try:
+            self.read(given, folder)
+        except self.refusals as error:
+            if type(error) not in self.refusals or not str(error).strip():  # such as a UnicodeDecodeError
+                raise TypeError("this is not how the reader refuses") from error
+            return False
+        return True
+
+
+def _reports() -> list[Report]:
+    weights = {"w": np.linspace(-1, 1, 11, dtype=np.float32).reshape(1, 11), "b": np.zeros(2), "none": np.zeros((0, 3))}
+    key = ldpkernels.key(3)
+    models = [(weights, "two-point"), (weights, "piecewise"), (weights, "hybrid"), (np.zeros(9), "two-point")]
+    return [ldpkernels.report(m, 0.5, 1.0, 1.0, mechanism=name, generator=key) for m, name in models]
+
+
+def _aggregates() -> list[bytes]:
+    found = []
+    for one in _reports():
+        total: Aggregate = Aggregate()
+        total.add(one, one, one)
+        found.append(total.to_bytes())
+    return found
+
+
+def _opened(whole: bytes) -> bytes:
+    """Header and weights of an envelope, parted by a zero byte."""
+    length = PREFIX.unpack_from(whole)[2]
+    text, rest = whole[PREFIX.size : PREFIX.size + length], whole[PREFIX.size + length : -4]
+    return text + b"\0" + rest
+
+
+def _enveloped(given: bytes) -> bytes:
+    """The same with a prefix and a digest that fit."""
+    text, _, rest = given.partition(b"\0")
+    body = PREFIX.pack(b"LDPK", 2, len(text)) + text + rest
+    return body + int(_native.crc32c(body)).to_bytes(4, "little")
+
+
+def _read_report(given: bytes, _: Path) -> None:
+    one = Report.from_bytes(given)
+    assert Report.from_bytes(one.to_bytes()).layout == one.layout
+    total: Aggregate = Aggregate()
+    total.add(one, given)
+    if one.layout.library == "numpy":
+        total.mean()
+
+
+def _read_aggregate(given: bytes, _: Path) -> None:
+    total = Aggregate.from_bytes(given)
+    assert total.clients > 0
+    assert Aggregate.from_bytes(total.to_bytes()).clients == total.clients
+    total.mean()
+
+
+BUDGET = {"epsilon": 8.0, "delta": 1e-5}
+
+
+def _ledgers(method: str) -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger"
+        with Ledger(path, **BUDGET, method=method) as ledger:
+            ledger.spend(RandomizedResponseEvent(0.01), times=20)
+            ledger.spend(PureEvent(0.25))
+            ledger.spend(RandomizedResponseEvent(0.01), times=20)
+        return [path.read_bytes()]
+
+
+def _records(whole: bytes) -> bytes:
+    """A ledger's records, a line each."""
+    return b"\n".join(line.partition(b'"record":')[2][:-1] for line in whole.splitlines())
+
+
+def _chained(given: bytes) -> bytes:
+    """Lines as a ledger's, each with the chain value that fits."""
+    seen, whole = hashlib.sha256(), b""
+    for text in given.split(b"\n"):
+        value = seen.copy()
+        value.update(text)
+        line = b'{"chain":"%b","record":%b}\n' % (value.hexdigest().encode(), text)
+        seen.update(line)
+        whole += line
+    return whole
+
+
+def _read_ledger(method: str) -> Callable[[bytes, Path], None]:
+    def read(given: bytes, folder: Path) -> None:
+        path = folder / "ledger"
+        path.write_bytes(given)
+        with Ledger(path, **BUDGET, method=method) as ledger:
+            spent = ledger.epsilon
+            assert 0 <= spent < math.inf
+        with Ledger(path, **BUDGET, method=method) as ledger:
+            assert ledger.epsilon == spent, "what was spent changes as the file is opened again"
+
+    return read
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    round: int
+    weights: dict[str, torch.Tensor]
+
+
+START = State(0, {"w": torch.zeros(3)})
+DESCRIBED = {"eps": 1.0}
+
+
+class Resumed(Exception):
+    """A step was asked for: the checkpoint was taken."""
+
+
+def _checkpoint() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        step = lambda state: (dataclasses.replace(state, round=state.round + 1), {"accuracy": 0.5})  # noqa: E731
+        runs.run(step, START, 2, folder=folder, described=DESCRIBED, progress=False)
+        return (Path(folder) / "checkpoint.pt").read_bytes()
+
+
+def _pickled(whole: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+        return archive.read(next(name for name in archive.namelist() if name.endswith("/data.pkl")))
+
+
+def _archived(given: bytes) -> bytes:
+    """A checkpoint's archive with another pickle in it."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(CHECKPOINT)) as archive, zipfile.ZipFile(out, "w") as changed:
+        for name in archive.namelist():
+            changed.writestr(name, given if name.endswith("/data.pkl") else archive.read(name))
+    return out.getvalue()
+
+
+def _read_checkpoint(given: bytes, folder: Path) -> None:
+    def step(state: State) -> tuple[State, runs.Row]:
+        assert isinstance(state.round, int)
+        assert isinstance(state.weights, dict)
+        raise Resumed
+
+    (folder / "checkpoint.pt").write_bytes(given)
+    with contextlib.suppress(Resumed):
+        runs.run(step, START, 3, folder=folder, resume=True, described=DESCRIBED, progress=False)
+
+
+CHECKPOINT = _checkpoint()
+PICKLE = _pickled(CHECKPOINT)
+
+
+def idx(array: np.ndarray) -> bytes:
+    """A file as MNIST's."""
+    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
+
+
+IMAGES = idx(np.arange(2 * 28 * 28, dtype=np.uint32).astype(np.uint8).reshape(2, 28, 28))
+LABELS = idx(np.array([3, 9], np.uint8))
+
+
+def _read_idx(given: bytes, folder: Path) -> None:
+    """Images or labels of MNIST, whichever the third byte of the length suggests; the other files are as they were."""
+    raw = folder / "MNIST" / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "t10k"):
+        (raw / f"{split}-images-idx3-ubyte").write_bytes(IMAGES)
+        (raw / f"{split}-labels-idx1-ubyte").write_bytes(LABELS)
+    kind = "images-idx3" if len(given) > 64 else "labels-idx1"
+    zipped = given[:2] == b"\x1f\x8b"
+    (raw / f"train-{kind}-ubyte{'.gz' if zipped else ''}").write_bytes(given)
+    if zipped:
+        (raw / f"train-{kind}-ubyte").unlink(missing_ok=True)
+    else:
+        (raw / f"train-{kind}-ubyte.gz").unlink(missing_ok=True)
+    _hold_together(data.load("mnist", folder))
+
+
+def _hold_together(found: data.Dataset) -> None:
+    assert len(found.train_x) == len(found.train_y), "pictures without labels"
+    assert found.train_y.ndim == 1
+    assert found.train_x.ndim == 4 or found.name == "adult"
+    assert 0 <= int(found.train_y.min()) <= int(found.train_y.max()) < found.classes, "labels without a class"
+
+
+def cifar_batches() -> list[bytes]:
+    """A pickled batch, and a binary one."""
+    batch = {b"data": np.zeros((2, 3072), np.uint8), b"labels": [3, 9], b"batch_label": b"", b"filenames": [b"a", b"b"]}
+    return [pickle.dumps(batch, protocol=3), bytes(2 * 3073)]
+
+
+def _read_cifar(given: bytes, folder: Path) -> None:
+    """A pickled batch, or a binary one where the bytes are too few zeros to be a pickle."""
+    pickled, binary = (folder / name for name in ("cifar-10-batches-py", "cifar-10-batches-bin"))
+    for place in (pickled, binary):
+        place.mkdir(exist_ok=True)
+    good = cifar_batches()
+    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
+        (pickled / name).write_bytes(good[0])
+    first, second = pickled / "data_batch_1", binary / "data_batch_1.bin"
+    if given[:1] == b"\x80":
+        first.write_bytes(given)
+    else:
+        first.unlink()
+        second.write_bytes(given)
+    _hold_together(data.load("cifar10", folder))
+
+
+ROWS = b"""\
+39, Private, 77516, Bachelors, 13, Divorced, Sales, Not-in-family, White, Male, 2174, 0, 40, United-States, <=50K
+52, ?, 209642, HS-grad, 9, Married-civ-spouse, ?, Husband, White, Female, 0, 0, 45, ?, >50K
+"""
+
+
+def _read_adult(given: bytes, folder: Path) -> None:
+    (folder / "adult").mkdir(exist_ok=True)
+    (folder / "adult" / "adult.data").write_bytes(given)
+    (folder / "adult" / "adult.test").write_bytes(b"|1x3 Cross validator\n" + ROWS * 5)
+    found = adult.load(folder)
+    _hold_together(found)
+    assert bool(torch.isfinite(found.train_x).all()), "features that are no numbers"
+
+
+DATA = (ValueError, FileNotFoundError)
+TARGETS = {
+    "report": Target(lambda: [one.to_bytes() for one in _reports()], _read_report),
+    "report-header": Target(
+        lambda: [_opened(one.to_bytes()) for one in _reports()], lambda given, f: _read_report(_enveloped(given), f)
+    ),
+    "aggregate": Target(_aggregates, _read_aggregate),
+    "aggregate-header": Target(
+        lambda: [_opened(whole) for whole in _aggregates()], lambda given, f: _read_aggregate(_enveloped(given), f)
+    ),
+    "ledger": Target(lambda: _ledgers("basic"), _read_ledger("basic"), (LedgerError,)),
+    "ledger-records": Target(
+        lambda: [_records(whole) for whole in _ledgers("exact")],
+        lambda given, folder: _read_ledger("exact")(_chained(given), folder),
+        (LedgerError,),
+    ),
+    "checkpoint": Target(lambda: [CHECKPOINT], _read_checkpoint, (runs.CheckpointError,)),
+    "checkpoint-pickle": Target(
+        lambda: [PICKLE], lambda given, f: _read_checkpoint(_archived(given), f), (runs.CheckpointError,)
+    ),
+    "idx": Target(lambda: [IMAGES, LABELS, gzip.compress(LABELS, mtime=0)], _read_idx, DATA),
+    "cifar10": Target(cifar_batches, _read_cifar, (*DATA, pickle.UnpicklingError)),
+    "adult": Target(lambda: [ROWS], _read_adult, DATA),
+}
+WORDS = {
+    "report-header": (
+        "null",
+        "true",
+        "1e400",
+        "NaN",
+        "-1",
+        "9223372036854775807",
+        "two-point",
+        "piecewise",
+        "torch",
+        "[",
+        "{",
+    ),
+    "ledger-records": (
+        '"times":',
+        '"type":',
+        "1e400",
+        "NaN",
+        "-1",
+        "9223372036854775807",
+        "null",
+        "torn",
+        "spend",
+        "declare",
+    ),
+}
+WORDS["aggregate-header"] = (*WORDS["report-header"], '"clients":', "4611686018427387903")
+
+
+def dictionary(name: str) -> str:
+    """libFuzzer's words for a target."""
+    return "".join(f"{json.dumps(word)}\n" for word in WORDS.get(name, ()))
