@@ -30,7 +30,8 @@ TEXT = """\
 Instructions a weight on the hot path at {arch}, and those of them on the integer pipe, which issues at half the rate.
 The ceiling is what {rate:.1f} T instructions/s (132 multiprocessors, 1.755 GHz) would then move, reading and writing
 weights; beside it its share of a device-to-device copy, 3.0 TB/s on an H100 and 4.3 on an H200: from 1 on, memory is
-the limit. fp64 has a pipe of its own, which is not counted. **Nothing here was timed: no kernel has run on a device yet.**
+the limit. fp64 has a pipe of its own, which is not counted. **Nothing here was timed: no kernel has run on a device
+yet.**
 """
 
 
