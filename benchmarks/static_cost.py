@@ -32,6 +32,11 @@ RESULTS = ("values", "bits")
 DTYPES = ("f32", "f64", "bf16", "f16")
 KERNELS = (*DTYPES, "all")
 ITEM_BYTES = {"f32": 4, "f64": 8, "bf16": 2, "f16": 2}
+# What sm_80 and sm_90 execute on the integer pipe; IMAD and moves of its kind are on the floating-point one.
+ALU = {
+    "LOP3", "IADD3", "VIADD", "VIADDMNMX", "VIMNMX", "SHF", "ISETP", "SEL", "FSEL", "FSETP", "FMNMX", "PRMT", "LEA",
+    "PLOP3", "BMSK", "SGXT", "I2FP", "FSET", "ISET",
+}  # fmt: skip
 NVCC_FLAGS = ("-std=c++20", "-O3", "-fmad=false")
 
 
@@ -57,6 +62,11 @@ class Cost:
     def spills(self) -> int:
         """Accesses to local memory."""
         return self.spill_stores + self.spill_loads
+
+    @property
+    def integer_instructions(self) -> float:
+        """Instructions an element on the pipe of integers and comparisons, which has half of the issue rate."""
+        return sum(n for op, n in self.opcodes.items() if op.split(".")[0] in ALU) / self.elements_per_iteration
 
 
 @dataclass(frozen=True)
@@ -92,7 +102,7 @@ def find_tool(name: str) -> str | None:
     return shutil.which(name) or next((str(f / name) for f in folders if os.access(f / name, os.X_OK)), None)
 
 
-def _run(name: str, *arguments: str) -> str:
+def run_tool(name: str, *arguments: str) -> str:
     tool = find_tool(name)
     if tool is None:
         raise FileNotFoundError(f"{name} not found: put it on PATH, set CUDA_HOME, or install triton")
@@ -107,17 +117,20 @@ def analyse_cubin(path: str | Path, kernel_regex: str, elements_per_iteration: i
 
     `elements_per_iteration` is how many elements one thread finishes on one pass through the hot path.
     """
-    sections = re.split(r"^\s*Function : (\S+)$", _run("cuobjdump", "-sass", str(path)), flags=re.M)
+    sections = re.split(r"^\s*Function : (\S+)$", run_tool("cuobjdump", "-sass", str(path)), flags=re.M)
     codes = dict(zip(sections[1::2], sections[2::2], strict=True))
     names = [name for name in codes if re.search(kernel_regex, name)]
     if len(names) != 1:
         raise ValueError(f"{len(names)} kernels of {path} match {kernel_regex!r}; it has {', '.join(codes)}")
-    used = re.search(rf"Function {re.escape(names[0])}:\s*(.*)", _run("cuobjdump", "--dump-resource-usage", str(path)))
+    used = re.search(
+        rf"Function {re.escape(names[0])}:\s*(.*)", run_tool("cuobjdump", "--dump-resource-usage", str(path))
+    )
     assert used is not None, "cuobjdump lists no resources"
     resources = {k: int(v) for k, v in re.findall(r"(\w+):(\d+)", used[1])}
     code = _instructions(codes[names[0]])
     path_code, inner = _hot_path(code)
-    count = len(path_code) + (inner_trips - 1) * sum(len(loop) for loop in inner)
+    again = [i for loop in inner for i in loop] * (inner_trips - 1)
+    count = len(path_code) + len(again)
     return Cost(
         kernel=names[0],
         registers=resources["REG"],
@@ -131,7 +144,7 @@ def analyse_cubin(path: str | Path, kernel_regex: str, elements_per_iteration: i
         vector_loads=sum(i.wide and i.opcode.startswith("LD") for i in path_code),
         vector_stores=sum(i.wide and i.opcode.startswith("ST") for i in path_code),
         inner_loops=len(inner),
-        opcodes=Counter(i.opcode for i in path_code),
+        opcodes=Counter(i.opcode for i in [*path_code, *again]),
     )
 
 
@@ -255,7 +268,7 @@ def compile_kernels(arch: str, folder: Path, ciphers: Iterable[str] = CIPHERS, d
     ]  # fmt: skip
     source, cubin = folder / "kernels.cu", folder / f"kernels_{arch}.cubin"
     source.write_text(f'#include "{SKELETON}"\nnamespace ldpk {{\n' + "\n".join(kernels) + "\n}\n")
-    _run("nvcc", *NVCC_FLAGS, f"-arch={arch}", "-cubin", "-o", str(cubin), str(source))
+    run_tool("nvcc", *NVCC_FLAGS, f"-arch={arch}", "-cubin", "-o", str(cubin), str(source))
     return cubin
 
 

@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def costs(tmp_path_factory):
-    """By mechanism: what tests.triton.machine_code finds, by the kernel's choices."""
+    """By mechanism: what benchmarks.triton_code finds, by the kernel's choices."""
 
     def of(mechanism):
         def compile_all(path):
             environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-            command = [sys.executable, "-m", "tests.triton.machine_code", mechanism, str(path)]
+            command = [sys.executable, "-m", "benchmarks.triton_code", mechanism, str(path)]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
             assert done.returncode == 0, done.stderr[-3000:]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels compiled for a GPU that need not be there, and what their machine code costs, as JSON.
 
-    python -m tests.triton.machine_code {two_point,cells,clipped_noise,ordinal_cldp,others} FILE
+    python -m benchmarks.triton_code {two_point,cells,clipped_noise,ordinal_cldp,others} FILE
 
 A process of its own, because compiling needs a Triton that does not interpret.
 """
@@ -25,6 +25,7 @@ def two_point():
         ("bfloat16", "values", "philox"),
         ("float64", "values", "philox"),
         ("float32", "bits", "philox"),
+        ("bfloat16", "bits", "philox"),
         ("float32", "values", "chacha20"),
     ):
         yield choice, static.compile_for(ARCH, *choice), "two_point_kernel", static.elements_per_thread(choice[-1])

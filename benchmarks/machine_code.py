@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the GPU kernels cost by their machine code, as a page: `python -m benchmarks.machine_code --out FILE.md`.
+
+It needs nvcc, cuobjdump and Triton, and no GPU. static_cost.py says how the hot path of a kernel is found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from datetime import datetime, timezone
+from pathlib import Path
+
+from benchmarks import results, static_cost
+
+ROOT = Path(__file__).resolve().parent.parent
+ARCH = "sm_90"
+# An H100 (SXM) has 132 multiprocessors, each with four schedulers of 32 lanes; 1.755 GHz is its boost clock.
+ISSUE = 132 * 128 * 1.755e9
+COPY = {"H100": 3.0e12, "H200": 4.3e12}  # measured device-to-device copies, bytes read and written a second
+ITEM = {"f32": 4, "f64": 8, "bf16": 2, "f16": 2, "float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
+WRITTEN = {"values": None, "bits": 1 / 8, "cells": 1}  # bytes a weight; None: as much as is read
+HEADER = ["", "registers", "spills", "instructions", "integer", "16-byte loads", "stores", "ceiling", "of a copy on"]
+TEXT = """\
+Instructions a weight on the hot path at {arch}, and those of them on the integer pipe, which issues at half the rate.
+The ceiling is what {rate:.1f} T instructions/s (132 multiprocessors, 1.755 GHz) would then move, reading and writing
+weights; beside it its share of a device-to-device copy, 3.0 TB/s on an H100 and 4.3 on an H200: from 1 on, memory is
+the limit. fp64 has a pipe of its own, which is not counted. **Nothing here was timed: no kernel has run on a device
+yet.**
+"""
+
+
+def line(name: str, cost: static_cost.Cost, dtype: str, output: str) -> list[str]:
+    """A kernel of weights."""
+    moved = ITEM[dtype] + (WRITTEN[output] or ITEM[dtype])
+    weights = ISSUE / max(cost.instructions_per_element, 2 * cost.integer_instructions)
+    shares = " / ".join(f"{min(9.99, weights * moved / copy):.2f}" for copy in COPY.values())
+    counts = [f"{cost.instructions_per_element:.1f}", f"{cost.integer_instructions:.1f}"]
+    vectors = [str(cost.vector_loads), str(cost.vector_stores)]
+    ceiling = results.pretty(weights * moved, "B/s")
+    return [name, str(cost.registers), str(cost.spills), *counts, *vectors, ceiling, shares]
+
+
+def cuda_lines(folder: Path) -> list[list[str]]:
+    cubin = static_cost.compile_kernels(ARCH, folder, dtypes=static_cost.DTYPES)
+    lines = []
+    for cipher in static_cost.CIPHERS:
+        for output in static_cost.RESULTS:
+            for dtype in static_cost.DTYPES:
+                cost = static_cost.kernel_cost(cubin, cipher, output, dtype)
+                lines.append(line(f"two-point, {output} {dtype}, {cipher}", cost, dtype, output))
+    return lines
+
+
+def cuda_resources(folder: Path) -> list[list[str]]:
+    """Registers and spills of the module's other kernels, as ptxas prints them."""
+    calls = [f"ordinal_cldp_kernel<{c}><<<1, 1>>>(cldp);" for c in static_cost.CIPHERS.values()]
+    calls += [f"clipped_{k}_kernel<<<1, 1>>>(clipped);" for k in ("squares", "norms", "sums<false>", "sums<true>")]
+    calls = [re.sub(r"(<\w+>)_kernel", r"_kernel\1", call) for call in calls]
+    headers = [f'#include "{ROOT / "csrc" / "cuda" / name}"\n' for name in ("clipped_noise.cuh", "ordinal_cldp.cuh")]
+    source = folder / "others.cu"
+    uses = "namespace ldpk { void use(const CldpPlan& cldp, const ClippedPlan& clipped) {" + "".join(calls) + "} }\n"
+    source.write_text("".join(headers) + uses)
+    command = [
+        static_cost.find_tool("nvcc") or "nvcc",
+        *static_cost.NVCC_FLAGS,
+        f"-arch={ARCH}",
+        "-Xptxas=-v",
+        "-cubin",
+    ]
+    done = subprocess.run([*command, "-o", str(folder / "others.cubin"), str(source)], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-3000:])
+    pattern = r"entry function '_ZN4ldpk\d+(\w+?)_kernel(\w*)'.*?(\d+) bytes spill stores.*?Used (\d+) registers"
+    found = re.findall(pattern, done.stdout + done.stderr, re.DOTALL)
+    return [[_readable(name, rest), registers, spills] for name, rest, spills, registers in sorted(found)]
+
+
+def _readable(name: str, rest: str) -> str:
+    words = {"Philox": "philox", "ChaCha20": "chacha20", "Lb0": "normal noise", "Lb1": "discrete noise"}
+    return ", ".join([name.replace("_", " "), *(text for mark, text in words.items() if mark in rest)])
+
+
+def triton_lines(folder: Path) -> list[list[str]]:
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    lines = []
+    for kernels, name in (("two_point", "two-point"), ("cells", "")):
+        out = folder / f"{kernels}.json"
+        command = [sys.executable, "-m", "benchmarks.triton_code", kernels, str(out)]
+        subprocess.run(command, env=environment, cwd=ROOT, check=True)
+        for choice, found in json.loads(out.read_text()).items():
+            dtype, output, rest = choice.split("-")
+            known = {k: v for k, v in found.items() if k in static_cost.Cost.__dataclass_fields__}
+            cost = static_cost.Cost(**known)
+            full = f"{name}, {output} {dtype}, {rest}" if name else f"{rest}, {output} {dtype}, philox"
+            lines.append(line(full, cost, dtype, output))
+    return lines
+
+
+def page() -> str:
+    import triton
+
+    release = re.search(r"V([\d.]+)", static_cost.run_tool("nvcc", "--version"))
+    facts = {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "compilers": f"nvcc {release[1] if release else '?'}, Triton {triton.__version__}",
+        "command": "python -m benchmarks.machine_code",
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        where = Path(folder)
+        cuda, others, by_triton = cuda_lines(where), cuda_resources(where), triton_lines(where)
+    header = [*HEADER[:-1], f"{HEADER[-1]} {', '.join(COPY)}"]
+    parts = ["# The GPU kernels by their machine code", results.facts_table(facts)]
+    parts += [TEXT.format(arch=ARCH, rate=ISSUE / 1e12).rstrip(), "## CUDA C++", results.table(header, cuda)]
+    parts += ["## Triton", results.table(header, by_triton), "## CUDA C++, where work depends on draws or on shapes"]
+    return "\n\n".join([*parts, results.table(["", "registers", "bytes spilled"], others)]) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0], allow_abbrev=False)
+    parser.add_argument("--out", type=Path, help="write the page here, too")
+    options = parser.parse_args()
+    text = page()
+    print(text, end="")
+    if options.out:
+        options.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
