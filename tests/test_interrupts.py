@@ -34,12 +34,14 @@ def alarms(interval=0.0, most=1):
     raised = [0]
 
     def handler(_, frame):
+        while frame is not None and frame.f_code is handler.__code__:  # a signal during this function itself
+            frame = frame.f_back
         if raised[0] >= most or frame is None:
             return
         if frame.f_code.co_filename.startswith(WHERE):
             raised[0] += 1
             raise Interrupt
-        signal.setitimer(signal.ITIMER_REAL, 1e-5, interval)
+        signal.setitimer(signal.ITIMER_REAL, 1e-4, interval)
 
     def alarm(delay):
         raised[0] = most if delay == 0 else 0
