@@ -11,9 +11,10 @@ PYTHON312 ?= python3.12
 # Processes that run tests; make test WORKERS=0 runs them in the first, for a debugger.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n : 4)))
 PYTEST := $(PY) -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not exhaustive and not gpu"
-# What takes long to show what changes rarely: Triton's interpreter, compilers of CUDA, training by the command line.
+# What takes long to show what changes rarely: Triton's interpreter, compilers, other processes, runs of commands.
 UNHURRIED := tests/triton tests/test_cuda_static.py tests/test_clipped_noise_cuda.py tests/test_ordinal_cldp_cuda.py \
-  tests/test_import.py tests/test_cli.py tests/federated/test_fl_cli.py tests/federated/test_ldp_fed_cli.py
+  tests/test_sign.py tests/test_typing.py tests/test_gpu_run.py tests/test_import.py tests/test_cli.py tests/streams \
+  $(addprefix tests/federated/test_,fl_cli.py ldp_fed_cli.py workers.py papers.py)
 # Libraries beside which make bench measures; where one cannot be installed, its rows are left out.
 PEERS := "opendp>=0.12" "diffprivlib>=0.6"
 
@@ -63,7 +64,7 @@ numpy:
 	$(NUMPY_ONLY)/bin/python -m pip install --quiet --disable-pip-version-check $(NUMPY_TESTS) \
 	  --config-settings=cmake.define.LDPKERNELS_CUDA=OFF --config-settings=build-dir=$(NUMPY_ONLY)/cmake --editable ".[accounting]"
 	$(NUMPY_ONLY)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not exhaustive and not gpu" \
-	  --doctest-ignore-import-errors --ignore ldpkernels/dp_sgd.py --deselect tests/test_import.py::test_the_command_line_has_help
+	  --doctest-ignore-import-errors --ignore ldpkernels/dp_sgd.py
 
 sanitize: $(STAMP)
 	PYTHON=$(CURDIR)/$(PY) WORKERS=$(WORKERS) tests/sanitize/run address
