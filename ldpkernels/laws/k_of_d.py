@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from ldpkernels import _native, launch
+from ldpkernels.accounting.arguments import number
 from ldpkernels.accounting.events import PureEvent
 from ldpkernels.arrays import Array, Floats, Integers
 from ldpkernels.dtypes import FLOAT64
@@ -47,7 +48,7 @@ class KOfD:
         if self.dimension < 1:
             raise ValueError(f"dimension={self.dimension} must be at least 1")
         for name in ("norm", "bound"):
-            value = getattr(self, name)
+            value = number(name, getattr(self, name))
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{name}={value} must be a finite number above 0")
 

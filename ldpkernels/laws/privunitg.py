@@ -14,6 +14,7 @@ from statistics import NormalDist
 import numpy as np
 
 from ldpkernels import _native
+from ldpkernels.accounting.arguments import number
 from ldpkernels.accounting.events import PureEvent
 from ldpkernels.arrays import Array
 from ldpkernels.keys import Key
@@ -43,7 +44,7 @@ class PrivUnitG:
         object.__setattr__(self, "eps", checked_eps(self.eps))
         if self.dimension < 1:
             raise ValueError(f"dimension={self.dimension} must be at least 1")
-        if not (math.isfinite(self.norm) and self.norm > 0):
+        if not (math.isfinite(number("norm", self.norm)) and self.norm > 0):
             raise ValueError(f"norm={self.norm} must be a finite number above 0")
 
     @property
