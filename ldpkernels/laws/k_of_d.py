@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from ldpkernels import _native, launch
-from ldpkernels.accounting import arguments
+from ldpkernels.accounting.arguments import count, number
 from ldpkernels.accounting.events import PureEvent
 from ldpkernels.arrays import Array, Floats, Integers
 from ldpkernels.dtypes import FLOAT64
@@ -48,7 +48,7 @@ class KOfD:
         if self.dimension < 1:
             raise ValueError(f"dimension={self.dimension} must be at least 1")
         for name in ("norm", "bound"):
-            value = getattr(self, name)
+            value = number(name, getattr(self, name))
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{name}={value} must be a finite number above 0")
 
@@ -90,7 +90,7 @@ class KOfD:
 
     def mean_error(self, clients: int) -> float:
         """Expected squared distance of the mean of so many reports from the mean of the updates, at most."""
-        return self.worst_error / arguments.count("clients", clients)
+        return self.worst_error / count("clients", clients)
 
     @property
     def bytes(self) -> int:

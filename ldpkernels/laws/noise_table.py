@@ -45,7 +45,7 @@ class NoiseTable:
     @property
     def largest(self) -> int:
         """No draw has a larger magnitude."""
-        return int(self.high.size) * 2**self.shift - 1
+        return (int(self.high.size) << self.shift) - 1
 
 
 @lru_cache(maxsize=64)

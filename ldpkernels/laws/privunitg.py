@@ -14,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 
 from ldpkernels import _native
-from ldpkernels.accounting import arguments
+from ldpkernels.accounting.arguments import count, number
 from ldpkernels.accounting.events import PureEvent
 from ldpkernels.arrays import Array
 from ldpkernels.keys import Key
@@ -44,7 +44,7 @@ class PrivUnitG:
         object.__setattr__(self, "eps", checked_eps(self.eps))
         if self.dimension < 1:
             raise ValueError(f"dimension={self.dimension} must be at least 1")
-        if not (math.isfinite(self.norm) and self.norm > 0):
+        if not (math.isfinite(number("norm", self.norm)) and self.norm > 0):
             raise ValueError(f"norm={self.norm} must be a finite number above 0")
 
     @property
@@ -101,7 +101,7 @@ class PrivUnitG:
 
     def mean_error(self, clients: int) -> float:
         """Expected squared distance of the mean of so many reports from the mean of the updates, at most."""
-        return self.worst_error / arguments.count("clients", clients)
+        return self.worst_error / count("clients", clients)
 
     @property
     def bytes(self) -> int:
