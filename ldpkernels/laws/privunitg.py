@@ -14,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 
 from ldpkernels import _native
-from ldpkernels.accounting.arguments import number
+from ldpkernels.accounting.arguments import count, number
 from ldpkernels.accounting.events import PureEvent
 from ldpkernels.arrays import Array
 from ldpkernels.keys import Key
@@ -94,6 +94,19 @@ class PrivUnitG:
     def error(self, x: Array) -> float:
         """Expected squared distance of the output from x, a vector of length at most `norm`."""
         return self.worst_error - float(np.sum(np.square(x), dtype=np.float64))
+
+    def epsilon(self, delta: float) -> float:
+        """The eps of one report, at any delta."""
+        return self.effective_eps
+
+    def mean_error(self, clients: int) -> float:
+        """Expected squared distance of the mean of so many reports from the mean of the updates, at most."""
+        return self.worst_error / count("clients", clients)
+
+    @property
+    def bytes(self) -> int:
+        """A report as `perturb_vector` returns it, in fp32."""
+        return 4 * self.dimension
 
     def sample(self, x: Array, key: Key) -> Array:
         """A report of x, whose length is at most `norm`.
