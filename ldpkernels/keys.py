@@ -6,7 +6,7 @@ from __future__ import annotations
 import operator
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Union
+from typing import TYPE_CHECKING, Literal, NoReturn, Union
 
 import numpy as np
 
@@ -99,11 +99,8 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
     """The key for one call on tensors of `device`; without a generator, a secure one."""
     import torch
 
-    if torch._C._get_tracing_state() is not None:  # torch.onnx.export traces so too
-        raise RuntimeError(
-            "torch.jit.trace records no operation of ldpkernels, so that what it makes would leave weights as they "
-            "are: use torch.compile or torch.export"
-        )
+    if torch._C._get_tracing_state() is not None:
+        refuse_trace()
     if isinstance(generator, torch.Tensor):
         if generator.dtype != torch.int64 or generator.shape not in ((PHILOX,), (CHACHA20,)):
             raise TypeError(f"a key tensor is int64 of 1 or 4 words, not {generator.dtype} of {tuple(generator.shape)}")
@@ -154,6 +151,14 @@ def _refuse_capture(device: torch.device) -> None:
             "every replay of a CUDA graph would use the key of this generator, which is the host's: pass none, for a "
             "fresh key in every replay, or a key tensor on the device, and write a new key there before each"
         )
+
+
+def refuse_trace(*_: object) -> NoReturn:
+    """torch.onnx.export traces so too."""
+    raise RuntimeError(
+        "torch.jit.trace records no operation of ldpkernels, so that what it makes would leave weights as they are: "
+        "use torch.compile or torch.export"
+    )
 
 
 def _described(generator: object) -> str:

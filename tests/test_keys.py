@@ -309,10 +309,14 @@ def test_a_graph_that_was_recorded_draws_anew_and_holds_no_key():
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_trace_that_would_leave_the_weights_raw_is_refused():
+    words = key(0).tensor()
     calls = [
         lambda x: perturb_(x.clone(), 0.0, 1.0, 1.0),
         lambda x: ldpkernels.cldp_(x.clone(), 1.0, 1.0, 1, generator=key(0)),
         lambda x: ldpkernels.clipped_noised_sum(x[:, None], 1.0, 1.0),
+        lambda x: torch.ops.ldpkernels.two_point_([x], words, [0.0], [1.0], 1.0),
+        lambda x: torch.ops.ldpkernels.majority_vote(x[:, None].to(torch.int64), 2),
+        lambda x: ldpkernels.perturb_vector(x, 1.0, norm=1.0, generator=words),
     ]
     for call in calls:
         with pytest.raises(RuntimeError, match=r"torch\.jit\.trace records no operation.*use torch\.compile"):
