@@ -325,7 +325,7 @@ PYBIND11_MODULE(_native, m) {
   });
   m.def("plain_arrays", plain_arrays);
   py::class_<PlainTensors>(m, "PlainTensors")
-      .def(py::init<py::capsule, py::tuple, py::object, py::object, py::object, py::set>())
+      .def(py::init<py::capsule, py::tuple, py::object, py::object, py::object, py::object, py::set>())
       .def("tensors", &PlainTensors::tensors)
       .def("module", &PlainTensors::module);
   m.def("keystream", keystream);

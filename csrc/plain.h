@@ -155,14 +155,16 @@ inline bool holds_nothing(PyObject* value, int depth = 0) {
 // Reads the tensors of one torch. It is made with what it compares with, and calls, of that torch.
 class PlainTensors {
  public:
-  // The names in `usual` are those of every module's own attributes.
+  // `strange` says of which classes a module is not plain. The names in `usual` are those of every module's own
+  // attributes.
   PlainTensors(const py::capsule& exchange, py::tuple types, py::object is_neg, py::object untyped_storage,
-               py::object extra_state, py::set usual)
+               py::object extra_state, py::object strange, py::set usual)
       : exchange_(exchange.get_pointer<DlExchange>()),
         types_(std::move(types)),
         is_neg_(std::move(is_neg)),
         untyped_storage_(std::move(untyped_storage)),
         extra_state_(std::move(extra_state)),
+        strange_(std::move(strange)),
         usual_(std::move(usual)) {
     if (exchange_->major != kDlPackMajor || exchange_->tensor_from_object == nullptr)
       throw std::invalid_argument("another version of DLPack");
@@ -244,10 +246,21 @@ class PlainTensors {
     return size && PyLong_AsLongLong(size.ptr()) == bytes;
   }
 
+  // A class is asked about once; a module that changes its nature changes its class.
+  bool is_familiar(PyTypeObject* type) const {
+    auto* kind = reinterpret_cast<PyObject*>(type);
+    if (PySet_Contains(familiar_.ptr(), kind) == 1) return true;
+    const auto answer = py::reinterpret_steal<py::object>(PyObject_CallOneArg(strange_.ptr(), kind));
+    if (answer.ptr() != Py_False) return false;
+    if (PySet_Size(familiar_.ptr()) >= 1024) PySet_Clear(familiar_.ptr());
+    return PySet_Add(familiar_.ptr(), kind) == 0;
+  }
+
   bool walk(PyObject* module, bool keep, PlainTable& table, py::list& found, std::unordered_set<PyObject*>& seen,
             int depth) const {
     if (!seen.insert(module).second) return true;
     if (depth > 100) return false;
+    if (!is_familiar(Py_TYPE(module))) return false;
     if (!keep) {  // state_dict() would store what it returns
       static PyObject* name = interned("get_extra_state");
       auto* type = reinterpret_cast<PyObject*>(Py_TYPE(module));
@@ -286,8 +299,8 @@ class PlainTensors {
 
   const DlExchange* exchange_;
   py::tuple types_;
-  py::object is_neg_, untyped_storage_, extra_state_;
-  py::set usual_;
+  py::object is_neg_, untyped_storage_, extra_state_, strange_;
+  py::set usual_, familiar_;
 };
 
 }  // namespace ldpk

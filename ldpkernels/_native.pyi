@@ -41,6 +41,7 @@ class PlainTensors:
         is_neg: Callable[..., bool],
         untyped_storage: Callable[..., object],
         extra_state: Callable[..., object],
+        strange: Callable[[type], bool],
         usual: set[str],
     ) -> None: ...
     def tensors(self, values: Sequence[object], shapes: bool) -> PlainSpans | None: ...

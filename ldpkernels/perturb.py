@@ -16,6 +16,7 @@ from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.checks import checked_arrays, checked_tensors, tensor_dtypes
 from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, collect, per_tensor
 from ldpkernels.inputs.plain import Plain, plain
+from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.views import contiguous, through
 from ldpkernels.keys import Generator, Key, host_key, numpy_key, torch_key
@@ -79,6 +80,11 @@ def perturb_(
     """
     if _perturbed_plain(model, C, R, eps, mechanism, generator, buffers):
         return model
+    if is_sharded(model):
+        from ldpkernels.ops import shards
+
+        shards.perturb_(model, C, R, eps, mechanism, generator, buffers)
+        return model
     tensors, (c, r) = collect(model, buffers, in_place=True, C=C, R=R)
     if tensors.compiling:
         kind_named(mechanism)
@@ -130,6 +136,8 @@ class Prepared(Generic[Model]):
     def __init__(
         self, model: Model, C: Range, R: Range, eps: SupportsFloat, mechanism: MechanismName, buffers: Buffers | None
     ) -> None:
+        if is_sharded(model):
+            raise TypeError("prepare takes no DTensors: call perturb_, where the ranks agree on every call")
         tensors, (self._c, self._r) = collect(model, buffers, in_place=True, C=C, R=R)
         kind = mechanism_named(mechanism, eps)
         if buffers == "perturb":
@@ -196,6 +204,10 @@ def report(
     >>> one.nbytes
     2
     """
+    if is_sharded(model):
+        from ldpkernels.ops import shards
+
+        return Report(*shards.report(model, C, R, eps, mechanism, generator, buffers))
     kind = mechanism_named(mechanism, eps)
     tensors, (c, r) = collect(model, buffers, C=C, R=R)
     if tensors.is_torch:

@@ -53,6 +53,14 @@ class ExtraState(torch.nn.Linear):
         return torch.ones(3)
 
 
+class FSDPModule:
+    __module__ = "torch.distributed.fsdp"
+
+
+class GatheredLinear(FSDPModule, torch.nn.Linear):
+    """As fully_shard makes a layer's class."""
+
+
 class Subclass(torch.Tensor):
     pass
 
@@ -102,6 +110,7 @@ DOUBTFUL = {
     "parameter in a part of a storage": lambda: marked(linear(), weight=torch.nn.Parameter(torch.ones(16)[:15])),
     "shard": flat_shard,
     "extra state": lambda: ExtraState(3, 5),
+    "gathered": lambda: GatheredLinear(3, 5),
     "batch normalisation": lambda: torch.nn.BatchNorm1d(3),
     "lazy": lambda: torch.nn.LazyLinear(3),
     "tied": tied,
@@ -316,13 +325,17 @@ def overlapping_since(m):
     m[1].weight.data = m[0].weight.data
 
 
+def gathered_since(m):
+    m[0].__class__ = GatheredLinear
+
+
 def freed_since(m):
     m[0].weight.untyped_storage().resize_(0)
 
 
 CHANGES = [
     replaced, moved, reshaped, transposed, shortened, converted, added, removed, frozen_out, swapped,
-    another_tensor_in_its_memory, buffered, with_a_copy, with_a_hook, tied_since, overlapping_since, freed_since,
+    another_tensor_in_its_memory, buffered, with_a_copy, with_a_hook, tied_since, overlapping_since, gathered_since, freed_since,
 ]  # fmt: skip
 
 
@@ -335,7 +348,7 @@ def test_a_prepared_call_refuses_what_changed(change):
         warnings.simplefilter("ignore")
         change(model)
     bits = [t.detach().clone() for t in model.parameters() if t.untyped_storage().nbytes()]
-    with pytest.raises((ValueError, TypeError), match=r"prepare it again|tensor|buffer|memory|attribute"):
+    with pytest.raises((ValueError, TypeError), match=r"prepare it again|tensor|buffer|memory|attribute|gathered"):
         perturb()
     left = [t.detach() for t in model.parameters() if t.untyped_storage().nbytes()]
     assert all(torch.equal(a, b) for a, b in zip(bits, left, strict=True))
@@ -368,3 +381,16 @@ def test_what_a_call_refuses_is_refused_when_it_is_prepared():
     array.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
         prepare(array, 0.0, 1.0, 1.0)
+
+
+def test_a_prepared_call_is_for_one_process(tmp_path):
+    import torch.distributed as dist
+    from torch.distributed.tensor import distribute_tensor
+
+    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    try:
+        mesh = dist.init_device_mesh("cpu", (1,))
+        with pytest.raises(TypeError, match="takes no DTensors"):
+            prepare(distribute_tensor(torch.ones(4), mesh), 0.0, 1.0, 1.0)
+    finally:
+        dist.destroy_process_group()

@@ -21,7 +21,7 @@ from ldpkernels import _native
 from ldpkernels.arrays import AnyArray, Spans
 from ldpkernels.dtypes import DTYPES, Dtype
 from ldpkernels.inputs.modules import Buffers
-from ldpkernels.inputs.remains import usual_attributes
+from ldpkernels.inputs.remains import is_fully_sharded, usual_attributes
 from ldpkernels.optional import is_compiling
 
 _CODES = {dtype.code: dtype for dtype in DTYPES.values()}
@@ -104,6 +104,7 @@ def _reader() -> _native.PlainTensors | None:
         torch.Tensor.is_neg,
         torch.Tensor.untyped_storage,
         torch.nn.Module.get_extra_state,
+        is_fully_sharded,
         set(usual_attributes()),
     )
 
