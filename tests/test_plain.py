@@ -335,7 +335,8 @@ def freed_since(m):
 
 CHANGES = [
     replaced, moved, reshaped, transposed, shortened, converted, added, removed, frozen_out, swapped,
-    another_tensor_in_its_memory, buffered, with_a_copy, with_a_hook, tied_since, overlapping_since, gathered_since, freed_since,
+    another_tensor_in_its_memory, buffered, with_a_copy, with_a_hook, tied_since, overlapping_since,
+    gathered_since, freed_since,
 ]  # fmt: skip
 
 
