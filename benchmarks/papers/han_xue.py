@@ -27,6 +27,7 @@ SIGMAS = (1.0, 1.5, 3.0, 5.0)
 # Ours: steps, steps of the sound variant, samples a party (None: as many as examples), epochs. Adult is in full; images
 # are cut to what two shared cores do in minutes.
 OURS = {"adult": (1000, 1000, None, 5), "mnist": (1000, 400, 6000, 3), "fashion-mnist": (1000, 400, 6000, 3)}
+FULL_EPOCHS = 10  # of the runs with the paper's T and all of the samples
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,20 @@ class Setting:
     steps: int
     seed: int
     baseline: bool = False
+    generators: str = ""  # kinds with a plus between; empty for the paper's mixture
+    full: bool = False  # the paper's T, as many samples as examples, FULL_EPOCHS epochs of every network
 
     @property
     def name(self) -> str:
         kind = "sound" if self.sound else "paper"
-        return f"{self.dataset} {kind} n={self.parties} sigma={self.sigma:g} T={self.steps} seed={self.seed}"
+        reach = f"T={self.steps}" + (f" {self.generators or 'gan+dcgan'} all samples" if self.full else "")
+        return f"{self.dataset} {kind} n={self.parties} sigma={self.sigma:g} {reach} seed={self.seed}"
+
+
+def full(dataset: str, parties: int, generators: str, *, baseline: bool = False, sound: bool = False) -> Setting:
+    """A run in the paper's own size."""
+    steps = PAPER[dataset]["schedule"][0]
+    return Setting(dataset, sound, parties, 1.0, steps, 0, baseline, generators, full=True)
 
 
 def config_of(s: Setting) -> Any:
@@ -50,10 +60,11 @@ def config_of(s: Setting) -> Any:
     from ldpkernels.federated.dp_gan import Recipe
 
     recipe = Recipe(s.steps, PAPER[s.dataset]["schedule"][1], sigma=s.sigma, sound=s.sound)
-    _, _, samples, epochs = OURS[s.dataset]
+    _, _, samples, epochs = (0, 0, None, FULL_EPOCHS) if s.full else OURS[s.dataset]
+    kinds = tuple(s.generators.split("+")) if s.generators else ()
     return han_xue.Config(
         parties=s.parties, recipe=recipe, samples=samples, local_epochs=epochs, epochs=epochs, baseline=s.baseline,
-        chunk=500, seed=s.seed,
+        generators=kinds, chunk=500, seed=s.seed,
     )  # fmt: skip
 
 
@@ -142,6 +153,7 @@ def cells_of(dataset: str) -> list[Setting]:
     first = Setting(dataset, False, 5, 1.0, paper, 0, baseline=True)
     if dataset != "adult":
         return [
+            full(dataset, 5, "gan", baseline=True),
             first,
             Setting(dataset, True, 5, 1.0, sound, 0),
             Setting(dataset, True, 5, 5.0, sound, 0),
