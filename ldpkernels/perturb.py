@@ -13,6 +13,7 @@ from ldpkernels.arrays import AnyArray, Array, Bytes, Integers
 from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.checks import checked_arrays, checked_tensors, tensor_dtypes
 from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, collect
+from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.views import contiguous, through
 from ldpkernels.keys import Generator, Key, numpy_key, torch_key
@@ -74,6 +75,11 @@ def perturb_(
     >>> out is w, sorted(set(out.tolist())), round(float(out.mean()), 1)
     (True, [-2.1639535427093506, 2.1639535427093506], 0.3)
     """
+    if is_sharded(model):
+        from ldpkernels.ops import shards
+
+        shards.perturb_(model, C, R, eps, mechanism, generator, buffers)
+        return model
     tensors, (c, r) = collect(model, buffers, in_place=True, C=C, R=R)
     if tensors.compiling:
         kind_named(mechanism)
@@ -113,6 +119,10 @@ def report(
     >>> one.nbytes
     2
     """
+    if is_sharded(model):
+        from ldpkernels.ops import shards
+
+        return Report(*shards.report(model, C, R, eps, mechanism, generator, buffers))
     executed = mechanism_named(mechanism, eps)
     tensors, (c, r) = collect(model, buffers, C=C, R=R)
     if tensors.is_torch:

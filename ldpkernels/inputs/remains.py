@@ -25,19 +25,24 @@ def refuse_unvouched(named: Named, modules: Modules, whole: bool, buffers: Buffe
     _refuse_shards(named)
     if whole:
         if modules:
-            _refuse_remains(modules, named, keep=buffers == "keep")
+            refuse_remains(modules, named, keep=buffers == "keep")
         _refuse_rest(named)
 
 
-def _refuse_remains(modules: Modules, perturbed: Named, keep: bool) -> None:
+def refuse_remains(modules: Modules, perturbed: Named, keep: bool, sharded: bool = False) -> None:
     """An error for private numbers that are no parameter and no buffer. `keep` says that only parameters leave."""
     for name, p in perturbed:
         if p.__dict__:
-            _check_attributes(name, p.__dict__)
+            check_attributes(name, p.__dict__)
     found: Named = []
     for prefix, module in modules:
         kind: type = type(module)
         if _harmless.get(kind) != len(module.__dict__):
+            if not sharded and _is_fully_sharded(kind):
+                raise ValueError(
+                    f"module {prefix[:-1]!r} ({kind.__name__}) is gathered, and reshard() brings back what it was "
+                    "gathered from: call reshard() first, and perturb the shards"
+                )
             found += _held(prefix, module, keep)
     if found and not keep:
         _refuse_others(found, perturbed)
@@ -97,6 +102,12 @@ def _held(prefix: str, module: torch.nn.Module, keep: bool) -> Named:
     return found
 
 
+@lru_cache(maxsize=1024)
+def _is_fully_sharded(kind: type) -> bool:
+    """Whether fully_shard made a class of modules."""
+    return any(base.__name__ == "FSDPModule" and base.__module__.startswith("torch.") for base in kind.__mro__)
+
+
 @lru_cache(maxsize=1)
 def _usual_attributes() -> frozenset[str]:
     import torch
@@ -111,7 +122,7 @@ def _has_extra_state(kind: type) -> bool:
     return getattr(kind, "get_extra_state", None) is not torch.nn.Module.get_extra_state
 
 
-def _check_attributes(name: str, attributes: Mapping[str, object]) -> None:
+def check_attributes(name: str, attributes: Mapping[str, object]) -> None:
     """Of a parameter: its class stores them with it."""
     for key, value in attributes.items():
         if type(value) not in _PLAIN and next(_tensors(value), None) is not None:
