@@ -105,6 +105,7 @@ def small_vgg_normalised() -> nn.Module:
     for layer in network:
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            assert layer.bias is not None
             nn.init.zeros_(layer.bias)
     return network
 

@@ -51,7 +51,7 @@ def fits(network: nn.Module) -> bool:
         any(type(layer) is nn.Conv2d for layer in images)
         and all(_keeps_images_apart(layer) for layer in images)
         and all(type(layer) in (nn.Linear, *_ELEMENTWISE) for layer in features)
-        and (layers[flat[0]].start_dim, layers[flat[0]].end_dim) == (1, -1)
+        and all((m.start_dim, m.end_dim) == (1, -1) for m in layers if isinstance(m, nn.Flatten))
         and not any(_is_changed(layer) for layer in layers)
     )
 

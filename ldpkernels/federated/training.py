@@ -151,6 +151,7 @@ def train(
         return
     alone = local.together is not None or any(client.data[1].is_cuda for client in clients)
     parts = [[i] for i in range(len(clients))] if alone else side_by_side.groups(network, sizes)
+    found: Iterator[list[Weights]]
     if workers is None:
         found = (_train_few(network, weights, [clients[i] for i in part], local, round_, only) for part in parts)
     else:
