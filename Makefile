@@ -18,7 +18,7 @@ UNHURRIED := tests/triton tests/test_cuda_static.py tests/test_clipped_noise_cud
 # Libraries beside which make bench measures; where one cannot be installed, its rows are left out.
 PEERS := "opendp>=0.12" "diffprivlib>=0.6"
 
-.PHONY: demo test quick numpy lint sanitize fuzz bench battery exhaustive gpu gpu-build neon clean help
+.PHONY: demo test quick numpy lint sanitize fuzz bench battery exhaustive gpu gpu-build neon dist docs clean help
 
 help:
 	@echo "make demo        train a small federated model under local differential privacy, and draw the result"
@@ -32,6 +32,8 @@ help:
 	@echo "make exhaustive  every one of the 2^32 floats, for several settings (about 10 minutes)"
 	@echo "make gpu         GPU tests and benchmarks with the machine's own python3, torch and nvcc; needs no network"
 	@echo "make gpu-build   compile the modules for such a machine here, so that make gpu need not (PYTHON312=python3.12)"
+	@echo "make dist        wheels for CPython 3.10 to 3.14 on x86-64 and aarch64, each built twice and tested, in dist/"
+	@echo "make docs        the documentation as a site, in build/site; open build/site/index.html"
 	@echo "make neon        cross-compile the AArch64 kernels and run them under qemu"
 
 $(STAMP): pyproject.toml CMakeLists.txt $(shell find csrc -type f)
@@ -91,6 +93,18 @@ exhaustive: $(STAMP)
 
 neon:
 	tests/neon/run
+
+# DIST="--python /path/to/python3.14" adds an interpreter; python -m release.wheels --help says more.
+dist: $(STAMP)
+	$(PY) -m release.wheels $(DIST)
+
+# An environment of its own: what writes pages is no part of the package.
+DOCS := build/docs-venv
+
+docs:
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement release/docs.txt
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --quiet --clean
 
 gpu:
 	$(PYTHON) -m benchmarks.gpu.run
