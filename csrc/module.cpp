@@ -3,9 +3,13 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdlib>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +21,7 @@
 #include "cpu/tally.h"
 #include "crc32c.h"
 #include "philox.h"
+#include "plain.h"
 #include "tables.h"
 
 namespace ldpk {
@@ -56,6 +61,18 @@ Key key_of(const Table<uint32_t>& words) {
   return key;
 }
 
+// A table of words, or the same as bytes, which are made in half the time.
+Key key_of(const py::object& words) {
+  if (!PyBytes_CheckExact(words.ptr())) return key_of(words.cast<Table<uint32_t>>());
+  const std::string_view bytes = words.cast<std::string_view>();
+  if (bytes.size() != 8 && bytes.size() != 32) throw std::invalid_argument("a key has 8 or 32 bytes");
+  static_assert(std::endian::native == std::endian::little);
+  Key key{};
+  key.size = static_cast<int32_t>(bytes.size() / 4);
+  memcpy(key.words, bytes.data(), bytes.size());
+  return key;
+}
+
 // Elements a task: a multiple of every group, and small enough for the second-level cache.
 constexpr int64_t kTask = int64_t{1} << 16;
 
@@ -78,20 +95,20 @@ struct OnEveryCpu {
   }
 };
 
-// A mechanism's kernel over all spans.
+// A mechanism's kernel over all spans, with one law for each or one for all.
 void launch(const std::string& mechanism, const std::string& output, const py::array& spans, const py::array& laws,
-            const Table<uint32_t>& key_words, const std::string& isa, int64_t threads) {
+            const py::object& key_words, const std::string& isa, int64_t threads) {
   with_action(mechanism, output, OnEveryCpu{}, [&](auto action, size_t number) {
     using Law = typename decltype(action)::Entry::Law;
-    if (spans.size() != laws.size()) throw std::invalid_argument("one law for each span");
+    if (laws.size() != spans.size() && laws.size() != 1) throw std::invalid_argument("one law for each span");
     const Key key = key_of(key_words);
     const auto run_chunk = kernels_named(isa).actions[number];
     const Span* s = records<Span>(spans, "spans");
     const Law* law = records<Law>(laws, "laws");
-    const int64_t count = spans.size();
+    const int64_t count = spans.size(), step = laws.size() > 1 ? 1 : 0;
     py::gil_scoped_release unlocked;
     for_chunks(s, count, kTask, threads,
-               [&](int64_t i, int64_t begin, int64_t end) { run_chunk(s[i], law + i, key, begin, end); });
+               [&](int64_t i, int64_t begin, int64_t end) { run_chunk(s[i], law + i * step, key, begin, end); });
   });
 }
 
@@ -301,6 +318,16 @@ PYBIND11_MODULE(_native, m) {
   });
   m.def("launch", launch, py::arg("mechanism"), py::arg("output"), py::arg("spans"), py::arg("laws"),
         py::arg("key_words"), py::arg("isa"), py::arg("threads"));
+  // os.environ encodes and decodes at every look; what it sets is here too.
+  m.def("environment", [](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    return value ? std::optional<std::string>(value) : std::nullopt;
+  });
+  m.def("plain_arrays", plain_arrays);
+  py::class_<PlainTensors>(m, "PlainTensors")
+      .def(py::init<py::capsule, py::tuple, py::object, py::object, py::object, py::object, py::set>())
+      .def("tensors", &PlainTensors::tensors)
+      .def("module", &PlainTensors::module);
   m.def("keystream", keystream);
   m.def("clipped_squares", clipped_squares);
   m.def("clipped_scales", clipped_scales);

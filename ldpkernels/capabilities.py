@@ -18,7 +18,8 @@ from ldpkernels import _native
 from ldpkernels.gpu import runs_cuda
 
 _forced: ContextVar[str | None] = ContextVar("ldpkernels_backend", default=None)
-_ALWAYS = (*_native.isas(), "reference")  # they have every kernel
+_ISAS = _native.isas()
+_ALWAYS = (*_ISAS, "reference")  # they have every kernel
 
 
 def backends() -> tuple[str, ...]:
@@ -91,14 +92,20 @@ def chosen(kernel: str, device: str, index: int | None = None) -> str:
 
 def forced() -> str | None:
     """The backend that the caller or the environment asks for."""
-    name = _forced.get() or os.environ.get("LDPKERNELS_BACKEND")
+    name = _forced.get() or _native.environment("LDPKERNELS_BACKEND")
     return _known(name) if name else None
 
 
 def host_isa() -> str:
     """The instruction set for work that only the CPU does: the forced one, else the best."""
-    name, available = forced(), _native.isas()
-    return name if name in available else available[0]
+    name = forced()
+    return name if name in _ISAS else _ISAS[0]
+
+
+def chosen_isa(kernel: str) -> str | None:
+    """The instruction set that runs a kernel on the host; None where another backend is forced."""
+    name = chosen(kernel, "cpu")
+    return name if name in _ISAS else None
 
 
 def threads() -> int:

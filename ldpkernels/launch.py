@@ -16,6 +16,7 @@ import numpy as np
 from ldpkernels import _native, capabilities
 from ldpkernels.arrays import AnyArray, Floats, Integers, Laws, Spans, Words
 from ldpkernels.dtypes import Dtype
+from ldpkernels.inputs.plain import Plain, note_write
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Key
 
@@ -44,6 +45,13 @@ def run(
     else:
         small = SMALL_CLDP if kernel == "ordinal_cldp" else SMALL
         _native.launch(kernel, output, spans, laws, _words(key), name, threads_for(int(spans["numel"].sum()), small))
+
+
+def run_plain(kernel: str, plain: Plain, laws: Laws, key: bytes, isa: str) -> None:
+    """Overwrite plain weights by one kernel of an instruction set, with one law for each tensor or one for all."""
+    _native.launch(kernel, "values", plain.spans, laws, key, isa, threads_for(plain.numel))
+    if plain.is_torch:
+        note_write(plain.values)
 
 
 def _run_cuda(kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, out: torch.Tensor | None) -> None:

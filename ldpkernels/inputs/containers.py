@@ -86,10 +86,10 @@ def collect(
         if is_torch:
             refuse_unvouched(unique, modules, whole=in_place and container in ("module", "mapping"), buffers=buffers)
     tensors = Tensors(names, values, container, is_torch, compiling)
-    return tensors, [_per_tensor(argument, value, names) for argument, value in numbers.items()]
+    return tensors, [per_tensor(argument, value, names) for argument, value in numbers.items()]
 
 
-def _per_tensor(argument: str, value: object, names: Sequence[str]) -> list[float]:
+def per_tensor(argument: str, value: object, names: Sequence[str]) -> list[float]:
     """One number for each tensor, from a number, a sequence, or a mapping by tensor or module name."""
     if isinstance(value, (int, float)):  # first: in a graph for torch.compile it may be a symbol
         try:
