@@ -7,6 +7,7 @@ import ldpkernels
 from ldpkernels import aggregate, expected, load, report
 from ldpkernels.trainers import Upload, huggingface, lightning, trainable
 from tests.conftest import EPS, KEY
+from tests.integrations.pages import blocks
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 C, R = 0.0, 0.1
@@ -45,17 +46,20 @@ def examples(n=12):
     ]
 
 
-def trained_by_huggingface(model, upload, tmp_path):
+def huggingface_trainer(model, folder):
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     settings = transformers.TrainingArguments(
-        output_dir=str(tmp_path), max_steps=2, per_device_train_batch_size=4, report_to=[], save_strategy="no",
+        output_dir=str(folder), max_steps=2, per_device_train_batch_size=4, report_to=[], save_strategy="no",
         use_cpu=True, learning_rate=0.01, disable_tqdm=True,
     )  # fmt: skip
-    trainer = transformers.Trainer(model=model, args=settings, train_dataset=examples())
+    return transformers.Trainer(model=model, args=settings, train_dataset=examples())
+
+
+def trained_by_huggingface(model, upload, folder):
+    trainer = huggingface_trainer(model, folder)
     trainer.add_callback(huggingface(upload))
     trainer.train()
-    return model
 
 
 def state(model):
@@ -108,6 +112,15 @@ def test_a_module_is_reported_whole_with_what_is_frozen():
 
 
 def test_what_lightning_trained_is_reported():
+    module, data, options = lightning_module()
+    upload, before = Upload(C, R, EPS, generator=KEY), state(module)
+    package = pytest.importorskip("lightning")
+    package.Trainer(callbacks=[lightning(upload)], **options).fit(module, data)
+    assert upload.report.layout.names == ("net.1.weight", "net.1.bias")
+    assert upload.report.to_bytes() == report(update(module, before), C, R, EPS, generator=KEY).to_bytes()
+
+
+def lightning_module():
     package = pytest.importorskip("lightning")
 
     class Module(package.LightningModule):
@@ -122,15 +135,9 @@ def test_what_lightning_trained_is_reported():
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    model, upload = Module(), Upload(C, R, EPS, generator=KEY)
-    before = state(model)
     data = torch.utils.data.DataLoader(torch.randn(12, 4, generator=torch.Generator().manual_seed(2)), batch_size=4)
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
-    package.Trainer(max_epochs=1, accelerator="cpu", logger=False, callbacks=[lightning(upload)], **quiet).fit(
-        model, data
-    )
-    assert upload.report.layout.names == ("net.1.weight", "net.1.bias")
-    assert upload.report.to_bytes() == report(update(model, before), C, R, EPS, generator=KEY).to_bytes()
+    return Module(), data, {"max_epochs": 1, "accelerator": "cpu", "logger": False, **quiet}
 
 
 def test_what_accelerate_trained_is_reported():
@@ -177,3 +184,31 @@ def test_weights_instead_of_updates_and_small_formats():
     upload.finish(model)
     change = {"weight": model.weight.detach().float() - before.float(), "bias": torch.zeros(2)}
     assert torch.equal(upload.report.payload, ldpkernels.report(change, C, 1.0, EPS, generator=KEY).payload)
+
+
+def test_the_page_is_true(tmp_path):
+    """Block by block, each where its tool is installed; the first two are one round."""
+    round_, server, lora, lightnings, loop = blocks("trainers.md")
+    names = {"trainer": huggingface_trainer(classifier(), tmp_path), "server": classifier()}
+    exec(round_, names)
+    before = state(names["server"])
+    exec(server, names)
+    assert any(not torch.equal(p, before[name]) for name, p in names["server"].named_parameters())
+    pytest.importorskip("peft")
+    names |= {"base": classifier()}
+    exec(lora, names)
+    assert len(names["trainable"](names["server"])) == 2 * LAYERS
+    module, data, options = lightning_module()
+    names = {"module": module, "batches": data, "options": options}
+    exec(lightnings, names)
+    assert names["data"].startswith(b"LDPK")
+
+    def train(accelerator, model, optimizer):
+        accelerator.backward(model(torch.ones(5, 4)).square().sum())
+        optimizer.step()
+
+    model = torch.nn.Linear(4, 2)
+    names = {"settings": {"cpu": True}, "model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
+    names["train"] = train
+    exec(loop, names)
+    assert names["upload"].report.nbytes == 2
