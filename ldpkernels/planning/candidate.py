@@ -24,6 +24,7 @@ class Candidate:
 
     Attributes:
         name: Of the mechanism, as calls have it.
+        parameter: What was calibrated: the eps of a report, or the multiplier of the noise.
         call: What to run in each round, on `update` (or, where the server runs it, `updates`, one in each row).
         mean: What the server makes of the round's reports: a sentence.
         guarantee: The total for one client over all rounds, with its adversary, neighbours and assumptions.
@@ -35,6 +36,7 @@ class Candidate:
     """
 
     name: str
+    parameter: float
     call: str
     mean: str
     guarantee: PrivacyResult
@@ -86,6 +88,7 @@ class Candidate:
         """Plain data for JSON."""
         return {
             "name": self.name,
+            "parameter": self.parameter,
             "call": self.call,
             "mean": self.mean,
             "expected_error": self.expected_error,

@@ -47,13 +47,8 @@ def plan(
 
     >>> import ldpkernels
     >>> found = ldpkernels.plan(8.0, rounds=10, clients=50_000, weights=2_000, trust="local", radius=0.1, norm=1.0)
-    >>> print(found)
+    >>> print(found.verdict)
     Use 'privunitg': the error of a round's mean is 0.628 times the largest norm of an update.
-    mechanism                       error   of norm        bytes   epsilon
-    privunitg                      0.3948     0.628        8,000         8
-    k-of-d                           5.51      2.35            6         8
-    two-point                       11.98      3.46          250         8
-    piecewise                       15.97         4        2,000         8
     >>> found[0].call, found[0].epsilon <= 8
     ('ldpkernels.perturb_vector(update, 0.80004, norm=1.0)', True)
     """

@@ -63,6 +63,7 @@ def _weightwise(name: str) -> Callable[[Setting], Candidate]:
         named = "" if name == "two-point" else f", mechanism={name!r}"
         return Candidate(
             name,
+            eps,
             f"ldpkernels.report(update, C=0.0, R={setting.box!r}, eps={eps!r}{named})",
             "secure aggregation adds the reports' bits, position by position"
             if setting.trust == "secure-aggregation"
@@ -105,6 +106,7 @@ def _of_vectors(
 ) -> Candidate:
     return Candidate(
         name,
+        eps,
         f"ldpkernels.perturb_vector(update, {eps!r}, {options})",
         "their mean",
         _guarantee(setting, mechanism, 1),
@@ -146,6 +148,7 @@ def _central(noise: str) -> Callable[[Setting], Candidate]:
         )
         return Candidate(
             f"central {noise}",
+            sigma,
             f"ldpkernels.clipped_noised_sum(updates, C={setting.ball!r}, sigma={sigma!r}"
             + (", noise='discrete')" if discrete else ")"),
             f"the sum over {setting.clients:,}",
