@@ -11,10 +11,18 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 
-from ldpkernels.accounting.amplification import HOPELESS, Method, shuffled_epsilon
+from ldpkernels.accounting.amplification import COUNTED, HOPELESS, Method, shuffled_epsilon
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import Event, GaussianEvent, PureEvent, SampledGaussianEvent
-from ldpkernels.accounting.gaussian import gaussian_epsilon
+from ldpkernels.accounting.gaussian import (
+    COARSEST,
+    GRID_POINTS,
+    LEAST_NOISE,
+    MOST_NOISE,
+    gaussian_epsilon,
+    sampled_gaussian_epsilon,
+)
+from ldpkernels.accounting.rounding import TooLarge
 
 Accountant = Callable[[float], float]
 
@@ -112,7 +120,7 @@ def shuffled_eps(clients: int, positions: int, delta: float, target: float, meth
         return gaussian_epsilon(math.tanh(eps / 2) * math.sqrt(2 * positions * (math.exp(eps) + 1) / clients), delta)
 
     def exactly(eps: float) -> float:
-        return shuffled_epsilon(eps, clients, positions, delta, method)
+        return shuffled_epsilon(eps, clients, positions, delta, method if clients <= COUNTED else "stronger_clones")
 
     near = strongest(roughly, target, LEAST_EPS, HOPELESS)
     return strongest(exactly, target, LEAST_EPS, MOST_EPS, near)
@@ -122,6 +130,8 @@ def shuffled_eps(clients: int, positions: int, delta: float, target: float, meth
 def gaussian_sigma(rate: float, rounds: int, delta: float, target: float) -> float | None:
     """The least noise multiplier of so many sums, of all clients or of secret samples of them."""
     near = renyi_sigma(rate, rounds, delta, target)
+    if rate < 1 and near is not None and near > LEAST_NOISE:
+        near = _roughly_sampled(rate, rounds, delta, target, near)
     return strongest(lambda s: _composed(_sums(rate, s), rounds, delta), target, MOST_SIGMA, LEAST_SIGMA, near)
 
 
@@ -133,6 +143,17 @@ def renyi_sigma(rate: float, rounds: int, delta: float, target: float) -> float 
         return composed_epsilon([(_sums(rate, sigma), rounds)], delta, "rdp")
 
     return strongest(total, target, MOST_SIGMA, LEAST_SIGMA, 1.0)
+
+
+def _roughly_sampled(rate: float, rounds: int, delta: float, target: float, near: float) -> float | None:
+    """By the loss's law on a grid that is coarse beside the target: a start for the search, and soon computed."""
+    coarse = GRID_POINTS * min(target / 100, COARSEST)
+    try:
+        return strongest(
+            lambda s: sampled_gaussian_epsilon(s, rate, rounds, delta, coarse), target, MOST_NOISE, LEAST_NOISE, near
+        )
+    except TooLarge:
+        return near
 
 
 def _sums(rate: float, sigma: float) -> Event:

@@ -20,11 +20,13 @@ from ldpkernels.laws import clipped_noise
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.privunitg import PrivUnitG
 from ldpkernels.laws.registry import MECHANISMS, mechanism_named
+from ldpkernels.laws.vector_law import VectorLaw
 from ldpkernels.planning import calibration
 from ldpkernels.planning.candidate import Candidate
 from ldpkernels.planning.setting import Setting, Trust
 
 MIXED: tuple[Trust, ...] = ("local", "shuffled")
+REAL = "real arithmetic: for its floating-point numbers nothing is proved"
 
 
 class Unsuitable(Exception):
@@ -45,15 +47,13 @@ def _weightwise(name: str) -> Callable[[Setting], Candidate]:
         positions = setting.weights
         eps = _report_eps(setting, positions, two_outcomes=MECHANISMS[name].reported == "bits")
         variances = MECHANISMS[name].report_variances(eps)
+        if name == "sign":
+            raise Unsuitable("biased: the mean of its reports is not the mean of the weights")
+        if variances is None:
+            raise Unsuitable(f"its cells are too few for eps = {eps:g} a report")
         mechanism = mechanism_named(name, eps)
-        if variances is None or mechanism.name != name:
-            raise Unsuitable(
-                "biased: the mean of its reports is not the mean of the weights"
-                if name == "sign"
-                else f"at eps = {eps:g} a report it is the {mechanism.name} mechanism"
-                if mechanism.name != name
-                else f"its cells are too few for eps = {eps:g} a report"
-            )
+        if mechanism.name != name:
+            raise Unsuitable(f"at eps = {eps:g} a report it is the {mechanism.name} mechanism")
         worst, center = variances
         # of a coordinate, nearly linear in its square between the center and an end
         variance = center + max(0.0, worst - center) * setting.spread
@@ -79,39 +79,30 @@ def _weightwise(name: str) -> Callable[[Setting], Candidate]:
 
 def _k_of_d(setting: Setting) -> Candidate:
     eps = _report_eps(setting, 1, two_outcomes=False)
-    mechanism = KOfD(eps, setting.weights, setting.ball, setting.box)
-    options = f"mechanism='k-of-d', norm={setting.ball!r}, bound={setting.box!r}"
-    # of each number it reports, 4 bytes and as many bits as a place needs
-    size = -(-mechanism.k * (32 + (setting.weights - 1).bit_length()) // 8)
-    return _of_vectors(setting, "k-of-d", mechanism, options, eps, mechanism.worst_error, size)
+    law = KOfD(eps, setting.weights, setting.ball, setting.box)
+    call = f"{eps!r}, mechanism='k-of-d', norm={setting.ball!r}, bound={setting.box!r}"
+    found = _of_vectors(setting, "k-of-d", eps, call, law)
+    # of each number that isn't 0: 4 bytes, and as many bits as its place takes
+    size = -(-law.k * (32 + (setting.weights - 1).bit_length()) // 8)
+    return dataclasses.replace(found, bytes=size, mean=f"their mean: all but {law.k:,} of the numbers are 0")
 
 
 def _privunitg(setting: Setting) -> Candidate:
     eps = _report_eps(setting, 1, two_outcomes=False)
-    mechanism = PrivUnitG(eps, setting.weights, setting.ball)
-    found = _of_vectors(
-        setting, "privunitg", mechanism, f"norm={setting.ball!r}", eps, mechanism.worst_error, 4 * setting.weights
-    )
-    return _assuming(found, "real arithmetic: for its floating-point numbers nothing is proved")
+    law = PrivUnitG(eps, setting.weights, setting.ball)
+    return _assuming(_of_vectors(setting, "privunitg", eps, f"{eps!r}, norm={setting.ball!r}", law), REAL)
 
 
-def _of_vectors(
-    setting: Setting,
-    name: str,
-    mechanism: Mechanism,
-    options: str,
-    eps: float,
-    error: float,
-    size: int,
-) -> Candidate:
+def _of_vectors(setting: Setting, name: str, parameter: float, arguments: str, law: VectorLaw) -> Candidate:
+    """By a law of whole updates, of which each client sends one report in a round."""
     return Candidate(
         name,
-        eps,
-        f"ldpkernels.perturb_vector(update, {eps!r}, {options})",
+        parameter,
+        f"ldpkernels.perturb_vector(update, {arguments})",
         "their mean",
-        _guarantee(setting, mechanism, 1),
-        error / setting.clients,
-        size,
+        _guarantee(setting, law, 1),
+        law.mean_error(setting.clients),
+        law.bytes,
         setting,
     )
 
@@ -141,7 +132,7 @@ def _central(noise: str) -> Callable[[Setting], Candidate]:
             (
                 "the server that adds the noise sees every update, and is trusted",
                 *((f"each client is in each round with probability {rate:.6g}, drawn in secret",) if rate < 1 else ()),
-                *(() if discrete else ("real arithmetic: for its floating-point numbers nothing is proved",)),
+                *(() if discrete else (REAL,)),
                 f"noise of {sigma:.6g} times the norm {setting.ball:.6g} in each of {setting.rounds:,} sums",
             ),
             "Renyi composition" if discrete else "composition of the privacy loss, rounded up",
