@@ -65,7 +65,7 @@ def recomputed(one):
     return shuffle_epsilon(event, s.clients, d=positions, rounds=s.rounds, delta=s.delta).epsilon
 
 
-def random_settings(n, first_seed, most_positions, trusts, sampled):
+def random_settings(n, first_seed, most_positions, most_clients, trusts, sampled):
     """Log-uniform in everything."""
     for seed in range(first_seed, first_seed + n):
         rng = np.random.default_rng(seed)
@@ -79,7 +79,7 @@ def random_settings(n, first_seed, most_positions, trusts, sampled):
             "epsilon": 10 ** rng.uniform(-2, 2),
             "delta": 0.0 if trust == "local" and rng.random() < 0.1 else 10 ** rng.uniform(-10, -2),
             "rounds": whole(1000 if trust in ("local", "central") else 100),
-            "clients": whole(10**6),
+            "clients": whole(most_clients),
             "weights": whole(10**7 if trust in ("local", "central") else most_positions),
             "trust": trust,
             "radius": 10 ** rng.uniform(-3, 1),
@@ -88,9 +88,9 @@ def random_settings(n, first_seed, most_positions, trusts, sampled):
         }
 
 
-def never_above(n, first_seed, most_positions, trusts, sampled):
+def never_above(n, *law, sampled):
     answers = 0
-    for setting in random_settings(n, first_seed, most_positions, trusts, sampled):
+    for setting in random_settings(n, *law, sampled):
         epsilon, delta = setting.pop("epsilon"), setting.pop("delta")
         for one in ldpkernels.plan(epsilon, delta, **setting):
             assert one.epsilon <= epsilon, (one, setting)
@@ -101,14 +101,14 @@ def never_above(n, first_seed, most_positions, trusts, sampled):
 
 
 def test_the_total_is_never_above_its_target():
-    assert never_above(100, 0, 30, trusts=(0.6, 0.03, 0.03, 0.34), sampled=0.0) > 150
+    assert never_above(60, 0, 30, 10**3, (0.6, 0.03, 0.03, 0.34), sampled=0.0) > 90
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("part", range(20))
 def test_the_total_is_never_above_its_target_in_10000_settings(part):
     trusts = (0.4, 0.15, 0.15, 0.3)
-    assert never_above(500, 10_000 + 500 * part, 1000, trusts, sampled=0.05) > 750
+    assert never_above(500, 10_000 + 500 * part, 1000, 10**6, trusts, sampled=0.05) > 750
 
 
 BASE = {"rounds": 8, "clients": 500, "weights": 40, "radius": 0.3, "norm": 1.0}
@@ -145,9 +145,9 @@ def test_more_to_spend_is_never_worse(trust, name):
     never_worse(trust, name, VALUES[name])
 
 
-@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("name", ["epsilon", "clients"])
 def test_more_to_spend_is_never_worse_where_reports_are_mixed(name):
-    never_worse("shuffled", name, VALUES[name][2:5])
+    never_worse("shuffled", name, VALUES[name][2:4])
 
 
 @pytest.mark.exhaustive
@@ -216,8 +216,14 @@ ABSURD = [
 ]
 
 
-@pytest.mark.parametrize("trust", TRUSTS)
-@pytest.mark.parametrize("changed", ABSURD, ids=str)
+MIXED = [
+    pytest.param(trust, changed, marks=[] if changed == {"clients": 1} else pytest.mark.exhaustive)
+    for trust in ("shuffled", "secure-aggregation")
+    for changed in ABSURD
+]
+
+
+@pytest.mark.parametrize(("trust", "changed"), [(t, c) for t in ("local", "central") for c in ABSURD] + MIXED, ids=str)
 def test_absurd_settings_have_an_answer_or_a_reason(trust, changed):
     setting = {"epsilon": 3.0, **BASE, **changed}
     epsilon = setting.pop("epsilon")
