@@ -20,7 +20,7 @@ from ldpkernels.laws.privunitg import PrivUnitG
 from ldpkernels.laws.registry import best_mechanism
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.loading import load
-from ldpkernels.perturb import perturb_, report, two_point_threshold
+from ldpkernels.perturb import Prepared, perturb_, prepare, report, two_point_threshold
 from ldpkernels.planning import plan
 from ldpkernels.reports import Aggregate, Report, aggregate
 from ldpkernels.vector import perturb_vector
@@ -37,6 +37,7 @@ __all__ = [
     "Key",
     "OrdinalCLDP",
     "Piecewise",
+    "Prepared",
     "PrivUnitG",
     "Report",
     "TwoPoint",
@@ -58,6 +59,7 @@ __all__ = [
     "perturb_",
     "perturb_vector",
     "plan",
+    "prepare",
     "ranges",
     "report",
     "secure_key",

@@ -9,23 +9,26 @@ the mean in closed form.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ldpkernels.accounting import GaussianEvent, PrivacyResult, SampledGaussianEvent, local_epsilon
+from ldpkernels.accounting import GaussianEvent, PrivacyResult, PureEvent, SampledGaussianEvent, local_epsilon
 from ldpkernels.accounting.composition import composed_epsilon
-from ldpkernels.accounting.events import Mechanism
+from ldpkernels.accounting.events import Mechanism, event_of
 from ldpkernels.accounting.shuffle import shuffle_epsilon
 from ldpkernels.laws import clipped_noise
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.privunitg import PrivUnitG
 from ldpkernels.laws.registry import MECHANISMS, mechanism_named
+from ldpkernels.laws.vector_gaussian import VectorGaussian
 from ldpkernels.laws.vector_law import VectorLaw
 from ldpkernels.planning import calibration
 from ldpkernels.planning.candidate import Candidate
 from ldpkernels.planning.setting import Setting, Trust
 
 MIXED: tuple[Trust, ...] = ("local", "shuffled")
+LEAST_NOISE, MOST_NOISE = 2.0**-8, 2.0**21  # of a whole update, in units of its norm: grids have them
 REAL = "real arithmetic: for its floating-point numbers nothing is proved"
 
 
@@ -91,6 +94,34 @@ def _privunitg(setting: Setting) -> Candidate:
     eps = _report_eps(setting, 1, two_outcomes=False)
     law = PrivUnitG(eps, setting.weights, setting.ball)
     return _assuming(_of_vectors(setting, "privunitg", eps, f"{eps!r}, norm={setting.ball!r}", law), REAL)
+
+
+def _gaussian(setting: Setting) -> Candidate:
+    if setting.delta == 0:
+        raise Unsuitable("it needs a delta above 0")
+    norm = setting.ball
+
+    def law(sigma: float) -> VectorGaussian:
+        return VectorGaussian(sigma, setting.weights, norm)
+
+    def total(sigma: float) -> float:
+        """Of all rounds: the event's, and the distance of the noise's table from its law, in a part of delta."""
+        try:
+            one = law(sigma)
+        except ValueError:  # no grid has it
+            return math.inf
+        spent = 1e-6 * setting.delta
+        epsilon = composed_epsilon([(one.event, setting.rounds)], setting.delta - spent)
+        distance = setting.rounds * setting.weights * (one.table.distance + 2.0**-90)
+        return epsilon if (1 + math.exp(min(epsilon, 700.0))) * distance <= spent else math.inf
+
+    near = calibration.gaussian_sigma(1.0, setting.rounds, setting.delta, setting.epsilon)
+    sigma = near and calibration.strongest(total, setting.epsilon, MOST_NOISE * norm, LEAST_NOISE * norm, 2 * near * norm)
+    if not sigma:
+        raise Unsuitable("its noise would be too large beside the norm, or its table not near enough to its law")
+    arguments = f"mechanism='gaussian', norm={norm!r}, sigma={sigma!r}"
+    found = _of_vectors(setting, "gaussian", sigma, arguments, law(sigma))
+    return dataclasses.replace(found, guarantee=dataclasses.replace(found.guarantee, epsilon=total(sigma)))
 
 
 def _of_vectors(setting: Setting, name: str, parameter: float, arguments: str, law: VectorLaw) -> Candidate:
@@ -169,7 +200,7 @@ def _report_eps(setting: Setting, positions: int, *, two_outcomes: bool) -> floa
 def _guarantee(setting: Setting, mechanism: Mechanism, positions: int) -> PrivacyResult:
     """The total of what is executed, in the view that the trust leaves."""
     result = local_epsilon(mechanism, d=positions, rounds=setting.rounds, delta=setting.delta)
-    if setting.trust != "local":
+    if setting.trust != "local" and isinstance(event_of(mechanism), PureEvent):
         mixed = shuffle_epsilon(mechanism, setting.clients, d=positions, rounds=setting.rounds, delta=setting.delta)
         if mixed.epsilon < result.epsilon:
             result = mixed
@@ -211,6 +242,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("sign", MIXED, _weightwise("sign")),
     Entry("k-of-d", MIXED, _k_of_d),
     Entry("privunitg", MIXED, _privunitg),
+    Entry("gaussian", MIXED, _gaussian),
     Entry("central gaussian", ("central",), _central("gaussian")),
     Entry("central discrete", ("central",), _central("discrete")),
 )
