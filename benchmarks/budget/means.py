@@ -72,6 +72,12 @@ def _privunitg(candidate: Candidate, updates: np.ndarray, copies: int, key: Key)
     return total * norm / mechanism.shrinkage / (len(updates) * copies)
 
 
+def _gaussian(candidate: Candidate, updates: np.ndarray, copies: int, key: Key) -> np.ndarray:
+    """The noise of all is a Gaussian, but for a grid of a four-millionth of it."""
+    noise = np.random.default_rng(key.words[0]).standard_normal(updates.shape[1])
+    return updates.mean(0) + noise * candidate.parameter / np.sqrt(len(updates) * copies)
+
+
 def _central(candidate: Candidate, updates: np.ndarray, copies: int, key: Key) -> np.ndarray:
     """The noise of the sum over all, on the sum over those who were trained."""
     noisy = ldpkernels.clipped_noised_sum(updates, candidate.setting.ball, candidate.parameter / copies, generator=key)
@@ -84,6 +90,7 @@ SIMULATORS: dict[str, Simulator] = {
     "hybrid": _weightwise,
     "k-of-d": _k_of_d,
     "privunitg": _privunitg,
+    "gaussian": _gaussian,
     "central gaussian": _central,
 }
 

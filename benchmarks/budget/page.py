@@ -17,7 +17,15 @@ from ldpkernels import plot
 from ldpkernels.planning import TRUSTS, Candidate
 
 COLORS = {"local": "#c0392b", "shuffled": "#e08e45", "secure-aggregation": "#1f6f8b", "central": "#5d4e8c"}
-MARKERS = {"two-point": "o", "piecewise": "s", "hybrid": "D", "k-of-d": "v", "privunitg": "^", "central gaussian": "*"}
+MARKERS = {
+    "two-point": "o",
+    "piecewise": "s",
+    "hybrid": "D",
+    "k-of-d": "v",
+    "privunitg": "^",
+    "gaussian": "P",
+    "central gaussian": "*",
+}
 WORDS = {
     "local": "no one is trusted",
     "shuffled": "a shuffler",

@@ -116,7 +116,9 @@ def _gaussian(setting: Setting) -> Candidate:
         return epsilon if (1 + math.exp(min(epsilon, 700.0))) * distance <= spent else math.inf
 
     near = calibration.gaussian_sigma(1.0, setting.rounds, setting.delta, setting.epsilon)
-    sigma = near and calibration.strongest(total, setting.epsilon, MOST_NOISE * norm, LEAST_NOISE * norm, 2 * near * norm)
+    sigma = near and calibration.strongest(
+        total, setting.epsilon, MOST_NOISE * norm, LEAST_NOISE * norm, 2 * near * norm
+    )
     if not sigma:
         raise Unsuitable("its noise would be too large beside the norm, or its table not near enough to its law")
     arguments = f"mechanism='gaussian', norm={norm!r}, sigma={sigma!r}"

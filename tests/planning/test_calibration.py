@@ -15,6 +15,7 @@ from ldpkernels.accounting import (
     shuffle_epsilon,
 )
 from ldpkernels.accounting.events import RandomizedResponseEvent
+from ldpkernels.laws.vector_gaussian import VectorGaussian
 from ldpkernels.planning import TRUSTS
 from ldpkernels.planning.calibration import rung, rung_below, strongest
 
@@ -58,6 +59,9 @@ def recomputed(one):
         sampled = s.participation < 1
         event = SampledGaussianEvent(one.parameter, s.participation) if sampled else GaussianEvent(one.parameter)
         return composed_epsilon([(event, s.rounds)], s.delta, "rdp" if one.name == "central discrete" else "exact")
+    if one.name == "gaussian":
+        law = VectorGaussian(one.parameter, s.weights, s.ball)
+        return composed_epsilon([(law.event, s.rounds)], s.delta)
     event = (RandomizedResponseEvent if one.name == "two-point" else PureEvent)(one.parameter)
     local = composed_epsilon([(event, s.rounds * positions)], s.delta, "exact" if s.delta else "basic")
     if s.trust == "local" or local <= s.epsilon:

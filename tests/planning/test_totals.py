@@ -133,6 +133,19 @@ def test_gaussian_by_its_closed_form(epsilon, rounds):
     sharp(delta_at, one)
 
 
+@pytest.mark.parametrize("trust", ["local", "shuffled"])
+@pytest.mark.parametrize("rounds", [1, 12])
+def test_gaussian_updates_by_the_closed_form(rounds, trust):
+    """Any two updates are two norms apart; nothing is proved of shuffling them."""
+    one = named("gaussian", 3.0, rounds=rounds, clients=10, weights=4, trust=trust)  # norm 1 is within
+    mu = 2 * mpmath.sqrt(rounds) / mpmath.mpf(one.parameter)
+
+    def delta_at(eps):
+        return mpmath.ncdf(mu / 2 - eps / mu) - mpmath.exp(eps) * mpmath.ncdf(-mu / 2 - eps / mu)
+
+    sharp(delta_at, one)
+
+
 @pytest.mark.parametrize("rounds", [1, 7])
 def test_discrete_noise_by_its_concentration(rounds):
     """rho-zCDP with rho = T / (2 sigma^2), converted by the best of all orders."""
