@@ -24,6 +24,7 @@ __main__
 commands
 federated audit distributed trainers
 ldpkernels
+planning
 adaptive_ranges cldp clipped_noise dp_sgd expectation loading perturb reports vector votes
 ops
 reference triton wire
