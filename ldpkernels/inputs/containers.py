@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, TypeAlias
@@ -13,8 +13,9 @@ import numpy as np
 from ldpkernels.arrays import AnyArray
 from ldpkernels.inputs.checks import PLAIN_KINDS, refuse_strange_kind
 from ldpkernels.inputs.modules import Buffers as Buffers
-from ldpkernels.inputs.modules import Modules, decided, module_tensors, untied
+from ldpkernels.inputs.modules import Modules, decided, module_tensors, untied, unwrapped
 from ldpkernels.inputs.remains import refuse_unvouched
+from ldpkernels.inputs.shards import refuse_unvouched_parts
 from ldpkernels.optional import is_compiling, is_module, is_tensor
 
 if TYPE_CHECKING:
@@ -37,12 +38,12 @@ class Tensors:
 
 
 def collect(
-    model: object, buffers: Buffers | None = None, *, in_place: bool = False, **numbers: Numbers
+    model: object, buffers: Buffers | None = None, *, in_place: bool = False, sharded: bool = False, **numbers: Numbers
 ) -> tuple[Tensors, list[list[float]]]:
     """The tensors of a module, a mapping, a sequence or a tensor, and each of `numbers` as one number for each tensor.
 
     Floating-point buffers are as the caller decides. `in_place`: the model itself may leave, so that what else of it
-    would leave is refused.
+    would leave is refused. `sharded`: all are DTensors, which are refused else.
     """
     if buffers not in (None, "perturb", "keep"):
         raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
@@ -76,17 +77,19 @@ def collect(
         unique = [pair for pair in named if once[id(pair[1])] is pair] if len(once) < len(named) else named
     names, values = [name for name, _ in unique], [value for _, value in unique]
     is_torch = container == "module" or (not isinstance(values[0], np.ndarray) and is_tensor(values[0]))
-    if not compiling:
+    if sharded:
+        refuse_unvouched_parts(unique, modules, whole=in_place, keep=buffers == "keep")
+    elif not compiling:
         if not PLAIN_KINDS.issuperset(map(type, values)):
             for name, value in unique:
                 refuse_strange_kind(name, value)
         if is_torch:
             refuse_unvouched(unique, modules, whole=in_place and container in ("module", "mapping"), buffers=buffers)
     tensors = Tensors(names, values, container, is_torch, compiling)
-    return tensors, [_per_tensor(argument, value, names) for argument, value in numbers.items()]
+    return tensors, [per_tensor(argument, value, names) for argument, value in numbers.items()]
 
 
-def _per_tensor(argument: str, value: object, names: Sequence[str]) -> list[float]:
+def per_tensor(argument: str, value: object, names: Sequence[str]) -> list[float]:
     """One number for each tensor, from a number, a sequence, or a mapping by tensor or module name."""
     if isinstance(value, (int, float)):  # first: in a graph for torch.compile it may be a symbol
         try:
@@ -139,6 +142,10 @@ def _name(key: object) -> str:
 
 
 def _by_name(argument: str, value: Mapping[object, object], names: Sequence[str]) -> list[float]:
+    if not _fit(value, names):
+        keys, plain = unwrapped(map(str, value)), unwrapped(names)
+        if len({*keys}) == len(keys) and len({*plain}) == len(plain) and _fit(keys, plain):
+            value, names = dict(zip(keys, value.values(), strict=True)), plain
     used, numbers = set(), []
     for name in names:
         key: str | None = name  # the tensor's own, else its module's, else the module's around that
@@ -152,3 +159,13 @@ def _by_name(argument: str, value: Mapping[object, object], names: Sequence[str]
     if unused:
         raise ValueError(f"{argument} names {sorted(map(str, unused))[0]!r}, which is no tensor or module of the model")
     return numbers
+
+
+def _fit(keys: Iterable[object], names: Sequence[str]) -> bool:
+    """Whether all keys are names of tensors or of modules around them."""
+    known = {""}
+    for name in names:
+        while name not in known:
+            known.add(name)
+            name = name.rpartition(".")[0]
+    return all(key in known for key in keys)

@@ -10,10 +10,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
 from ldpkernels import _native, launch
+from ldpkernels.accounting.arguments import count, number
 from ldpkernels.accounting.events import PureEvent
 from ldpkernels.arrays import Array, Floats, Integers
 from ldpkernels.dtypes import FLOAT64
@@ -37,6 +39,7 @@ class KOfD:
     (4, 'two-point', 9413)
     """
 
+    name: ClassVar[str] = "k-of-d"
     eps: float
     dimension: int
     norm: float
@@ -47,7 +50,7 @@ class KOfD:
         if self.dimension < 1:
             raise ValueError(f"dimension={self.dimension} must be at least 1")
         for name in ("norm", "bound"):
-            value = getattr(self, name)
+            value = number(name, getattr(self, name))
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{name}={value} must be a finite number above 0")
 
@@ -82,6 +85,19 @@ class KOfD:
         variance = self.coordinate.variance(x, 0.0, self.bound)
         second = np.sum(variance + x * x, dtype=np.float64)
         return float(self.dimension / self.k * second - np.sum(x * x, dtype=np.float64))
+
+    def epsilon(self, delta: float) -> float:
+        """The eps of one report, at any delta."""
+        return self.effective_eps
+
+    def mean_error(self, clients: int) -> float:
+        """Expected squared distance of the mean of so many reports from the mean of the updates, at most."""
+        return self.worst_error / count("clients", clients)
+
+    @property
+    def bytes(self) -> int:
+        """A report as `perturb_vector` returns it, in fp32."""
+        return 4 * self.dimension
 
     def sample(self, x: Array, key: Key) -> Floats:
         """A report of x, as a vector: k of its coordinates are not 0."""
