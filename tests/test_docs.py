@@ -20,7 +20,11 @@ PAGES = [p.relative_to(ROOT).as_posix() for p in (ROOT / "README.md", *sorted((R
 FENCE = re.compile(r"^(?:<!-- (needs|not run): ([^\n]*) -->\n)?```(\w*) ?(\S*)\n(.*?)^```$", re.M | re.S)
 MOST_NOT_RUN = 3
 OPTIONAL = {"torch", "sklearn", "scipy", "dp_accounting"}  # what make numpy has not
-CONSOLE = {"docs/privacy.md"}  # whose commands tests/accounting/test_account_cli.py runs
+CONSOLE = {
+    "docs/privacy.md": "tests/accounting/test_account_cli.py",
+    "docs/planning.md": "tests/planning/test_command.py",
+}
+INTEGRATIONS = "docs/integrations/"  # tests of the real libraries run these pages' blocks: tests/integrations/pages.py
 # What a page takes as given.
 GIVEN = {
     "README.md": """
@@ -58,7 +62,7 @@ def blocks(page):
 
 def run(page, block, namespace):
     where = f"{page}, line {block.line}"
-    if block.kind == "python":
+    if block.kind == "python" and not block.text.startswith(">>> "):
         exec(compile("\n" * (block.line - 1) + block.text, str(ROOT / page), "exec"), namespace)
         return
     test = doctest.DocTestParser().get_doctest(block.text, namespace, where, page, block.line)
@@ -79,7 +83,7 @@ def torch_threads():
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page) and not page.startswith(INTEGRATIONS)])
 def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch, torch_threads):
     monkeypatch.chdir(tmp_path)
     try:
@@ -101,6 +105,7 @@ def run_page(page):
             assert f"\n{block.text}" in (ROOT / block.file).read_text(), f"{block.file} has no\n{block.text}"
         elif block.kind == "console":
             assert page in CONSOLE, f"{page}, line {block.line}: who runs this command?"
+            assert page.rpartition("/")[2] in (ROOT / CONSOLE[page]).read_text()
         elif block.kind in ("python", "pycon") and block.marker != "not run":
             needed = [name for name in re.split(r"[, ]+", block.reason or "") if name]
             absent = {name for name in needed if importlib.util.find_spec(name) is None}
@@ -108,6 +113,14 @@ def run_page(page):
             if not absent:
                 run(page, block, namespace)
     return missing
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith(INTEGRATIONS)])
+def test_a_page_of_an_integration_is_run_beside_the_real_library(page):
+    name = page.removeprefix(INTEGRATIONS)
+    python = [block for block in blocks(page) if block.kind == "python"]
+    tests = (path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__))
+    assert not python or any(f'"{name}"' in path.read_text() for path in tests), f"no test runs the blocks of {page}"
 
 
 def test_few_blocks_are_not_run():
@@ -125,8 +138,11 @@ def test_a_wrong_block_is_seen():
 
 def test_the_reference_names_every_public_name():
     import ldpkernels
-    from ldpkernels import accounting, audit
+    from ldpkernels import accounting, audit, distributed, planning, trainers
 
-    for module, page in ((ldpkernels, "index"), (accounting, "accounting"), (audit, "audit")):
+    modules = {ldpkernels: "index", accounting: "accounting", audit: "audit", planning: "planning"}
+    modules |= dict.fromkeys((distributed, trainers), "integrations")
+    for module, page in modules.items():
         text = (ROOT / f"docs/reference/{page}.md").read_text()
-        assert sorted(re.findall(rf"^::: {module.__name__}\.(\w+)$", text, re.M)) == sorted(module.__all__)
+        named = re.findall(rf"^::: {module.__name__}\.(\w+)$", text, re.M)
+        assert sorted(named) == sorted(module.__all__), page
