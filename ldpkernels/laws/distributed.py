@@ -116,15 +116,16 @@ class Shares:
                 return None
             if private(low):
                 return at(grid_norm, low)
-            for _ in range(26):
+            for _ in range(18):
                 middle = math.sqrt(low * high)
                 low, high = (low, middle) if private(middle) else (middle, high)
             return at(grid_norm, high)
 
         best, low, high = None, 2.0**-4, 2.0**30
-        for _ in range(26):
+        for _ in range(18):
             middle = math.sqrt(low * high)
-            law = noised(middle)
+            quietest = at(middle, cls.least_stddev)
+            law = noised(middle) if quietest.wrap_probability(invited) <= wrap else None
             if law is not None and law.wrap_probability(invited) <= wrap:
                 best, low = law, middle
             else:
