@@ -22,8 +22,9 @@ PACKAGE = Path(ldpkernels.__file__).parent
 LAYERS = """
 __main__
 commands
-federated audit distributed updates
+federated audit distributed trainers updates
 ldpkernels
+planning
 adaptive_ranges cldp clipped_noise dp_sgd expectation loading perturb reports vector votes
 ops
 reference triton wire
