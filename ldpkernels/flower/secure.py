@@ -129,6 +129,17 @@ class _Protocol(SecAggPlusWorkflow):
             state.nid_to_fitins[node] = RecordDict({**content, records.TERMS: terms})
         return going_on
 
+    def share_keys_stage(self, grid: Grid, context: LegacyContext, state: WorkflowState) -> bool:
+        """SecAgg+'s, after which who has shared no keys is forgotten: nobody's mask depends on it.
+
+        Flower would ask for its shares at the end, which nobody has, and lose the round.
+        """
+        going_on: bool = super().share_keys_stage(grid, context, state)
+        state.sampled_node_ids = set(state.active_node_ids)
+        for neighbours in state.nid_to_neighbours.values():
+            neighbours &= state.sampled_node_ids
+        return going_on
+
 
 def _said(answer: FitRes) -> float:
     """What a client says that it has spent; 0 where it says nothing sensible."""

@@ -4,7 +4,7 @@
 import contextlib
 import uuid
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 with contextlib.suppress(ImportError):  # who this process is, in versions that keep it; others ask the Grid
@@ -53,8 +53,10 @@ class LocalGrid(Grid):
         return ids
 
     def answer(self, message):
-        node = message.metadata.dst_node_id
-        return self.app(travelled(message), self.contexts[node])
+        try:
+            return self.app(travelled(message), self.contexts[message.metadata.dst_node_id])
+        except Exception as error:  # as Flower answers for an app that raises
+            return Message(Error(code=2, reason=str(error)), reply_to=message)
 
     def pull_messages(self, message_ids):
         found, self._waiting = self._waiting, []
@@ -68,11 +70,9 @@ class LocalGrid(Grid):
 
 def travelled(message):
     """The message as its receiver has it: nothing is shared with the sender."""
-    content = (
-        RecordDict.inflate(message.content.deflate(), _children(message.content)) if message.has_content() else None
-    )
-    if content is None:
+    if not message.has_content():
         return message
+    content = RecordDict.inflate(message.content.deflate(), _children(message.content))
     return Message(content, metadata=message.metadata)
 
 
