@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, SupportsFloat, TypeAlias, TypedDict, 
 import numpy as np
 
 from ldpkernels import launch
+from ldpkernels.accounting.arguments import number
 from ldpkernels.arrays import AnyArray, Spans
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
 from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, collect
@@ -196,11 +197,11 @@ def _check(
         raise ValueError(f"method={method!r} must be 'minmax', 'quantile' or 'noise-subtracted'")
     if by not in ("module", "tensor", "model"):
         raise ValueError(f"by={by!r} must be 'module', 'tensor' or 'model'")
-    if not 0 < quantile <= 1:
+    if not 0 < number("quantile", quantile) <= 1:
         raise ValueError(f"quantile={quantile} must be above 0 and at most 1")
-    if growth is not None and not growth >= 1:
+    if growth is not None and not number("growth", growth) >= 1:
         raise ValueError(f"growth={growth} must be at least 1")
-    if clients is not None and not clients >= 1:
+    if clients is not None and not number("clients", clients) >= 1:
         raise ValueError(f"clients={clients} must be at least 1")
     if growth is not None and previous is None:
         raise ValueError("growth needs previous=(C, R): pass the ranges of the round before")
@@ -282,6 +283,7 @@ def _previous_radius(previous: tuple[Numbers, Numbers] | None, name: str, tensor
         radius = radius[name]
     elif isinstance(radius, Sequence):
         radius = radius[tensors.names.index(name)]
-    if not 0 <= float(radius) < math.inf:
+    radius = number(f"previous of layer {name!r}", radius)
+    if not 0 <= radius < math.inf:
         raise ValueError(f"previous has the radius {radius} for layer {name!r}: pass finite ones that are not negative")
-    return float(radius)
+    return radius

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from ldpkernels import launch
+from ldpkernels.accounting.arguments import number
 from ldpkernels.arrays import Array
 from ldpkernels.inputs.checks import checked_arrays, refuse_outside
 from ldpkernels.inputs.containers import Buffers, collect
@@ -79,7 +80,7 @@ def cldp_(
         from ldpkernels.ops import define, ordinal_cldp_
 
         key = torch_key(generator, tensors.values[0].device)
-        arguments = (key, alphas, float(c), checked_rho(rho), mechanism, rounding)
+        arguments = (key, alphas, number("c", c), checked_rho(rho), mechanism, rounding)
         define.named(ordinal_cldp_, tensors.values, tensors.names, *arguments)
         return model
     dtypes = checked_arrays(tensors.names, tensors.values, written=True)

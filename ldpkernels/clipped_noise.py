@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsFloat, TypeAlia
 import numpy as np
 
 from ldpkernels import launch
+from ldpkernels.accounting.arguments import number
 from ldpkernels.arrays import AnyArray, Array, Value
 from ldpkernels.inputs.checks import numpy_dtype
 from ldpkernels.inputs.containers import rows_of
@@ -231,9 +232,9 @@ def clipped_noised_mean(
     >>> float(ldpkernels.clipped_noised_mean(losses, C=1.0, sigma=0.0).round(6))
     0.833333
     """
-    if batch_size is not None and not 0 < float(batch_size) < float("inf"):
+    divisor = 0.0 if batch_size is None else number("batch_size", batch_size)
+    if batch_size is not None and not 0 < divisor < float("inf"):
         raise ValueError(f"batch_size={batch_size} must be positive and finite: the expected size of a batch")
-    divisor = 0.0 if batch_size is None else float(batch_size)
     return _reduce(x, C, sigma, divisor, generator, (noise, clipping), return_info)
 
 
@@ -247,7 +248,7 @@ def _reduce(
     return_info: bool,
 ) -> Rows[Name] | tuple[Rows[Name], ClippedInfo[Any]]:
     names, tensors = _rows(x)
-    limits, size = _numbers(C), float(sigma)
+    limits, size = _numbers(C), number("sigma", sigma)
     if is_tensor(tensors[0]):
         from ldpkernels.ops.clipped_noise import checked_rows
         from ldpkernels.ops.clipped_noise import clipped_noised_sum as operation
@@ -310,7 +311,7 @@ def _rows(x: Rows[Name]) -> tuple[list[str], list[Any]]:
 def _numbers(C: Bounds) -> list[float]:
     try:
         if isinstance(C, (Sequence, np.ndarray)) and not isinstance(C, str):
-            return [float(c) for c in C]
-        return [float(C)]
-    except (TypeError, ValueError):
+            return [number("C", c) for c in C]
+        return [number("C", C)]
+    except TypeError:
         raise TypeError(f"C={C!r} must be a number, or with clipping='per-layer' one for each tensor") from None

@@ -5,6 +5,17 @@ from __future__ import annotations
 
 import warnings
 from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+def capturing(device: torch.device) -> bool:
+    """Whether the current stream records a CUDA graph."""
+    import torch
+
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 @cache

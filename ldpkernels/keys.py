@@ -6,11 +6,11 @@ from __future__ import annotations
 import operator
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Union
+from typing import TYPE_CHECKING, Literal, NoReturn, Union
 
 import numpy as np
 
-from ldpkernels import _native
+from ldpkernels import _native, gpu
 from ldpkernels.arrays import Words
 
 if TYPE_CHECKING:
@@ -99,11 +99,8 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
     """The key for one call on tensors of `device`; without a generator, a secure one."""
     import torch
 
-    if torch._C._get_tracing_state() is not None:  # torch.onnx.export traces so too
-        raise RuntimeError(
-            "torch.jit.trace records no operation of ldpkernels, so that what it makes would leave weights as they "
-            "are: use torch.compile or torch.export"
-        )
+    if torch._C._get_tracing_state() is not None:
+        refuse_trace()
     if isinstance(generator, torch.Tensor):
         if generator.dtype != torch.int64 or generator.shape not in ((PHILOX,), (CHACHA20,)):
             raise TypeError(f"a key tensor is int64 of 1 or 4 words, not {generator.dtype} of {tuple(generator.shape)}")
@@ -111,7 +108,7 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
             raise ValueError(f"the key is on {generator.device} and the tensors are on {device}: move the key there")
         return generator
     if isinstance(generator, Key):
-        return generator.tensor(device)
+        return _to_device(generator.tensor(), device)
     if generator is None or (isinstance(generator, str) and generator == "secure"):
         if device.type == "cpu" and not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack():
             return torch.frombuffer(bytearray(secrets.token_bytes(8 * CHACHA20)), dtype=torch.int64)
@@ -125,13 +122,42 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
                 "generator was never seeded, and such a torch.Generator is the same everywhere: seed it, or pass none "
                 "for a key from the operating system"
             )
+        if generator.device.type == "cpu":
+            _refuse_capture(device)
         words = torch.randint(
             -(2**63), 2**63 - 1, (PHILOX,), dtype=torch.int64, device=generator.device, generator=generator
         )
-        return words.to(device, non_blocking=True)
+        return _to_device(words, device) if words.device.type == "cpu" else words.to(device, non_blocking=True)
     raise TypeError(
         f"generator={_described(generator)} must be None, 'secure', an ldpkernels key, an int64 key tensor or a "
         "torch.Generator"
+    )
+
+
+def _to_device(words: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A key of the host's on the device of the call, without waiting for it."""
+    import torch
+
+    if device.type != "cuda" or torch.compiler.is_compiling():
+        return words.to(device)
+    _refuse_capture(device)
+    return words.pin_memory().to(device, non_blocking=True)
+
+
+def _refuse_capture(device: torch.device) -> None:
+    """Of a key that is drawn or copied on the host, which every replay of a graph would use again."""
+    if gpu.capturing(device):
+        raise RuntimeError(
+            "every replay of a CUDA graph would use the key of this generator, which is the host's: pass none, for a "
+            "fresh key in every replay, or a key tensor on the device, and write a new key there before each"
+        )
+
+
+def refuse_trace(*_: object) -> NoReturn:
+    """torch.onnx.export traces so too."""
+    raise RuntimeError(
+        "torch.jit.trace records no operation of ldpkernels, so that what it makes would leave weights as they are: "
+        "use torch.compile or torch.export"
     )
 
 

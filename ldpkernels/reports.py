@@ -8,7 +8,6 @@ Nothing in a header depends on a weight. What a server can be made to do is in d
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
@@ -21,6 +20,7 @@ from ldpkernels.expectation import Expected, Mean
 from ldpkernels.wire.codec import Counter
 from ldpkernels.wire.envelope import Uploaded, encode
 from ldpkernels.wire.layout import Layout
+from ldpkernels.wire.locks import shared_lock
 from ldpkernels.wire.reader import Reader
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Aggregate(Generic[M]):
         self.reasons: dict[str, int] = {}  # why uploads were skipped, and how many; of many reasons the first
         self._counter: Counter | None = None
         self._reader = Reader(self.layout)
-        self._lock = threading.RLock()  # of all that changes: a signal's handler may come back in
+        self._lock = shared_lock()  # of all that changes
 
     def __repr__(self) -> str:
         with self._lock:
@@ -139,8 +139,8 @@ class Aggregate(Generic[M]):
             raise TypeError(f"cannot merge a {type(other).__name__}: pass an Aggregate")
         if other is self:
             raise ValueError("an aggregate cannot be merged into itself: its clients would count twice")
-        first, second = sorted((self, other), key=id)  # one order, whoever merges whom: no two wait for each other
-        with first._lock, second._lock:
+        first, second = sorted((self._lock, other._lock), key=id)  # so that no two wait for each other
+        with first, second:
             if other._counter is not None and other.layout is not None:
                 _refuse_other(self.layout or other.layout, other.layout)
                 self._counting(other.layout).merge(other._counter)
@@ -198,7 +198,7 @@ class Aggregate(Generic[M]):
 
     def __setstate__(self, state: dict[str, object]) -> None:
         sums = cast("tuple[int, bytes] | None", state.pop("_sums"))
-        vars(self).update(state, _counter=None, _lock=threading.RLock())
+        vars(self).update(state, _counter=None, _lock=shared_lock())
         self._reader = Reader(None if self.expect is None else self.expect.layout)
         if sums is not None and self.layout is not None:
             self._counting(self.layout).restore(*sums)

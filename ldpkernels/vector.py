@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, overload
 
 import numpy as np
 
+from ldpkernels.accounting.arguments import number
 from ldpkernels.arrays import AnyArray, Array, Floats, Value
 from ldpkernels.dtypes import FLOAT64
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
@@ -112,7 +113,7 @@ def vector_mechanism(
             raise ValueError(f"bound={bound} is for mechanism='k-of-d': leave it out")
         return PrivUnitG(eps, dimension, norm)
     if mechanism == "k-of-d":
-        return KOfD(eps, dimension, norm, norm if bound is None else float(bound))
+        return KOfD(eps, dimension, norm, norm if bound is None else number("bound", bound))
     raise ValueError(f"mechanism={mechanism!r} must be 'privunitg' or 'k-of-d'")
 
 
@@ -128,7 +129,7 @@ def clipped(x: Array, norm: float) -> Array:
 
 
 def _checked_norm(norm: float) -> float:
-    norm = float(norm)
+    norm = number("norm", norm)
     if not (math.isfinite(norm) and norm > 0):
         raise ValueError(f"norm={norm} must be a finite number above 0")
     return norm

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, SupportsFloat, overload
 import numpy as np
 
 from ldpkernels import launch
+from ldpkernels.accounting.arguments import number
 from ldpkernels.arrays import AnyArray, Array, Integers, Value
 from ldpkernels.clipped_noise import clipped_noised_sum
 from ldpkernels.inputs.ballots import checked_classes, refuse_strangers
@@ -103,12 +104,13 @@ def noisy_vote(
     >>> ldpkernels.noisy_vote(votes, classes=2, sigma=2.0, generator=ldpkernels.key(0)).labels
     array([0, 0, 0])
     """
-    if not 0 <= float(sigma) < float("inf"):
+    size = number("sigma", sigma)
+    if not 0 <= size < float("inf"):
         raise ValueError(f"sigma={sigma} must be 0 or more and finite: the deviation of the noise on a count")
     if is_tensor(votes):
-        return _noisy_tensors(votes, classes, float(sigma), generator)
+        return _noisy_tensors(votes, classes, size, generator)
     counts = vote_counts(votes, classes)
-    noisy = counts + clipped_noised_sum(np.empty((0, *counts.shape)), 1.0, float(sigma), generator=generator)
+    noisy = counts + clipped_noised_sum(np.empty((0, *counts.shape)), 1.0, size, generator=generator)
     ordered = np.sort(noisy, axis=1)
     first, second = ordered[:, -1], ordered[:, -2] if classes > 1 else ordered[:, -1]
     return Vote(noisy.argmax(1).astype(votes.dtype), first - (second if classes > 1 else 0 * second) > 1)
@@ -159,7 +161,7 @@ def vote_epsilon(samples: int, sigma: float, *, delta: float = 1e-5) -> PrivacyR
     """
     from ldpkernels.accounting import GaussianEvent, PrivacyResult, local_epsilon
 
-    composed = local_epsilon(GaussianEvent(float(sigma) / 2**0.5), d=samples, delta=delta)
+    composed = local_epsilon(GaussianEvent(number("sigma", sigma) / 2**0.5), d=samples, delta=delta)
     return PrivacyResult(
         composed.epsilon,
         composed.delta,

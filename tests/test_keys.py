@@ -12,8 +12,9 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import ldpkernels
-from ldpkernels import Key, _native, key, perturb_, secure_key
+from ldpkernels import Key, _native, gpu, key, perturb_, secure_key
 from ldpkernels.keys import numpy_key, torch_key
+from ldpkernels.ops import keys as ops_keys
 
 CPU = torch.device("cpu")
 
@@ -46,6 +47,24 @@ def test_a_generator_that_was_never_seeded_is_refused():
     with pytest.raises(ValueError, match="never seeded"):
         perturbed(torch.Generator())
     assert perturbed(torch.Generator().manual_seed(5)) == perturbed(torch.Generator().manual_seed(5))
+
+
+@pytest.mark.parametrize("host", [key(1), Key((1, 2, 3, 4)), "seeded"])
+def test_a_capture_refuses_keys_of_the_host(host, monkeypatch):
+    # A replay would use them again. Nothing may reach the device before: there is none here, and a copy would say so.
+    monkeypatch.setattr(gpu, "capturing", lambda device: device.type == "cuda")
+    generator = torch.Generator().manual_seed(5) if host == "seeded" else host
+    state = generator.get_state() if host == "seeded" else None
+    with pytest.raises(RuntimeError, match="every replay of a CUDA graph would use the key"):
+        torch_key(generator, torch.device("cuda", 0))
+    assert host != "seeded" or torch.equal(generator.get_state(), state), "the refused call drew a key"
+    assert torch_key(generator, CPU).dtype == torch.int64  # nothing is captured on the CPU
+
+
+def test_a_first_key_in_a_capture_is_refused(monkeypatch):
+    monkeypatch.setattr(gpu, "capturing", lambda device: device.type == "cuda")
+    with pytest.raises(RuntimeError, match="make one call before the capture"):
+        ops_keys._state(torch.device("cuda", 0))
 
 
 def test_generators_of_the_callers_own():
@@ -290,10 +309,14 @@ def test_a_graph_that_was_recorded_draws_anew_and_holds_no_key():
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_trace_that_would_leave_the_weights_raw_is_refused():
+    words = key(0).tensor()
     calls = [
         lambda x: perturb_(x.clone(), 0.0, 1.0, 1.0),
         lambda x: ldpkernels.cldp_(x.clone(), 1.0, 1.0, 1, generator=key(0)),
         lambda x: ldpkernels.clipped_noised_sum(x[:, None], 1.0, 1.0),
+        lambda x: torch.ops.ldpkernels.two_point_([x], words, [0.0], [1.0], 1.0),
+        lambda x: torch.ops.ldpkernels.majority_vote(x[:, None].to(torch.int64), 2),
+        lambda x: ldpkernels.perturb_vector(x, 1.0, norm=1.0, generator=words),
     ]
     for call in calls:
         with pytest.raises(RuntimeError, match=r"torch\.jit\.trace records no operation.*use torch\.compile"):

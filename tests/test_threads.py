@@ -3,6 +3,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -11,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ldpkernels
 from ldpkernels import _native
+from ldpkernels.wire import codec
 
 SOURCE = Path(__file__).resolve().parent / "native" / "threads.cpp"
 
@@ -94,7 +97,9 @@ def test_a_count_never_overflows():
 
 WITHOUT_ROOM = """
 import resource, numpy as np
+import ldpkernels
 from ldpkernels import _native
+from ldpkernels.wire import codec
 n = 1 << 20
 x, y = np.linspace(-1, 1, n), np.linspace(-1, 1, n)
 laws = np.array([(0.0, 2.0**31, 0.0, -(2**31) + 1, 2**31 - 1, 0, 1)], _native.LAWS["two_point"])
@@ -143,3 +148,58 @@ def test_thread_sanitizer(tmp_path):
     done = subprocess.run([*runner, program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ThreadSanitizer" not in done.stderr, done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["aggregate", "ldp-fed"])
+def test_a_fork_waits_for_what_another_thread_adds(kind, monkeypatch):
+    # Before, a child found the lock taken for good.
+    if kind == "aggregate":
+        total = ldpkernels.Aggregate()
+        data = ldpkernels.report(np.zeros(9), 0.0, 1.0, 1.0).to_bytes()
+        owner, name = codec.BitCounter, "add"
+    else:
+        cldp_upload = pytest.importorskip("ldpkernels.federated.cldp_upload")
+        terms = cldp_upload.terms_of({"w": (9,)}, 1.0, 2, "exponential")
+        total = cldp_upload.UploadMean(terms)
+        data = cldp_upload.Upload(terms, 1.0, np.zeros(9, np.int64)).to_bytes()
+        owner, name = cldp_upload, "_bound"
+    slow, inside = threading.Event(), threading.Event()
+    plain = getattr(owner, name)
+
+    def halting(*args):
+        if total._lock._is_owned() and not inside.is_set():
+            inside.set()
+            slow.wait(0.5)
+        return plain(*args)
+
+    monkeypatch.setattr(owner, name, halting)
+    adding = threading.Thread(target=total.add, args=(data,))
+    adding.start()
+    assert inside.wait(10)
+    child = os.fork()
+    if not child:
+        signal.alarm(20)  # a lock that nobody lets go
+        before = count(total)
+        total.add(data)
+        os._exit(10 * before + count(total))
+    slow.set()
+    adding.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 12, "the child had not all, or could not add"
+    assert count(total) == 1
+
+
+def count(total):
+    return total.clients if isinstance(total, ldpkernels.Aggregate) else total.count
+
+
+def test_an_alpha_that_would_fill_the_sum_is_refused():
+    cldp_upload = pytest.importorskip("ldpkernels.federated.cldp_upload")
+    terms = cldp_upload.terms_of({"w": (1,)}, 1.0, 2, "laplace")
+    total = cldp_upload.UploadMean(terms, least_alpha=0.5)
+    honest = cldp_upload.Upload(terms, 0.5, np.array([7])).to_bytes()
+    total.add(honest)
+    with pytest.raises(ValueError, match=r"alpha is 1e-17, below 0\.5"):
+        total.add(cldp_upload.Upload(terms, 1e-17, np.array([7])).to_bytes())
+    total.add(honest)
+    assert total.mean()["w"].tolist() == [0.07]

@@ -15,6 +15,7 @@ imports neither torch nor scipy; the computations need `pip install ldpkernels[a
 from ldpkernels.accounting.claims import han_xue_eq18, ldp_fed_claim, ldp_fl_claim
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import (
+    ConcentratedEvent,
     Event,
     GaussianEvent,
     Mechanism,
@@ -23,6 +24,7 @@ from ldpkernels.accounting.events import (
     RandomizedResponseEvent,
     SampledGaussianEvent,
     ShuffledEvent,
+    SkellamEvent,
     event_from_dict,
     event_of,
 )
@@ -37,6 +39,7 @@ __all__ = [
     "BudgetExceeded",
     "Claim",
     "CldpResult",
+    "ConcentratedEvent",
     "Event",
     "GaussianEvent",
     "Ledger",
@@ -49,6 +52,7 @@ __all__ = [
     "SampledGaussianEvent",
     "ScheduledRound",
     "ShuffledEvent",
+    "SkellamEvent",
     "cldp",
     "clients_needed",
     "composed_epsilon",

@@ -25,16 +25,34 @@ def _finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """The value as an error shows it; Python refuses to write out whole numbers of thousands of digits."""
     return f"a number of {value.bit_length()} bits" if isinstance(value, int) and value > MOST**4 else repr(value)
+
+
+def number(name: str, value: object) -> float:
+    """Return value, of any type that has a number, as a float."""
+    if isinstance(value, (str, bytes, bool)) or not hasattr(type(value), "__float__"):
+        raise TypeError(f"{name}={value!r} must be a number")
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        raise ValueError(f"{name} is an integer past all floating-point numbers: pass a smaller one") from None
+
+
+def integer(name: str, value: object, most: int, interval: str) -> int:
+    """Return value, a number of any type, as the integer from 0 to `most` that it is."""
+    whole = _whole(value)
+    if whole is None or not 0 <= whole <= most:
+        raise ValueError(f"{name}={shown(value)} must be an integer from {interval}")
+    return whole
 
 
 def positive(name: str, value: float, cure: str = "give a finite number above 0") -> float:
     """Return value as a float; it must be finite and above 0."""
     number = _finite(value)
     if number is None or number <= 0:
-        raise ValueError(f"{name} = {_shown(value)} is not a finite number above 0: {cure}")
+        raise ValueError(f"{name} = {shown(value)} is not a finite number above 0: {cure}")
     return number
 
 
@@ -42,7 +60,7 @@ def non_negative(name: str, value: float) -> float:
     """Return value as a float; it must be finite and at least 0."""
     number = _finite(value)
     if number is None or number < 0:
-        raise ValueError(f"{name} = {_shown(value)} is not a finite number of 0 or more")
+        raise ValueError(f"{name} = {shown(value)} is not a finite number of 0 or more")
     return number
 
 
@@ -50,9 +68,9 @@ def count(name: str, value: int, least: int = 1, most: int = MOST) -> int:
     """Return value as an int; it must be a whole number from `least` to `most`."""
     whole = _whole(value)
     if whole is None or whole < least:
-        raise ValueError(f"{name} = {_shown(value)} is not a whole number of {least} or more")
+        raise ValueError(f"{name} = {shown(value)} is not a whole number of {least} or more")
     if whole > most:
-        raise ValueError(f"{name} = {_shown(value)} is above {most:,}, the most that is counted: give a smaller number")
+        raise ValueError(f"{name} = {shown(value)} is above {most:,}, the most that is counted: give a smaller number")
     return whole
 
 
@@ -69,7 +87,7 @@ def probability(name: str, value: float, *, one: bool = True) -> float:
     number = _finite(value)
     if number is None or not 0 < number <= 1 or (number == 1 and not one):
         interval = f"(0, 1{']' if one else ')'}"
-        raise ValueError(f"{name} = {_shown(value)} is outside {interval}: give a probability in {interval}")
+        raise ValueError(f"{name} = {shown(value)} is outside {interval}: give a probability in {interval}")
     return number
 
 
@@ -78,10 +96,10 @@ def excluded(delta: float, *, zero: bool = False) -> float:
     number = _finite(delta)
     if number is None or not 0 <= number < 1 or (number == 0 and not zero):
         interval = f"{'[' if zero else '('}0, 1)"
-        raise ValueError(f"delta = {_shown(delta)} is outside {interval}: give a probability in {interval}")
+        raise ValueError(f"delta = {shown(delta)} is outside {interval}: give a probability in {interval}")
     if 0 < number < LEAST_DELTA:
         raise ValueError(
-            f"delta = {_shown(delta)} is below {LEAST_DELTA:g}, where nothing is computed: give a larger one"
+            f"delta = {shown(delta)} is below {LEAST_DELTA:g}, where nothing is computed: give a larger one"
             + (", or 0" if zero else "")
         )
     return number
@@ -90,5 +108,5 @@ def excluded(delta: float, *, zero: bool = False) -> float:
 def choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
     """Return value; it must be one of the allowed words."""
     if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"{name} = {_shown(value)} is unknown: choose one of {', '.join(allowed)}")
+        raise ValueError(f"{name} = {shown(value)} is unknown: choose one of {', '.join(allowed)}")
     return value

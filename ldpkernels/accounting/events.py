@@ -90,6 +90,38 @@ class SampledGaussianEvent(Event):
 
 
 @dataclass(frozen=True)
+class ConcentratedEvent(Event):
+    """One sum by secure aggregation that is rho-zCDP: its Renyi divergence of any order is at most rho times it.
+
+    The guarantee is about the sum: one client's update against zeros in its place.
+    """
+
+    kind: ClassVar[str] = "concentrated"
+    rho: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rho", arguments.positive("rho", self.rho))
+
+
+@dataclass(frozen=True)
+class SkellamEvent(Event):
+    """One sum by secure aggregation with Skellam noise, in units of its grid.
+
+    variance is that of all honest clients' noise together, l2 and l1 bound what one client adds to the sum. Its Renyi
+    divergence is that of Agarwal, Kairouz and Liu (2021), theorem 3.5.
+    """
+
+    kind: ClassVar[str] = "skellam"
+    variance: float
+    l2: float
+    l1: float
+
+    def __post_init__(self) -> None:
+        for name in ("variance", "l2", "l1"):
+            object.__setattr__(self, name, arguments.positive(name, getattr(self, name)))
+
+
+@dataclass(frozen=True)
 class MetricEvent(Event):
     """One alpha-CLDP release: the log-ratio of two inputs is at most alpha times their distance.
 
@@ -167,7 +199,16 @@ def event_of(source: Event | Mechanism) -> Event:
 
 KINDS: dict[str, type[Event]] = {
     cls.kind: cls
-    for cls in (PureEvent, RandomizedResponseEvent, GaussianEvent, SampledGaussianEvent, MetricEvent, ShuffledEvent)
+    for cls in (
+        PureEvent,
+        RandomizedResponseEvent,
+        GaussianEvent,
+        SampledGaussianEvent,
+        ConcentratedEvent,
+        SkellamEvent,
+        MetricEvent,
+        ShuffledEvent,
+    )
 }
 
 

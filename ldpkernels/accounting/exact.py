@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from ldpkernels.accounting import randomized_response
 from ldpkernels.accounting.amplification import Method, shuffled_epsilon
 from ldpkernels.accounting.events import (
+    ConcentratedEvent,
     Event,
     GaussianEvent,
     RandomizedResponseEvent,
     SampledGaussianEvent,
     ShuffledEvent,
+    SkellamEvent,
 )
 from ldpkernels.accounting.gaussian import gaussian_epsilon, gaussian_losses, sampled_gaussian_epsilon
 from ldpkernels.accounting.loss_distribution import LossDistribution, from_atoms
@@ -52,6 +54,8 @@ def composed_epsilon(groups: Mapping[Event, int], delta: float, weaker: float) -
     if all(isinstance(event, GaussianEvent) for event in events):
         parts = [math.sqrt(k) / e.noise_multiplier for e, k in groups.items() if isinstance(e, GaussianEvent)]
         return gaussian_epsilon(math.hypot(*parts), delta)
+    if any(isinstance(event, ConcentratedEvent | SkellamEvent) for event in events):
+        raise TooLarge("a claim about Renyi divergences, which has no law of the loss")
     if any(isinstance(event, ShuffledEvent | SampledGaussianEvent) for event in events):
         event = events[0]
         if len(events) > 1:

@@ -11,11 +11,13 @@ from typing import TypeAlias
 
 from ldpkernels.accounting import arguments
 from ldpkernels.accounting.events import (
+    ConcentratedEvent,
     Event,
     GaussianEvent,
     PureEvent,
     SampledGaussianEvent,
     ShuffledEvent,
+    SkellamEvent,
     event_from_dict,
 )
 
@@ -114,6 +116,10 @@ def _harm(release: Declared) -> tuple[str, tuple[float, ...]]:
         return "gaussian", (times / event.noise_multiplier / event.noise_multiplier,)
     if isinstance(event, SampledGaussianEvent):
         return "sampled", (-event.noise_multiplier, event.q, times)
+    if isinstance(event, ConcentratedEvent):
+        return "concentrated", (event.rho * times,)
+    if isinstance(event, SkellamEvent):
+        return "skellam", (-event.variance, event.l2, event.l1, times)
     if isinstance(event, ShuffledEvent):
         return "shuffled", (event.eps, -event.clients, event.reports == PureEvent.kind, times)
     return "pure", (event.pure_epsilon, times)

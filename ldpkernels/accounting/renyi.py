@@ -7,7 +7,13 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from ldpkernels.accounting.events import Event, GaussianEvent, SampledGaussianEvent
+from ldpkernels.accounting.events import (
+    ConcentratedEvent,
+    Event,
+    GaussianEvent,
+    SampledGaussianEvent,
+    SkellamEvent,
+)
 from ldpkernels.accounting.gaussian import sampled_gaussian_rdp
 
 # Orders close to 1 decide for thousands of composed responses, large ones for a few.
@@ -34,6 +40,13 @@ def pure_rdp(order: float, eps: float) -> float:
     return min(eps, value / excess)
 
 
+def skellam_rdp(order: float, event: SkellamEvent) -> float:
+    """The Renyi divergence of a sum with Skellam noise: proved for whole orders, and it rises with the order."""
+    whole, variance = math.ceil(order), event.variance
+    extra = ((2 * whole - 1) * event.l2**2 + 6 * event.l1) / (4 * variance**2)
+    return whole * event.l2**2 / (2 * variance) + min(extra, 3 * event.l1 / (2 * variance))
+
+
 @lru_cache(maxsize=256)
 def rdp_of(event: Event, orders: tuple[float, ...]) -> list[float]:
     """The Renyi divergence of one release at each order."""
@@ -41,6 +54,10 @@ def rdp_of(event: Event, orders: tuple[float, ...]) -> list[float]:
         return [order / 2 / event.noise_multiplier / event.noise_multiplier for order in orders]
     if isinstance(event, SampledGaussianEvent):
         return sampled_gaussian_rdp(event.noise_multiplier, event.q, orders)
+    if isinstance(event, ConcentratedEvent):
+        return [event.rho * order for order in orders]
+    if isinstance(event, SkellamEvent):
+        return [skellam_rdp(order, event) for order in orders]
     return [pure_rdp(order, event.pure_epsilon) for order in orders]
 
 

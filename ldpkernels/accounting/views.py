@@ -3,14 +3,22 @@
 
 from __future__ import annotations
 
-from ldpkernels.accounting.events import Event, SampledGaussianEvent, ShuffledEvent
+from ldpkernels.accounting.events import (
+    ConcentratedEvent,
+    Event,
+    SampledGaussianEvent,
+    ShuffledEvent,
+    SkellamEvent,
+)
 
 LOCAL_ADVERSARY = "anyone who sees every report of the client, the server included, and can link them to the client"
 LOCAL_NEIGHBOURS = "any two values of the client's whole input (its weights in every round)"
 
 
 def view_of(event: Event) -> str:
-    """Return "local", "shuffled" or "sampled"."""
+    """Return "local", "shuffled", "sampled" or "aggregated"."""
+    if isinstance(event, ConcentratedEvent | SkellamEvent):
+        return "aggregated"
     if isinstance(event, ShuffledEvent):
         return "shuffled"
     return "sampled" if isinstance(event, SampledGaussianEvent) else "local"
@@ -23,6 +31,12 @@ def adversary_of(event: Event) -> tuple[str, str]:
         return (
             "anyone who sees the shuffled reports, and knows the inputs of all the other clients",
             "the inputs of all clients, one client's replaced (replace-one)",
+        )
+    if view == "aggregated":
+        return (
+            "anyone who sees the sums that secure aggregation gives, and knows the inputs of all the other clients, but"
+            " not the noise of the honest ones",
+            "the updates of all clients, one client's replaced by zeros in every round",
         )
     if view == "sampled":
         return (

@@ -22,6 +22,7 @@ from ldpkernels.keys import Generator
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
 from ldpkernels.laws.ordinal_cldp_thresholds import Noise
 from ldpkernels.wire.envelope import decode, encode
+from ldpkernels.wire.locks import shared_lock
 
 KIND = "cldp-upload"
 
@@ -99,10 +100,15 @@ class Upload:
 
 
 class UploadMean:
-    """The sum of uploads as integers, and their mean, decoded once and in fp64."""
+    """The sum of uploads as integers, and their mean, decoded once and in fp64. Threads may add to it.
 
-    def __init__(self, terms: Terms) -> None:
-        self.terms = terms
+    A client that says a tiny alpha may send integers so large that few of them fit 64 bits: uploads of less than
+    `least_alpha` are refused. It is for a value, as an upload has it.
+    """
+
+    def __init__(self, terms: Terms, least_alpha: float = 0.0) -> None:
+        self.terms, self.least_alpha = terms, least_alpha
+        self._lock = shared_lock()
         self.count = 0
         self._sum = np.zeros(sum(terms.sizes), np.int64)
         self._reach = 0  # no sum is larger than this
@@ -110,17 +116,21 @@ class UploadMean:
     def add(self, data: bytes) -> None:
         """Add an upload's bytes; what cannot be read, or would overflow, changes nothing."""
         upload = Upload.from_bytes(data, self.terms)
-        reach = self._reach + _bound(upload.alpha, self.terms)
-        if reach >= 2**63:
-            raise ValueError(f"the sum of {self.count + 1} uploads may not fit 64 bits: lower rho, or raise alpha")
-        self._sum += upload.integers
-        self._reach, self.count = reach, self.count + 1
+        if upload.alpha < self.least_alpha:
+            raise ValueError(f"the upload's alpha is {upload.alpha}, below {self.least_alpha}: refuse its sender")
+        with self._lock:
+            reach = self._reach + _bound(upload.alpha, self.terms)
+            if reach >= 2**63:
+                raise ValueError(f"the sum of {self.count + 1} uploads may not fit 64 bits: lower rho, or raise alpha")
+            self._sum += upload.integers
+            self._reach, self.count = reach, self.count + 1
 
     def mean(self) -> dict[str, torch.Tensor]:
         """The mean update in fp64, by name; nothing where nothing was added."""
-        if not self.count:
-            return {}
-        values = torch.from_numpy(self._sum / (self.count * 10.0**self.terms.rho))
+        with self._lock:
+            if not self.count:
+                return {}
+            values = torch.from_numpy(self._sum / (self.count * 10.0**self.terms.rho))
         parts = values.split(self.terms.sizes)
         return {n: p.reshape(s) for n, p, s in zip(self.terms.names, parts, self.terms.shapes, strict=True)}
 

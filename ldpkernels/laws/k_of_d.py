@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from ldpkernels import _native, launch
+from ldpkernels.accounting.arguments import count, number
 from ldpkernels.accounting.events import PureEvent
 from ldpkernels.arrays import Array, Floats, Integers
 from ldpkernels.dtypes import FLOAT64
@@ -47,7 +48,7 @@ class KOfD:
         if self.dimension < 1:
             raise ValueError(f"dimension={self.dimension} must be at least 1")
         for name in ("norm", "bound"):
-            value = getattr(self, name)
+            value = number(name, getattr(self, name))
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{name}={value} must be a finite number above 0")
 
@@ -82,6 +83,19 @@ class KOfD:
         variance = self.coordinate.variance(x, 0.0, self.bound)
         second = np.sum(variance + x * x, dtype=np.float64)
         return float(self.dimension / self.k * second - np.sum(x * x, dtype=np.float64))
+
+    def epsilon(self, delta: float) -> float:
+        """The eps of one report, at any delta."""
+        return self.effective_eps
+
+    def mean_error(self, clients: int) -> float:
+        """Expected squared distance of the mean of so many reports from the mean of the updates, at most."""
+        return self.worst_error / count("clients", clients)
+
+    @property
+    def bytes(self) -> int:
+        """A report as `perturb_vector` returns it, in fp32."""
+        return 4 * self.dimension
 
     def sample(self, x: Array, key: Key) -> Floats:
         """A report of x, as a vector: k of its coordinates are not 0."""

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldpkernels import _native
+from ldpkernels.accounting.arguments import integer, number
 from ldpkernels.arrays import Laws
 from ldpkernels.dtypes import Dtype
 from ldpkernels.laws.weightwise import Record
@@ -133,7 +134,7 @@ def integer_laws(alpha: float, m: int, mechanism: Noise) -> Laws:
 
 def checked_alpha(alpha: float) -> float:
     """alpha as a float, or an error that says what is right."""
-    value = float(alpha)
+    value = number("alpha", alpha)
     if not math.isfinite(value) or value <= 0:
         raise ValueError(f"alpha={alpha} must be a finite number above 0")
     return value
@@ -150,9 +151,7 @@ def checked_mechanism(mechanism: str) -> Noise:
 
 def checked_m(m: int) -> int:
     """M as an integer."""
-    if isinstance(m, bool) or int(m) != m or not 0 <= m <= LARGEST_M:
-        raise ValueError(f"M={m} must be an integer from 0 to 2^62 - 1")
-    return int(m)
+    return integer("M", m, LARGEST_M, "0 to 2^62 - 1")
 
 
 def checked_room(alpha: float, m: int, reach: int) -> None:
@@ -173,7 +172,7 @@ def largest_integer(c: float, rho: int) -> int:
     (3000000000, 4000000000000000000)
     """
     rho = checked_rho(rho)
-    if not (math.isfinite(c) and c >= 0 and float(c) == c):
+    if not (math.isfinite(number("c", c)) and c >= 0 and float(c) == c):
         raise ValueError(f"c={c} must be a finite fp64 number of at least 0")
     exact = Fraction(c) if float(c).is_integer() else Fraction(repr(float(c)))
     m = int(exact * 10**rho)
@@ -189,9 +188,7 @@ def reach_in(dtype: Dtype, rho: int) -> int:
 
 def checked_rho(rho: int) -> int:
     """rho as an integer."""
-    if isinstance(rho, bool) or int(rho) != rho or not 0 <= rho <= LARGEST_RHO:
-        raise ValueError(f"rho={rho} must be an integer from 0 to {LARGEST_RHO}: digits after the decimal point")
-    return int(rho)
+    return integer("rho", rho, LARGEST_RHO, f"0 to {LARGEST_RHO}: digits after the decimal point")
 
 
 def _ceil(x: Decimal) -> int:

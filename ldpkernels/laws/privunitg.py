@@ -14,6 +14,7 @@ from statistics import NormalDist
 import numpy as np
 
 from ldpkernels import _native
+from ldpkernels.accounting.arguments import count, number
 from ldpkernels.accounting.events import PureEvent
 from ldpkernels.arrays import Array
 from ldpkernels.keys import Key
@@ -43,7 +44,7 @@ class PrivUnitG:
         object.__setattr__(self, "eps", checked_eps(self.eps))
         if self.dimension < 1:
             raise ValueError(f"dimension={self.dimension} must be at least 1")
-        if not (math.isfinite(self.norm) and self.norm > 0):
+        if not (math.isfinite(number("norm", self.norm)) and self.norm > 0):
             raise ValueError(f"norm={self.norm} must be a finite number above 0")
 
     @property
@@ -93,6 +94,19 @@ class PrivUnitG:
     def error(self, x: Array) -> float:
         """Expected squared distance of the output from x, a vector of length at most `norm`."""
         return self.worst_error - float(np.sum(np.square(x), dtype=np.float64))
+
+    def epsilon(self, delta: float) -> float:
+        """The eps of one report, at any delta."""
+        return self.effective_eps
+
+    def mean_error(self, clients: int) -> float:
+        """Expected squared distance of the mean of so many reports from the mean of the updates, at most."""
+        return self.worst_error / count("clients", clients)
+
+    @property
+    def bytes(self) -> int:
+        """A report as `perturb_vector` returns it, in fp32."""
+        return 4 * self.dimension
 
     def sample(self, x: Array, key: Key) -> Array:
         """A report of x, whose length is at most `norm`.

@@ -12,6 +12,7 @@ from collections.abc import Hashable
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
 
+from ldpkernels.accounting.arguments import number
 from ldpkernels.accounting.events import Event
 from ldpkernels.arrays import Array, Floats
 from ldpkernels.dtypes import Dtype, DtypeLike
@@ -84,9 +85,7 @@ class Weightwise(Hashable, Protocol):
 
 def checked_eps(eps: object) -> float:
     """eps as a float that 32-bit thresholds can execute, or an error that says what is right."""
-    if isinstance(eps, (str, bytes)) or not hasattr(type(eps), "__float__"):
-        raise TypeError(f"eps={eps!r} must be a number")
-    value = float(eps)  # type: ignore[arg-type]
+    value = number("eps", eps)
     if not math.isfinite(value) or value <= 0:
         raise ValueError(f"eps={value} must be a finite number above 0")
     if value <= 2.0**-30:  # no threshold lies between those of 0 and of eps

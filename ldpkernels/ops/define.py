@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import torch
 
 from ldpkernels.inputs.checks import checked_tensors
+from ldpkernels.keys import refuse_trace
 from ldpkernels.optional import refuse_old_torch
 
 Operation: TypeAlias = Callable[..., Any]
@@ -33,6 +34,7 @@ def define(schema: str, implementation: Operation, fake: Operation, *, keyed: bo
         library.define(schema)
     steps: list[tuple[str, Operation]] = [("CPU", implementation), ("CUDA", implementation)]
     steps.append(("Negative", torch.library.fallthrough_kernel))  # the implementations resolve such views
+    steps.append(("Tracer", refuse_trace))
     if keyed:
         steps.append(("FuncTorchBatched", _refuse_vmap(name)))
     for key, function in steps:

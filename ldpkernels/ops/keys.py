@@ -14,7 +14,7 @@ import threading
 
 import torch
 
-from ldpkernels import launch
+from ldpkernels import gpu, launch
 from ldpkernels.keys import CHACHA20
 from ldpkernels.ops.define import define_source
 
@@ -40,7 +40,7 @@ def _state(device: torch.device) -> torch.Tensor:
     device = torch.device("cuda", index)
     with _lock:
         if device not in _states:
-            if torch.cuda.is_current_stream_capturing():
+            if gpu.capturing(device):
                 raise RuntimeError(
                     "the first key on a device is seeded by a copy, which a CUDA graph cannot hold: make one call "
                     "before the capture, or pass a key tensor as the generator"

@@ -18,6 +18,7 @@ import torch
 import triton
 
 from ldpkernels.arrays import Array, Laws, Spans
+from ldpkernels.gpu import capturing
 from ldpkernels.triton import cache
 from ldpkernels.triton.ciphers import keystream_kernel
 from ldpkernels.triton.table import BLOCKS, Part, Plan
@@ -110,11 +111,6 @@ def fp64_bits(number: float) -> int:
     """A number as an argument of kernels, which would round a Python float to fp32; weights.fp64 is its inverse."""
     bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
     return bits
-
-
-def capturing(device: torch.device) -> bool:
-    """Whether the current stream records a CUDA graph."""
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 @dataclass(frozen=True)

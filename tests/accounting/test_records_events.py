@@ -11,6 +11,7 @@ import pytest
 
 import ldpkernels.accounting as accounting
 from ldpkernels.accounting import (
+    ConcentratedEvent,
     GaussianEvent,
     MetricEvent,
     PrivacyResult,
@@ -18,6 +19,7 @@ from ldpkernels.accounting import (
     RandomizedResponseEvent,
     SampledGaussianEvent,
     ShuffledEvent,
+    SkellamEvent,
     event_from_dict,
     event_of,
 )
@@ -30,6 +32,8 @@ EVENTS = [
     SampledGaussianEvent(1.0, 0.01),
     MetricEvent(0.1, "l1", 5.0),
     ShuffledEvent(1.0, 100),
+    ConcentratedEvent(0.5),
+    SkellamEvent(100.0, 3.0, 9.0),
 ]
 
 

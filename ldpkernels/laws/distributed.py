@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each client's share of the noise under secure aggregation: the distributed discrete Gaussian, and Skellam.
+
+docs/mechanisms/distributed.md has the laws, the bound of a rounded norm, and what dropouts and a modulus do.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
+
+from ldpkernels.accounting import arguments
+from ldpkernels.accounting.composition import composed_epsilon
+from ldpkernels.accounting.events import ConcentratedEvent, Event, SkellamEvent
+from ldpkernels.laws.noise_table import LEAST_STDDEV, MOST_STDDEV, NoiseTable, gaussian_table, skellam_table
+from ldpkernels.laws.weightwise import checked_eps
+
+UP = 1 + 2.0**-40  # more than the rounding of any formula here
+BETA = 2.0**-40  # a rounding whose norm is too large is drawn again: its probability, at most
+WRAP = 1e-6  # the probability that some weight of the sum leaves its range, at most, unless asked otherwise
+MOST_DIMENSION = 2**30
+DISTANCE = 2.0**-74  # of any table here from its law, at most
+Law = TypeVar("Law", bound="Shares")
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What both mechanisms share. A client sends integers modulo 2^bits, one for each weight after padding.
+
+    A `VectorLaw` (ldpkernels/laws/vector_law.py) about the sum: nobody sees a client's integers, which alone are worth
+    little (a share of the noise is small). Use the subclasses' `calibrated`.
+
+    Args:
+        dimension: d. The update is padded to `padded`, a power of two, and rotated.
+        norm: The L2 norm to which an update is clipped.
+        clients: Of how many honest clients the noise is in the sum **at least**: plan for dropouts, and count out
+            whoever might collude with the server. With fewer, decoding is refused.
+        grid_norm: `norm` in units of the grid; a unit is norm / grid_norm.
+        stddev: Deviation of a client's noise, in units.
+        bits: An integer of the sum is known modulo 2^bits.
+        invited: The most clients that can be in a sum.
+    """
+
+    name: ClassVar[str] = ""
+    dimension: int
+    norm: float
+    clients: int
+    grid_norm: float
+    stddev: float
+    bits: int
+    invited: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dimension", arguments.count("dimension", self.dimension, most=MOST_DIMENSION))
+        object.__setattr__(self, "clients", arguments.count("clients", self.clients, most=10**9))
+        object.__setattr__(self, "invited", arguments.count("invited", self.invited, self.clients, 10**9))
+        object.__setattr__(self, "bits", arguments.count("bits", self.bits, 2, 32))
+        for name in ("norm", "grid_norm", "stddev"):
+            object.__setattr__(self, name, arguments.positive(name, getattr(self, name)))
+        if not 2.0**-900 <= self.norm <= 2.0**900:
+            raise ValueError(f"norm={self.norm} must be from 2^-900 to 2^900: change the unit of the weights")
+        if not self.grid_norm <= 2.0**30:
+            raise ValueError(f"grid_norm={self.grid_norm} must be at most 2^30")
+        if not self.least_stddev <= self.stddev <= MOST_STDDEV:
+            raise ValueError(
+                f"stddev={self.stddev} units must be from {self.least_stddev} to {MOST_STDDEV}: change grid_norm, the "
+                "grid's fineness"
+            )
+
+    @classmethod
+    def calibrated(
+        cls: type[Law],
+        eps: float,
+        delta: float,
+        *,
+        dimension: int,
+        clients: int,
+        norm: float = 1.0,
+        bits: int = 16,
+        rounds: int = 1,
+        invited: int | None = None,
+        wrap: float = WRAP,
+    ) -> Law:
+        """The finest grid under which all rounds together are (eps, delta)-DP and a sum stays in its range.
+
+        >>> law = DistributedGaussian.calibrated(8.0, 1e-5, dimension=1_000_000, clients=1000)
+        >>> law.epsilon(1e-5) <= 8.0, law.wrap_probability(1000) <= 1e-6, law.bytes
+        (True, True, 2097152)
+        """
+        eps, delta = checked_eps(eps), arguments.excluded(delta)
+        rounds, wrap = arguments.count("rounds", rounds), arguments.probability("wrap", wrap, one=False)
+        invited = clients if invited is None else invited
+
+        def at(grid_norm: float, stddev: float) -> Law:
+            return cls(dimension, norm, clients, grid_norm, stddev, bits, invited)
+
+        def noised(grid_norm: float) -> Law | None:
+            """The least noise for a grid; None where no table has it."""
+            low, high = cls.least_stddev, MOST_STDDEV
+
+            def private(stddev: float) -> bool:
+                return at(grid_norm, stddev).epsilon(delta, rounds) <= eps
+
+            if not private(high):
+                return None
+            if private(low):
+                return at(grid_norm, low)
+            for _ in range(26):
+                middle = math.sqrt(low * high)
+                low, high = (low, middle) if private(middle) else (middle, high)
+            return at(grid_norm, high)
+
+        best, low, high = None, 2.0**-4, 2.0**30
+        for _ in range(26):
+            middle = math.sqrt(low * high)
+            law = noised(middle)
+            if law is not None and law.wrap_probability(invited) <= wrap:
+                best, low = law, middle
+            else:
+                high = middle
+        if best is None:
+            raise ValueError(
+                f"bits={bits} cannot hold the sum of {invited} clients at eps={eps}, delta={delta}: pass more bits, "
+                "fewer clients, or a larger eps"
+            )
+        return best
+
+    least_stddev: ClassVar[float] = LEAST_STDDEV
+
+    @property
+    def padded(self) -> int:
+        """The power of two to which an update is padded."""
+        return 1 << (self.dimension - 1).bit_length()
+
+    @property
+    def unit(self) -> float:
+        """The grid's spacing, in the weights' unit."""
+        return self.norm / self.grid_norm
+
+    @property
+    def square_bound(self) -> int:
+        """The largest squared norm of a client's integers before noise; a rounding beyond it is drawn again.
+
+        With c = grid_norm: the lesser of (c + sqrt(D))^2 and c^2 + D/4 + sqrt(2 ln(1/beta)) (c + sqrt(D)/2), which a
+        rounding passes with a probability of at most beta.
+        """
+        c, root = self.grid_norm, math.sqrt(self.padded)
+        likely = c * c + self.padded / 4 + math.sqrt(-2 * math.log(BETA)) * (c + root / 2)
+        return math.ceil(min((c + root) ** 2, likely) * UP)
+
+    @property
+    def l2(self) -> float:
+        """What one client adds to the sum at most, in units."""
+        return math.sqrt(self.square_bound) * UP
+
+    @property
+    def l1(self) -> float:
+        """The same as a sum of magnitudes, which are whole numbers."""
+        return min(math.sqrt(self.padded) * self.l2, float(self.square_bound)) * UP
+
+    @property
+    def table(self) -> NoiseTable:
+        """A client's noise."""
+        raise NotImplementedError
+
+    @property
+    def event(self) -> Event:
+        """One sum, for `ldpkernels.accounting`; the tables' distance, below 1e-21 a weight, is not in it."""
+        raise NotImplementedError
+
+    def with_clients(self: Law, clients: int) -> Law:
+        """The same noise with so many honest clients in the sum: what dropouts leave."""
+        return replace(self, clients=clients, invited=max(clients, self.invited))
+
+    def epsilon(self, delta: float, rounds: int = 1) -> float:
+        """The eps of so many sums at delta, the tables' distance included; rounded up."""
+        delta, rounds = arguments.excluded(delta), arguments.count("rounds", rounds)
+        distance, spent = self.padded * DISTANCE * self.clients * rounds, 1e-6 * delta
+        for _ in range(8):
+            eps = composed_epsilon([(self.event, rounds)], delta - spent, "rdp")
+            needed = (1 + math.exp(min(eps, 700.0))) * distance
+            if needed <= spent:
+                return eps
+            spent = 1.5 * needed
+            if spent >= delta:
+                break
+        return math.inf
+
+    def mean_error(self, clients: int) -> float:
+        """Expected squared distance of the mean of so many clients from the mean of their clipped updates, at most.
+
+        Noise and rounding; without the events of probability `BETA` a client and `wrap_probability`.
+        """
+        clients = arguments.count("clients", clients)
+        return self.dimension * self.unit**2 * (self.stddev**2 + 0.25) / clients
+
+    def wrap_probability(self, clients: int) -> float:
+        """That some weight of the sum leaves [-2^(bits-1), 2^(bits-1)), at most: it is an error and not a leak.
+
+        Chernoff's bound for each weight. The rotation's signs make it sub-Gaussian with (clients * grid_norm)^2 / D,
+        rounding with 1/4 for each client; roundings that are drawn again are paid for by dividing.
+        """
+        clients = arguments.count("clients", clients)
+        half = 2.0 ** (self.bits - 1) - 1
+        signal = (clients * self.grid_norm) ** 2 / self.padded + clients / 4
+        t = half / (signal + clients * self.stddev**2)
+        exponent = half * t - signal * t * t / 2 - clients * self._log_moment(t)
+        kept = 1 - clients * BETA
+        if exponent <= 0 or kept <= 0.5:
+            return 1.0
+        return min(1.0, 2 * self.padded * math.exp(-min(exponent, 700.0)) / kept * UP)
+
+    def _log_moment(self, t: float) -> float:
+        """At least ln E e^(t Y) of a client's noise Y."""
+        raise NotImplementedError
+
+    @property
+    def bytes(self) -> int:
+        """Integers of `bits` bits; secure aggregation's own cost is not counted."""
+        return (self.padded * self.bits + 7) // 8
+
+
+@dataclass(frozen=True)
+class DistributedGaussian(Shares):
+    """Discrete Gaussian shares (Kairouz, Liu and Steinke, ICML 2021), whose sum is nearly a discrete Gaussian.
+
+    >>> law = DistributedGaussian(1000, 1.0, clients=100, grid_norm=100.0, stddev=10.0, bits=16, invited=100)
+    >>> round(law.event.rho, 4)
+    0.556
+    """
+
+    name: ClassVar[str] = "distributed-gaussian"
+    least_stddev: ClassVar[float] = 1.0  # below, a sum is too far from a discrete Gaussian
+
+    @property
+    def table(self) -> NoiseTable:
+        """A discrete Gaussian."""
+        return gaussian_table(self.stddev)
+
+    def _log_moment(self, t: float) -> float:
+        return (self.stddev * t) ** 2 / 2
+
+    @property
+    def tau(self) -> float:
+        """How far the sum's log-probabilities are from a discrete Gaussian's: 10 sum of e^(-2 pi^2 s^2 k/(k+1))."""
+        rate = 2 * math.pi**2 * self.stddev**2
+        few = min(self.clients, 64)  # terms fall with k: the others are as many times the next
+        terms = [math.exp(-rate * k / (k + 1)) for k in range(1, few)]
+        rest = (self.clients - few) * math.exp(-rate * few / (few + 1))
+        return 10 * (math.fsum(terms) + rest) * UP
+
+    @property
+    def event(self) -> ConcentratedEvent:
+        """(l2 / (sqrt(n) stddev) + tau sqrt(D))^2 / 2 of zero-concentrated DP (the paper's theorem 1, last bound)."""
+        eps = self.l2 / (math.sqrt(self.clients) * self.stddev) + self.tau * math.sqrt(self.padded)
+        return ConcentratedEvent(eps * eps / 2 * UP)
+
+
+@dataclass(frozen=True)
+class DistributedSkellam(Shares):
+    """Skellam shares (Agarwal, Kairouz and Liu, NeurIPS 2021), which add up to a Skellam number exactly.
+
+    >>> law = DistributedSkellam(1000, 1.0, clients=100, grid_norm=100.0, stddev=10.0, bits=16, invited=100)
+    >>> round(law.event.variance)
+    10000
+    """
+
+    name: ClassVar[str] = "skellam"
+
+    @property
+    def table(self) -> NoiseTable:
+        """The difference of two Poisson numbers."""
+        return skellam_table(self.stddev**2)
+
+    def _log_moment(self, t: float) -> float:
+        return 2 * (self.stddev * math.sinh(min(t, 300.0) / 2)) ** 2
+
+    @property
+    def event(self) -> SkellamEvent:
+        """The Renyi divergence of the sum."""
+        return SkellamEvent(self.clients * self.stddev**2 / UP, self.l2, self.l1)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A discrete Gaussian on every weight of an update that is clipped to an L2 norm: (eps, delta) for the whole of it.
+
+docs/mechanisms/vector_gaussian.md has the law, and why its event is a Gaussian's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from ldpkernels.accounting import arguments
+from ldpkernels.accounting.events import GaussianEvent
+from ldpkernels.accounting.gaussian import gaussian_epsilon
+from ldpkernels.accounting.rounding import bisect_upper
+from ldpkernels.laws.noise_table import MOST_SHIFT, NoiseTable, wide_gaussian_table
+from ldpkernels.laws.weightwise import checked_eps
+
+GRID_STD = 2**22  # standard deviation of the noise in units of the grid, always
+MOST_GRID_NORM = 2**31 - 1
+MARGIN = 2.0**-16  # of the noise multiplier: pays for the discrete Gaussian's distance from a rounded one
+
+
+@dataclass(frozen=True)
+class VectorGaussian:
+    """Clip to `norm`, cut to a grid of sigma / 2^22, add a discrete Gaussian of deviation sigma to every weight.
+
+    Neighbours are any two updates, so the distance is twice the norm. A `VectorLaw` (ldpkernels/laws/vector_law.py).
+
+    >>> law = VectorGaussian.calibrated(8.0, 1e-5, dimension=1_000_000, norm=1.0)
+    >>> round(law.sigma, 3), law.epsilon(1e-5) <= 8.0, law.bytes
+    (1.2, True, 4000000)
+    """
+
+    name: ClassVar[str] = "gaussian"
+    sigma: float
+    dimension: int
+    norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sigma", arguments.positive("sigma", self.sigma))
+        object.__setattr__(self, "norm", arguments.positive("norm", self.norm))
+        object.__setattr__(self, "dimension", arguments.count("dimension", self.dimension, most=2**40))
+        if not 2.0**-900 <= self.sigma <= 2.0**900:
+            raise ValueError(f"sigma={self.sigma} must be from 2^-900 to 2^900: change the unit of the weights")
+        if not 1 <= self.grid_norm <= MOST_GRID_NORM:
+            raise ValueError(
+                f"sigma={self.sigma} is {self.sigma / self.norm:.3g} times norm={self.norm}: it must be from 2^-9 to "
+                "2^22 times the norm"
+            )
+        if 0.79 * MARGIN / self.noise_multiplier < 2 * self._log_ratio:
+            raise ValueError(
+                f"sigma={self.sigma} is so large beside norm={self.norm} that the grid's own distance from a Gaussian "
+                f"of {self.dimension} weights counts: pass a smaller sigma"
+            )
+
+    @classmethod
+    def calibrated(cls, eps: float, delta: float, *, dimension: int, norm: float = 1.0) -> VectorGaussian:
+        """The least noise under which one report is (eps, delta)-LDP.
+
+        For T rounds ask for what one of T may cost: `ldpkernels.accounting.composed_epsilon` says what they are worth.
+        """
+        eps, delta = checked_eps(eps), arguments.excluded(delta)
+        norm = arguments.positive("norm", norm)
+
+        def exceeds(sigma: float) -> bool:
+            return cls(sigma, dimension, norm).epsilon(delta) > eps
+
+        low, high = norm * 2.0**-8, norm * 2.0**10
+        if exceeds(high):
+            raise ValueError(f"eps={eps} at delta={delta} needs more than 1,024 times norm={norm} of noise: raise eps")
+        if not exceeds(low):
+            return cls(low, dimension, norm)
+        return cls(bisect_upper(exceeds, low, high), dimension, norm)
+
+    @property
+    def unit(self) -> float:
+        """The grid's spacing, sigma / 2^22 exactly."""
+        return self.sigma / GRID_STD
+
+    @property
+    def grid_norm(self) -> int:
+        """The largest norm of an update in units of the grid: no integer vector beyond it is released."""
+        return math.floor(Fraction(self.norm) / Fraction(self.unit))
+
+    @property
+    def table(self) -> NoiseTable:
+        """The noise, in units of the grid."""
+        return wide_gaussian_table(MOST_SHIFT)
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Deviation over the distance of any two updates, less the margin; rounded down."""
+        exact = Fraction(GRID_STD, 2 * self.grid_norm) * (1 - Fraction(MARGIN))
+        return math.nextafter(float(exact), 0.0)
+
+    @property
+    def event(self) -> GaussianEvent:
+        """What one report costs. The table's distance, below 1e-23 a weight, is in `epsilon` and not in the event."""
+        return GaussianEvent(self.noise_multiplier)
+
+    def epsilon(self, delta: float) -> float:
+        """The eps of one report at delta, the table's distance included; rounded up."""
+        delta = arguments.excluded(delta)
+        distance = self.dimension * (self.table.distance + 2.0**-90)
+        spent = 1e-6 * delta  # on the distance, which (1 + e^eps) multiplies
+        for _ in range(8):
+            eps = gaussian_epsilon(1 / self.noise_multiplier, delta - spent) * (1 + 1e-12)
+            needed = (1 + math.exp(min(eps, 700.0))) * distance
+            if needed <= spent:
+                return eps
+            spent = 1.5 * needed
+            if spent >= delta:
+                break
+        return math.inf
+
+    @property
+    def variance(self) -> float:
+        """Of a weight of a report, at most."""
+        return self.sigma**2
+
+    @property
+    def worst_error(self) -> float:
+        """Expected squared distance of a report from the clipped update: the noise, and at most a unit a weight."""
+        return self.dimension * (self.variance + self.unit**2)
+
+    def mean_error(self, clients: int) -> float:
+        """Expected squared distance of the mean of so many reports from the mean of their clipped updates, at most."""
+        clients = arguments.count("clients", clients)
+        return self.dimension * (self.variance / clients + self.unit**2)
+
+    @property
+    def bytes(self) -> int:
+        """A report of numbers in fp32."""
+        return 4 * self.dimension
+
+    @property
+    def _log_ratio(self) -> float:
+        """How far the laws of two whole vectors, a discrete and a rounded Gaussian, are apart but for 2^-90."""
+        exponent = 90 * math.log(2)
+        return (math.sqrt(2 * exponent * self.dimension / 90) + exponent * 2 / 3 * 11) / GRID_STD**2
