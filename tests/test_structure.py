@@ -22,6 +22,7 @@ PACKAGE = Path(ldpkernels.__file__).parent
 LAYERS = """
 __main__
 commands
+flower
 federated audit
 ldpkernels
 adaptive_ranges cldp clipped_noise dp_sgd expectation loading perturb reports vector votes

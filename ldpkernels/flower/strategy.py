@@ -174,7 +174,7 @@ class LdpFedAvg(FedAvg):
             config = ConfigRecord(dict(train_config or {}))
             messages = list(self.configure_train(round_, arrays, config, grid))
             if self.secure is None:
-                after, metrics = self.aggregate_train(round_, _replies(grid, messages, timeout))
+                after, metrics = self.aggregate_train(round_, replies(grid, messages, timeout))
             else:
                 after, metrics = self._secure_round(round_, grid, messages, timeout)
             arrays = arrays if after is None else after
@@ -265,7 +265,7 @@ def _noted(where: dict[int, MetricRecord], round_: int, metrics: MetricRecord | 
         where[round_] = metrics
 
 
-def _replies(grid: Grid, messages: list[Message], timeout: float) -> Iterator[Message]:
+def replies(grid: Grid, messages: list[Message], timeout: float) -> Iterator[Message]:
     """Replies as they arrive, each once: a server needs no memory for all of them."""
     waiting = set(grid.push_messages(messages))
     end = time.monotonic() + (timeout or math.inf)
