@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 
 import numpy as np
 from flwr.app import Context, Message
@@ -177,6 +178,7 @@ class LdpMod:
             raise LedgerError(
                 f"ledger={self.ledger!r} names {error}, which the node's configuration has not"
             ) from error
+        Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
         with Ledger(path, epsilon=self.budget, delta=self.delta) as ledger:
             yield ledger
 
