@@ -3,9 +3,15 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,9 +20,11 @@
 #include "cpu/dispatch.h"
 #include "cpu/parallel.h"
 #include "cpu/reduce.h"
+#include "cpu/rotation.h"
 #include "cpu/tally.h"
 #include "crc32c.h"
 #include "philox.h"
+#include "plain.h"
 #include "tables.h"
 
 namespace ldpk {
@@ -56,6 +64,18 @@ Key key_of(const Table<uint32_t>& words) {
   return key;
 }
 
+// A table of words, or the same as bytes, which are made in half the time.
+Key key_of(const py::object& words) {
+  if (!PyBytes_CheckExact(words.ptr())) return key_of(words.cast<Table<uint32_t>>());
+  const std::string_view bytes = words.cast<std::string_view>();
+  if (bytes.size() != 8 && bytes.size() != 32) throw std::invalid_argument("a key has 8 or 32 bytes");
+  static_assert(std::endian::native == std::endian::little);
+  Key key{};
+  key.size = static_cast<int32_t>(bytes.size() / 4);
+  memcpy(key.words, bytes.data(), bytes.size());
+  return key;
+}
+
 // Elements a task: a multiple of every group, and small enough for the second-level cache.
 constexpr int64_t kTask = int64_t{1} << 16;
 
@@ -78,20 +98,20 @@ struct OnEveryCpu {
   }
 };
 
-// A mechanism's kernel over all spans.
+// A mechanism's kernel over all spans, with one law for each or one for all.
 void launch(const std::string& mechanism, const std::string& output, const py::array& spans, const py::array& laws,
-            const Table<uint32_t>& key_words, const std::string& isa, int64_t threads) {
+            const py::object& key_words, const std::string& isa, int64_t threads) {
   with_action(mechanism, output, OnEveryCpu{}, [&](auto action, size_t number) {
     using Law = typename decltype(action)::Entry::Law;
-    if (spans.size() != laws.size()) throw std::invalid_argument("one law for each span");
+    if (laws.size() != spans.size() && laws.size() != 1) throw std::invalid_argument("one law for each span");
     const Key key = key_of(key_words);
     const auto run_chunk = kernels_named(isa).actions[number];
     const Span* s = records<Span>(spans, "spans");
     const Law* law = records<Law>(laws, "laws");
-    const int64_t count = spans.size();
+    const int64_t count = spans.size(), step = laws.size() > 1 ? 1 : 0;
     py::gil_scoped_release unlocked;
     for_chunks(s, count, kTask, threads,
-               [&](int64_t i, int64_t begin, int64_t end) { run_chunk(s[i], law + i, key, begin, end); });
+               [&](int64_t i, int64_t begin, int64_t end) { run_chunk(s[i], law + i * step, key, begin, end); });
   });
 }
 
@@ -283,6 +303,83 @@ void clipped_sums(const py::array& spans, const Table<double>& scales, double bo
     sum_columns(kernels, s[i], {scale + (stride > 1 ? i : 0), stride, bound}, rows, noise, key, threads);
 }
 
+// Spans of weights to integers in their `out`; the exact sum of all squares, as (low, high) with low + 2^32 high. No
+// key words for cutting towards zero.
+std::pair<uint64_t, uint64_t> lattice_quantise(const py::array& spans, double scale, const Table<uint32_t>& key_words,
+                                               uint32_t stream, const std::string& isa, int64_t threads) {
+  const Kernels& kernels = kernels_named(isa);
+  const Key key = key_words.size() ? key_of(key_words) : Key{};
+  const Span* s = records<Span>(spans, "spans");
+  const int64_t count = spans.size();
+  std::atomic<uint64_t> low{0}, high{0};
+  py::gil_scoped_release unlocked;
+  for_chunks(s, count, kTask, threads, [&](int64_t i, int64_t begin, int64_t end) {
+    const Squares part = kernels.quantise(s[i], scale, key.size ? &key : nullptr, stream, begin, end);
+    low += part.low;
+    high += part.high;
+  });
+  return {low, high};
+}
+
+// Integers at the spans' `data`, with noise, to their `out`: modulo 2^bits as uint32, or with 0 bits times `unit`.
+void lattice_noise_integers(const py::array& spans, const Table<uint32_t>& high, const Table<uint64_t>& low,
+                            const Table<uint32_t>& guide, int32_t shift, const Table<uint32_t>& key_words, int32_t bits,
+                            double unit, const std::string& isa, int64_t threads) {
+  if (high.size() < 1 || high.size() != low.size() || guide.size() != 1024 || high.data()[high.size() - 1] != 1u << 24)
+    throw std::invalid_argument("a table of another shape");
+  if (shift < 0 || shift > 16 || bits < 0 || bits > 32) throw std::invalid_argument("shift or bits");
+  for (int64_t i = 0; i < guide.size(); ++i) {
+    if (guide.data()[i] >= high.size()) throw std::invalid_argument("a guide beyond its table");
+  }
+  const Kernels& kernels = kernels_named(isa);
+  const Key key = key_of(key_words);
+  const NoiseTable table{high.data(), low.data(), guide.data(), shift};
+  const LatticeOut to{bits == 0 ? 0u : 0xffffffffu >> (32 - bits), unit};
+  const Span* s = records<Span>(spans, "spans");
+  const int64_t count = spans.size();
+  py::gil_scoped_release unlocked;
+  for_chunks(s, count, kTask, threads,
+             [&](int64_t i, int64_t begin, int64_t end) { kernels.noise_integers(table, key, s[i], to, begin, end); });
+}
+
+// The Walsh-Hadamard transform of a power of two of numbers in place, with signs from keystream 0 of the key.
+void rotate(Table<float> x, const Table<uint32_t>& key_words, bool inverse, const std::string& isa, int64_t threads) {
+  const int64_t n = x.size();
+  if (n < 1 || (n & (n - 1)) != 0) throw std::invalid_argument("a rotation is of a power of two of numbers");
+  const Kernels& kernels = kernels_named(isa);
+  const Key key = key_of(key_words);
+  const int64_t block = key.size == ChaCha20::key_words ? ChaCha20::block_words : Philox::block_words;
+  float* data = x.mutable_data();
+  py::gil_scoped_release unlocked;
+  std::vector<uint32_t> signs(divided_up(divided_up(n, 32), block) * block);
+  constexpr int64_t blocks_a_task = 1 << 10;
+  const int64_t blocks = static_cast<int64_t>(signs.size()) / block;
+  parallel_for(divided_up(blocks, blocks_a_task), threads, [&](int64_t t) {
+    const int64_t first = t * blocks_a_task;
+    kernels.keystream(key, 0, first, std::min(blocks_a_task, blocks - first), signs.data() + first * block);
+  });
+  int levels = 0;
+  while (int64_t{1} << levels < n) ++levels;
+  const float root_half = levels % 2 ? 0x1.6a09e6p-1f : 1.0f;
+  const Rotation rotation{data, signs.data(), levels, !inverse, std::ldexp(root_half, -(levels / 2))};
+  const auto pass = [&](int level, int count, int64_t tasks) {
+    constexpr int64_t together = 4;  // strips that lie side by side
+    const int64_t each = level == 0 ? 1 : together;
+    parallel_for(divided_up(tasks, each), threads, [&](int64_t t) {
+      for (int64_t i = t * each; i < std::min(tasks, (t + 1) * each); ++i)
+        kernels.rotate_task(rotation, level, count, i);
+    });
+  };
+  const int first = std::min(levels, kBlockLevels);
+  pass(0, first, n >> first);
+  for (int level = first, left = levels - first; left > 0;) {
+    const int passes = static_cast<int>(divided_up(left, kColumnLevels));
+    const int count = static_cast<int>(divided_up(left, passes));
+    pass(level, count, (n >> count) / kStrip);
+    level += count, left -= count;
+  }
+}
+
 // A free-threaded Python takes its lock back for this module, which does not say that it can do without: nothing else
 // keeps another thread from resizing an array that a call reads. Calls give the lock up for their work, so the objects
 // of this module have locks of their own.
@@ -301,11 +398,24 @@ PYBIND11_MODULE(_native, m) {
   });
   m.def("launch", launch, py::arg("mechanism"), py::arg("output"), py::arg("spans"), py::arg("laws"),
         py::arg("key_words"), py::arg("isa"), py::arg("threads"));
+  // os.environ encodes and decodes at every look; what it sets is here too.
+  m.def("environment", [](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    return value ? std::optional<std::string>(value) : std::nullopt;
+  });
+  m.def("plain_arrays", plain_arrays);
+  py::class_<PlainTensors>(m, "PlainTensors")
+      .def(py::init<py::capsule, py::tuple, py::object, py::object, py::object, py::object, py::set>())
+      .def("tensors", &PlainTensors::tensors)
+      .def("module", &PlainTensors::module);
   m.def("keystream", keystream);
   m.def("clipped_squares", clipped_squares);
   m.def("clipped_scales", clipped_scales);
   m.def("clipped_sums", clipped_sums);
   m.def("cipher_block", cipher_block);
+  m.def("lattice_quantise", lattice_quantise);
+  m.def("lattice_noise", lattice_noise_integers);
+  m.def("rotate", rotate, py::arg().noconvert(), py::arg(), py::arg(), py::arg(), py::arg());
 
   m.def("crc32c", crc32c, py::arg("data"), py::arg("by_table") = false);
   m.def("add_bytes", add_bytes<uint32_t>, py::arg().noconvert(), py::arg(), py::arg());

@@ -20,7 +20,7 @@ from ldpkernels.laws.privunitg import PrivUnitG
 from ldpkernels.laws.registry import best_mechanism
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.loading import load
-from ldpkernels.perturb import perturb_, report, two_point_threshold
+from ldpkernels.perturb import Prepared, perturb_, prepare, report, two_point_threshold
 from ldpkernels.reports import Aggregate, Report, aggregate
 from ldpkernels.vector import perturb_vector
 from ldpkernels.votes import Vote, majority_vote, noisy_vote, vote_counts, vote_epsilon
@@ -36,6 +36,7 @@ __all__ = [
     "Key",
     "OrdinalCLDP",
     "Piecewise",
+    "Prepared",
     "PrivUnitG",
     "Report",
     "TwoPoint",
@@ -56,6 +57,7 @@ __all__ = [
     "noisy_vote",
     "perturb_",
     "perturb_vector",
+    "prepare",
     "ranges",
     "report",
     "secure_key",

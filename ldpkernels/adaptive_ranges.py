@@ -18,8 +18,10 @@ import numpy as np
 from ldpkernels import launch
 from ldpkernels.accounting.arguments import number
 from ldpkernels.arrays import AnyArray, Spans
+from ldpkernels.inputs.agreement import Statement
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
 from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, collect
+from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.views import contiguous
 from ldpkernels.laws.two_point import TwoPoint
@@ -142,15 +144,36 @@ def ranges(
     >>> ranges({"a.weight": np.array([-1.0, 3.0]), "a.bias": np.array([0.5]), "b.weight": np.array([2.0, 2.5])})
     ({'a': 1.0, 'b': 2.25}, {'a': 2.0, 'b': 0.25})
     """
-    _check(method, by, quantile, growth, previous, eps, clients)
-    tensors, _ = collect(model, buffers)
-    layers, flat = _layers(tensors, by)
-    found = _quantile_ranges(layers, flat, quantile) if method == "quantile" else {}
+    sharded = is_sharded(model)
+
+    def checked() -> tuple[Tensors, Statement]:
+        _check(method, by, quantile, growth, previous, eps, clients)
+        if sharded and method == "quantile":
+            raise ValueError(
+                "method='quantile' needs all weights of a layer in one place, and a DTensor's are not: use 'minmax' or "
+                "'noise-subtracted', or pass the full_tensor() of each"
+            )
+        tensors, _ = collect(model, buffers, sharded=sharded)
+        said = {"the call": "ranges", "method": method, "by": by, "growth": growth, "previous": previous}
+        shapes = [tuple(t.shape) for t in tensors.values] if sharded else []
+        return tensors, {**said, "eps": eps, "clients": clients, "names": tensors.names, "shapes": shapes}
+
+    found: dict[str, tuple[float, float]] = {}
+    if sharded:
+        from ldpkernels.ops import shards
+
+        tensors, summaries = shards.summaries(model, checked)
+        layers = _layers(tensors, by, summaries)
+    else:
+        tensors, _ = checked()
+        flat = _flat(tensors)
+        layers = _layers(tensors, by, launch.summaries(flat.spans, flat.device))
+        found = _quantile_ranges(layers, flat, quantile) if method == "quantile" else {}
     C: dict[str, float] = {}
     R: dict[str, float] = {}
     for layer in layers:
         if not layer.finite:
-            if flat.spans["numel"][layer.tensors].any():
+            if any(math.prod(tensors.values[i].shape) for i in layer.tensors):
                 raise ValueError(f"layer {layer.name!r} has no finite weight: its range cannot be computed")
             C[layer.name] = R[layer.name] = 0.0
             continue
@@ -209,8 +232,7 @@ def _check(
         raise ValueError("method='noise-subtracted' needs previous=(C, R), eps and clients: they give the noise")
 
 
-def _layers(tensors: Tensors, by: By) -> tuple[list[_Layer], _Flat]:
-    """The layers with what their weights add up to, in one pass over all weights."""
+def _flat(tensors: Tensors) -> _Flat:
     named = list(zip(tensors.names, tensors.values, strict=True))
     if tensors.is_torch:
         dtypes = [torch_dtype(n, t) for n, t in named]
@@ -219,16 +241,20 @@ def _layers(tensors: Tensors, by: By) -> tuple[list[_Layer], _Flat]:
     flat = contiguous([t.detach() for t in tensors.values] if tensors.is_torch else tensors.values)
     addresses = [t.data_ptr() if tensors.is_torch else t.ctypes.data for t in flat]
     spans = span_table(addresses, [0] * len(flat), [math.prod(t.shape) for t in flat], dtypes)
-    device = flat[0].device if tensors.is_torch else None
+    return _Flat(flat, spans, flat[0].device if tensors.is_torch else None)
+
+
+def _layers(tensors: Tensors, by: By, summaries: Sequence[launch.Summary]) -> list[_Layer]:
+    """The layers with what their weights add up to."""
     layers: dict[str, _Layer] = {}
-    for i, (name, part) in enumerate(zip(tensors.names, launch.summaries(spans, device), strict=True)):
+    for i, (name, part) in enumerate(zip(tensors.names, summaries, strict=True)):
         group = name
         if by == "model":
             group = ""
         elif by == "module" and tensors.container in ("module", "mapping"):
             group = name.rpartition(".")[0]
         layers.setdefault(group, _Layer(group, [])).add(i, part)
-    return list(layers.values()), _Flat(flat, spans, device)
+    return list(layers.values())
 
 
 def _quantile_ranges(layers: list[_Layer], flat: _Flat, quantile: float) -> dict[str, tuple[float, float]]:

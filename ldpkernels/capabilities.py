@@ -18,7 +18,9 @@ from ldpkernels import _native
 from ldpkernels.gpu import runs_cuda
 
 _forced: ContextVar[str | None] = ContextVar("ldpkernels_backend", default=None)
-_ALWAYS = (*_native.isas(), "reference")  # they have every kernel
+_ISAS = _native.isas()
+_ALWAYS = (*_ISAS, "reference")  # they have every kernel
+_OF_THE_HOST = frozenset({"vectors"})  # kernels that no GPU has: whole vectors are perturbed in host memory
 
 
 def backends() -> tuple[str, ...]:
@@ -54,9 +56,11 @@ def backend(name: str) -> Iterator[None]:
 def able(kernel: str, device: str, index: int | None = None) -> tuple[str, ...]:
     """The capability table: the backends that run a kernel on a type of device, the fastest first.
 
-    Triton, the instruction sets and the reference have every kernel; CUDA C++ has those of its module, on devices
-    (`index` says which) and drivers that are not older than it is.
+    The instruction sets and the reference have every kernel, Triton all but those of whole vectors; CUDA C++ has those
+    of its module, on devices (`index` says which) and drivers that are not older than it is.
     """
+    if kernel in _OF_THE_HOST:
+        return _ALWAYS if device == "cpu" else ()
     if device == "cuda":
         found = _gpu_backends()
         if "cuda" in found and (kernel not in _cuda_kernels() or not (index is None or runs_cuda(index))):
@@ -91,14 +95,20 @@ def chosen(kernel: str, device: str, index: int | None = None) -> str:
 
 def forced() -> str | None:
     """The backend that the caller or the environment asks for."""
-    name = _forced.get() or os.environ.get("LDPKERNELS_BACKEND")
+    name = _forced.get() or _native.environment("LDPKERNELS_BACKEND")
     return _known(name) if name else None
 
 
 def host_isa() -> str:
     """The instruction set for work that only the CPU does: the forced one, else the best."""
-    name, available = forced(), _native.isas()
-    return name if name in available else available[0]
+    name = forced()
+    return name if name in _ISAS else _ISAS[0]
+
+
+def chosen_isa(kernel: str) -> str | None:
+    """The instruction set that runs a kernel on the host; None where another backend is forced."""
+    name = chosen(kernel, "cpu")
+    return name if name in _ISAS else None
 
 
 def threads() -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, overload
 from ldpkernels.arrays import AnyArray, Array
 from ldpkernels.dtypes import dtype_named
 from ldpkernels.inputs.containers import Buffers, Numbers, collect
+from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.laws.registry import MechanismName, mechanism_named
 from ldpkernels.wire.layout import Layout
 
@@ -83,6 +84,9 @@ def expected(
     >>> list(total.reasons)[0]
     "this is not what is expected: r of 'w' is 9.0, not 1.0"
     """
-    (tensors, (c, r)), law = collect(model, buffers, C=C, R=R), mechanism_named(mechanism, eps)
+    (tensors, (c, r)), law = (
+        collect(model, buffers, sharded=is_sharded(model), C=C, R=R),
+        mechanism_named(mechanism, eps),
+    )
     dtypes = [dtype_named(getattr(t, "dtype", type(t))) for t in tensors.values]
     return Expected(Layout.of(tensors, c, r, law, dtypes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import operator
 import secrets
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn, Union
 
@@ -21,6 +22,7 @@ Generator = Union[None, Literal["secure"], "Key", "torch.Generator", "torch.Tens
 PHILOX, CHACHA20 = 1, 4  # 64-bit words of a key
 _DERIVATION = 1  # the counter's domain for derived keys
 _UNSEEDED = 67280421310721  # what a torch.Generator starts from until it is seeded
+_PACK = {size: struct.Struct(f"<{size}Q").pack for size in (PHILOX, CHACHA20)}
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,11 @@ class Key:
 
     def uint32(self) -> Words:
         """The words as the kernels read them."""
-        return np.array(self.words, "<u8").view("<u4").astype(np.uint32)
+        return np.frombuffer(bytearray(self.little_endian()), "<u4").astype(np.uint32, copy=False)
+
+    def little_endian(self) -> bytes:
+        """The words, each in this order."""
+        return _PACK[len(self.words)](*self.words)
 
     def tensor(self, device: str | torch.device = "cpu") -> torch.Tensor:
         """The key as an int64 tensor, for a CUDA graph or an operation of `torch.ops.ldpkernels`."""
@@ -132,6 +138,20 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
         f"generator={_described(generator)} must be None, 'secure', an ldpkernels key, an int64 key tensor or a "
         "torch.Generator"
     )
+
+
+def host_key(generator: Generator, is_torch: bool) -> bytes:
+    """The key for one call on the host, as bytes; a key tensor is not for this."""
+    if generator is None or (isinstance(generator, str) and generator == "secure"):
+        return secrets.token_bytes(8 * CHACHA20)
+    if isinstance(generator, Key):
+        return generator.little_endian()
+    if not is_torch:
+        return numpy_key(generator).little_endian()
+    import torch
+
+    words: bytes = torch_key(generator, torch.device("cpu")).numpy().tobytes()
+    return words
 
 
 def _to_device(words: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -2,20 +2,22 @@
 """The only dispatch: from checked tables to the kernels of the chosen backend. It imports no torch.
 
 A backend has one function here for every shape of work: weights (`run`), rows (`clipped_sums`), ballots
-(`majority_vote`). Kernels go by the names of their registries: csrc/mechanisms/registry.h,
-ldpkernels/triton/registry.py, ldpkernels/reference/registry.py.
+(`majority_vote`), whole vectors on a grid (`quantise`, `add_noise`, `rotate`). Kernels go by the names of their
+registries: csrc/mechanisms/registry.h, ldpkernels/triton/registry.py, ldpkernels/reference/registry.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
 from ldpkernels import _native, capabilities
-from ldpkernels.arrays import AnyArray, Floats, Integers, Laws, Spans, Words
+from ldpkernels.arrays import AnyArray, Array, Floats, Integers, Laws, Spans, Words
 from ldpkernels.dtypes import Dtype
+from ldpkernels.inputs.plain import Plain, note_write
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Key
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from ldpkernels.laws.clipped_noise import Noise
+    from ldpkernels.laws.noise_table import NoiseTable
 
 AnyKey: TypeAlias = "Key | torch.Tensor"
 Launch: TypeAlias = "Callable[[str, str, Spans, Laws, AnyKey, torch.Tensor | None], None]"
@@ -44,6 +47,13 @@ def run(
     else:
         small = SMALL_CLDP if kernel == "ordinal_cldp" else SMALL
         _native.launch(kernel, output, spans, laws, _words(key), name, threads_for(int(spans["numel"].sum()), small))
+
+
+def run_plain(kernel: str, plain: Plain, laws: Laws, key: bytes, isa: str) -> None:
+    """Overwrite plain weights by one kernel of an instruction set, with one law for each tensor or one for all."""
+    _native.launch(kernel, "values", plain.spans, laws, key, isa, threads_for(plain.numel))
+    if plain.is_torch:
+        note_write(plain.values)
 
 
 def _run_cuda(kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, out: torch.Tensor | None) -> None:
@@ -144,6 +154,54 @@ def norms_of(squares: Floats, columns: int) -> Floats:
             total[:, 0] += column
         squares = total
     return np.sqrt(squares, out=squares)
+
+
+def norm(spans: Spans) -> float:
+    """The Euclidean norm of weights in host memory, over all spans, in fp64."""
+    name = capabilities.chosen("vectors", "cpu")
+    if name == "reference":
+        return float(norms_of(_twin().squares(spans, 1), 1)[0, 0])
+    squares = _native.clipped_squares(spans, 1, name, threads_for(int(spans["numel"].sum())))
+    return float(norms_of(squares, 1)[0, 0])
+
+
+def quantise(spans: Spans, scale: float, key: Key | None, stream: int = 0) -> int:
+    """Weights in host memory times `scale`, as int32 to each span's `out`; the exact sum of all their squares.
+
+    They are cut towards zero, or with a key rounded at random by its keystream `stream`.
+    """
+    name = capabilities.chosen("vectors", "cpu")
+    if name == "reference":
+        return int(_twin().quantise(spans, scale, None if key is None else key.uint32(), stream))
+    words = np.empty(0, np.uint32) if key is None else key.uint32()
+    low, high = _native.lattice_quantise(spans, scale, words, stream, name, threads_for(int(spans["numel"].sum())))
+    return low + (high << 32)
+
+
+def add_noise(spans: Spans, table: NoiseTable, key: Key, *, bits: int = 0, unit: float = 1.0) -> None:
+    """The spans' int32 and noise from a table, to their `out`: modulo 2^bits as uint32, or as numbers times `unit`."""
+    name = capabilities.chosen("vectors", "cpu")
+    if name == "reference":
+        _twin().add_noise(spans, table, key.uint32(), bits, unit)
+        return
+    numbers = (table.high, table.low, table.guide, table.shift, key.uint32(), bits, unit)
+    _native.lattice_noise(spans, *numbers, name, threads_for(int(spans["numel"].sum())))
+
+
+def rotate(x: Array, key: Key, *, inverse: bool = False) -> None:
+    """The Walsh-Hadamard transform with signs from a key, of a power of two of fp32 numbers, in place."""
+    name = capabilities.chosen("vectors", "cpu")
+    if name == "reference":
+        _twin().rotate(x, key.uint32(), inverse)
+        return
+    _native.rotate(x, key.uint32(), inverse, name, threads_for(x.size))
+
+
+def _twin() -> ModuleType:
+    """The reference of whole vectors."""
+    from ldpkernels.reference import lattice
+
+    return lattice
 
 
 def majority_vote(votes: AnyArray, classes: int, device: str) -> tuple[AnyArray, AnyArray] | None:

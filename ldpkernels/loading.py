@@ -12,6 +12,7 @@ from ldpkernels.arrays import AnyArray, Array
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
 from ldpkernels.inputs.containers import Tensors, collect
 from ldpkernels.inputs.modules import Buffers, common_prefix
+from ldpkernels.inputs.shards import is_dtensor, is_sharded, part_of
 from ldpkernels.inputs.views import uninterrupted
 from ldpkernels.optional import is_module, is_tensor
 
@@ -23,7 +24,7 @@ def load(model: Model, mean: object, *, buffers: Buffers | None = None) -> Model
 
     Every average must fit one tensor, by name and shape (by place, for sequences), and every tensor must have one: what
     is left over or left out is an error before the first write. The prefixes of wrappers (DistributedDataParallel,
-    Opacus, torch.compile) may stand on either side.
+    Opacus, torch.compile) may stand on either side. Of a DTensor, each rank writes its part.
 
     Args:
         model: A module, a tensor, a NumPy array, or a sequence or mapping of them.
@@ -38,7 +39,7 @@ def load(model: Model, mean: object, *, buffers: Buffers | None = None) -> Model
     """
     if buffers is None and isinstance(mean, Mapping):
         buffers = _buffers_of(model, mean)
-    tensors, _ = collect(model, buffers)
+    tensors, _ = collect(model, buffers, sharded=is_sharded(model))
     averages = [
         _fitting(name, tensor, average)
         for name, tensor, average in zip(tensors.names, tensors.values, _matched(tensors, mean), strict=True)
@@ -56,7 +57,7 @@ def _buffers_of(model: object, mean: Mapping[object, object]) -> Buffers | None:
     """Whether the averages have the floating-point buffers of a module, or a mapping's statistics."""
     if not is_module(model) and not isinstance(model, Mapping):
         return None
-    kept, _ = collect(model, "keep")
+    kept, _ = collect(model, "keep", sharded=is_sharded(model))
     return "perturb" if len(mean) > len(kept.names) else "keep"
 
 
@@ -113,9 +114,12 @@ def _fitting(name: str, tensor: AnyArray, average: AnyArray) -> AnyArray:
         return array.astype(tensor.dtype)
     import torch
 
-    torch_dtype(name, tensor)
     if isinstance(average, np.ndarray):
         average = torch.from_numpy(average.astype(np.float64))
+    if is_dtensor(tensor):
+        part = part_of(name, tensor)
+        tensor, average = part.local, part.of(average)
+    torch_dtype(name, tensor)
     return average.detach().to(tensor.device, tensor.dtype, copy=True)
 
 
@@ -125,5 +129,7 @@ def _write(tensor: AnyArray, average: AnyArray) -> None:
         return
     import torch
 
+    if is_dtensor(tensor):
+        tensor = part_of("", tensor).local
     with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
         tensor.copy_(torch.as_tensor(average))

@@ -3,23 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, SupportsFloat, TypeAlias, TypeVar, overload
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Generic, SupportsFloat, TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.arrays import AnyArray, Array, Bytes, Integers
+from ldpkernels.arrays import AnyArray, Array, Bytes, Integers, Laws
+from ldpkernels.capabilities import chosen_isa
 from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.checks import checked_arrays, checked_tensors, tensor_dtypes
-from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, collect
+from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, collect, per_tensor
+from ldpkernels.inputs.plain import Plain, plain
+from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.views import contiguous, through
-from ldpkernels.keys import Generator, Key, numpy_key, torch_key
-from ldpkernels.laws.registry import MechanismName, kind_named, law_table, mechanism_named
+from ldpkernels.keys import Generator, Key, host_key, numpy_key, torch_key
+from ldpkernels.laws.registry import MechanismName, executed, kind_named, law_table, mechanism_named
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.laws.weightwise import Output, Weightwise, checked_eps
-from ldpkernels.optional import is_compiling
+from ldpkernels.optional import is_compiling, is_tensor
 from ldpkernels.reports import Report
 from ldpkernels.wire.codec import codec_of
 from ldpkernels.wire.layout import Layout
@@ -74,14 +78,21 @@ def perturb_(
     >>> out is w, sorted(set(out.tolist())), round(float(out.mean()), 1)
     (True, [-2.1639535427093506, 2.1639535427093506], 0.3)
     """
+    if _perturbed_plain(model, C, R, eps, mechanism, generator, buffers):
+        return model
+    if is_sharded(model):
+        from ldpkernels.ops import shards
+
+        shards.perturb_(model, C, R, eps, mechanism, generator, buffers)
+        return model
     tensors, (c, r) = collect(model, buffers, in_place=True, C=C, R=R)
     if tensors.compiling:
         kind_named(mechanism)
-        executed = None
+        kind = None
     else:
-        executed = mechanism_named(mechanism, eps)
+        kind = mechanism_named(mechanism, eps)
     if buffers == "perturb":
-        _refuse_negative_variances(tensors, c, r, executed)
+        _refuse_negative_variances(tensors, c, r, kind)
     if tensors.is_torch:
         from ldpkernels.ops import OPERATIONS, define
 
@@ -90,6 +101,86 @@ def perturb_(
     else:
         _perturb_arrays(tensors, c, r, mechanism_named(mechanism, eps), generator)
     return model
+
+
+def prepare(
+    model: Model,
+    C: Range,
+    R: Range,
+    eps: SupportsFloat,
+    *,
+    mechanism: MechanismName = "two-point",
+    buffers: Buffers | None = None,
+) -> Prepared[Model]:
+    """`perturb_` for a loop: everything is checked and computed now, and `perturb()` is a call of the same tensors.
+
+    The arguments are those of `perturb_`; the generator is the call's own, as a key is used once. Every call looks
+    again at all that could have changed and refuses what did: which tensors are registered, where they lie, their
+    shapes, dtypes and devices, what else would leave with the model. Their values may change, and ranges may not.
+
+    >>> import numpy as np, ldpkernels
+    >>> w = np.zeros(8, np.float32)
+    >>> perturb = ldpkernels.prepare(w, C=0.0, R=1.0, eps=4.0)
+    >>> for step in range(3):
+    ...     w[:] = 0.5
+    ...     _ = perturb(ldpkernels.key(step))
+    >>> sorted(set(w.round(2).tolist()))
+    [-1.0399999618530273, 1.0399999618530273]
+    """
+    return Prepared(model, C, R, eps, mechanism, buffers)
+
+
+class Prepared(Generic[Model]):
+    """What `ldpkernels.prepare` returns."""
+
+    def __init__(
+        self, model: Model, C: Range, R: Range, eps: SupportsFloat, mechanism: MechanismName, buffers: Buffers | None
+    ) -> None:
+        if is_sharded(model):
+            raise TypeError("prepare takes no DTensors: call perturb_, where the ranks agree on every call")
+        tensors, (self._c, self._r) = collect(model, buffers, in_place=True, C=C, R=R)
+        kind = mechanism_named(mechanism, eps)
+        if buffers == "perturb":
+            _refuse_negative_variances(tensors, self._c, self._r, kind)
+        if tensors.is_torch:
+            dtypes = checked_tensors(tensors.values, names=tensors.names).dtypes
+        else:
+            dtypes = checked_arrays(tensors.names, tensors.values, written=True)
+        self._laws = law_table(kind, self._c, self._r, dtypes, "values")
+        self._model, self._eps, self._mechanism, self._buffers = model, kind.eps, mechanism, buffers
+        self._kernel, self._names, self._values = kind.kernel, tensors.names, tensors.values
+        self._places = [_place(value) for value in tensors.values]
+        self._plain = plain(model, buffers, shapes=True)
+
+    def __call__(self, generator: Generator = None) -> Model:
+        """Perturb the tensors in place, and return the model."""
+        found = None if is_tensor(generator) else plain(self._model, self._buffers, shapes=True)
+        if found is not None and self._plain is not None and found.same(self._plain):
+            isa = chosen_isa(self._kernel)
+            if isa is not None:
+                launch.run_plain(self._kernel, found, self._laws, host_key(generator, found.is_torch), isa)
+                return self._model
+        if not is_compiling():
+            self._refuse_changes(collect(self._model, self._buffers, in_place=True)[0])
+        numbers, mechanism = (self._c, self._r, self._eps), self._mechanism
+        return perturb_(self._model, *numbers, mechanism=mechanism, generator=generator, buffers=self._buffers)
+
+    def _refuse_changes(self, now: Tensors) -> None:
+        for name, other in itertools.zip_longest(self._names, now.names):
+            if name != other:
+                raise ValueError(f"tensor {name or other!r} came or went since the call was prepared: prepare it again")
+        for name, value, before, place in zip(self._names, now.values, self._values, self._places, strict=True):
+            if value is not before or _place(value) != place:
+                raise ValueError(
+                    f"tensor {name!r} is another one, or lies elsewhere, or has another shape or dtype than when the "
+                    "call was prepared: prepare it again"
+                )
+
+
+def _place(value: AnyArray) -> tuple[object, ...]:
+    if isinstance(value, np.ndarray):
+        return value.ctypes.data, value.shape, value.strides, value.dtype
+    return value.data_ptr(), value.shape, value.stride(), value.dtype, value.device
 
 
 def report(
@@ -113,19 +204,23 @@ def report(
     >>> one.nbytes
     2
     """
-    executed = mechanism_named(mechanism, eps)
+    if is_sharded(model):
+        from ldpkernels.ops import shards
+
+        return Report(*shards.report(model, C, R, eps, mechanism, generator, buffers))
+    kind = mechanism_named(mechanism, eps)
     tensors, (c, r) = collect(model, buffers, C=C, R=R)
     if tensors.is_torch:
         from ldpkernels.ops import OPERATIONS, define
 
         key = torch_key(generator, tensors.values[0].device)
-        arguments = (key, c, r, executed.eps)
+        arguments = (key, c, r, kind.eps)
         payload = define.named(OPERATIONS[mechanism].report, tensors.values, tensors.names, *arguments)
         dtypes = tensor_dtypes(tensors.values)
     else:
         dtypes = checked_arrays(tensors.names, tensors.values, written=False)
-        payload = _report_arrays(tensors.values, dtypes, c, r, executed, numpy_key(generator))
-    return Report(Layout.of(tensors, c, r, executed, dtypes), payload)
+        payload = _report_arrays(tensors.values, dtypes, c, r, kind, numpy_key(generator))
+    return Report(Layout.of(tensors, c, r, kind, dtypes), payload)
 
 
 @overload
@@ -193,6 +288,40 @@ def _refuse_negative_variances(tensors: Tensors, c: list[float], r: list[float],
                     "negative: give it a range of its own with a larger C or a smaller R, or pass buffers='keep' if "
                     "buffers stay"
                 )
+
+
+def _perturbed_plain(
+    model: Weights,
+    C: Range,
+    R: Range,
+    eps: SupportsFloat,
+    mechanism: MechanismName,
+    generator: Generator,
+    buffers: Buffers | None,
+) -> bool:
+    """Whether nothing of a call is out of the ordinary, and it is done: torch's dispatcher costs more than the kernel
+    of a small model."""
+    found = plain(model, buffers)
+    if found is None or isinstance(C, Mapping) or isinstance(R, Mapping) or is_tensor(generator):
+        return False
+    isa = chosen_isa(kind_named(mechanism).kernel)
+    if isa is None:
+        return False
+    kind, laws = _plain_laws(found, C, R, eps, mechanism)
+    launch.run_plain(kind.kernel, found, laws, host_key(generator, found.is_torch), isa)
+    return True
+
+
+def _plain_laws(
+    found: Plain, C: Range, R: Range, eps: SupportsFloat, mechanism: MechanismName
+) -> tuple[Weightwise, Laws]:
+    """One law for all tensors where they are alike, else one for each."""
+    dtypes = found.dtypes
+    if type(C) is float and type(R) is float and len(dtypes) == 1:
+        return executed(mechanism, eps, (C,), (R,), dtypes, "values")
+    unnamed = [""] * len(found.values)
+    c, r = per_tensor("C", C, unnamed), per_tensor("R", R, unnamed)
+    return executed(mechanism, eps, c, r, dtypes * (len(unnamed) // len(dtypes)), "values")
 
 
 def _perturb_arrays(

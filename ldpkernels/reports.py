@@ -162,7 +162,7 @@ class Aggregate(Generic[M]):
             for i, (offset, step) in enumerate(layout.decoding):
                 flat = counter.decode(i, offset, step / clients, layout.dtypes[i], most)
                 means.append(flat.reshape(layout.shapes[i]))
-        return cast(M, _contained(layout, means))
+        return cast(M, contained(layout, _as_library(layout, means)))
 
     def to_bytes(self) -> bytes:
         """The partial aggregate for the wire, or for a checkpoint: not what it expects or has skipped."""
@@ -284,15 +284,19 @@ def _summary(layout: Layout) -> str:
     return f"{len(layout.names)} tensors, {sum(layout.sizes)} weights, {mechanism}eps={layout.eps}"
 
 
-def _contained(layout: Layout, means: list[Array]) -> Mean:
-    values: list[AnyArray] = [*means]
+def _as_library(layout: Layout, means: list[Array]) -> list[AnyArray]:
     if layout.library == "torch":
         try:
             import torch
         except ImportError:  # a client has it, this server has not
             pass
         else:
-            values = [torch.from_numpy(mean) for mean in means]
+            return [torch.from_numpy(mean) for mean in means]
+    return [*means]
+
+
+def contained(layout: Layout, values: list[AnyArray]) -> Mean:
+    """The means of all tensors as the model was handed in."""
     if layout.container == "tensor":
         return values[0]
     return values if layout.container == "sequence" else dict(zip(layout.names, values, strict=True))

@@ -5,57 +5,68 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypedDict, overload
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, overload
 
 import numpy as np
 
 from ldpkernels.accounting.arguments import number
 from ldpkernels.arrays import AnyArray, Array, Floats, Value
-from ldpkernels.dtypes import FLOAT64
+from ldpkernels.dtypes import FLOAT64, Dtype
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
 from ldpkernels.inputs.containers import Buffers, Tensors, Weights, collect
 from ldpkernels.keys import Generator, Key, numpy_key, torch_key
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.privunitg import PrivUnitG
+from ldpkernels.laws.vector_gaussian import VectorGaussian
 
 if TYPE_CHECKING:
     import torch
     from typing_extensions import Required, Unpack
 
-VectorMechanism = Literal["privunitg", "k-of-d"]
+Sampled: TypeAlias = "KOfD | PrivUnitG | VectorGaussian"
+VectorMechanism = Literal["privunitg", "k-of-d", "gaussian"]
 
 
 class _Options(TypedDict, total=False):
     mechanism: VectorMechanism
     norm: Required[float]
     bound: float | None
+    delta: float | None
+    sigma: float | None
     generator: Generator
     buffers: Buffers | None
 
 
 @overload
-def perturb_vector(model: Value, eps: float, **options: Unpack[_Options]) -> Value: ...
+def perturb_vector(model: Value, eps: float | None = None, **options: Unpack[_Options]) -> Value: ...
 
 
 @overload
-def perturb_vector(model: torch.nn.Module, eps: float, **options: Unpack[_Options]) -> dict[str, torch.Tensor]: ...
+def perturb_vector(
+    model: torch.nn.Module, eps: float | None = None, **options: Unpack[_Options]
+) -> dict[str, torch.Tensor]: ...
 
 
 @overload
-def perturb_vector(model: Mapping[str, Value], eps: float, **options: Unpack[_Options]) -> dict[str, Value]: ...
+def perturb_vector(
+    model: Mapping[str, Value], eps: float | None = None, **options: Unpack[_Options]
+) -> dict[str, Value]: ...
 
 
 @overload
-def perturb_vector(model: Sequence[Value], eps: float, **options: Unpack[_Options]) -> list[Value]: ...
+def perturb_vector(model: Sequence[Value], eps: float | None = None, **options: Unpack[_Options]) -> list[Value]: ...
 
 
 def perturb_vector(
     model: Weights,
-    eps: float,
+    eps: float | None = None,
     *,
     mechanism: VectorMechanism = "privunitg",
     norm: float,
     bound: float | None = None,
+    delta: float | None = None,
+    sigma: float | None = None,
     generator: Generator = None,
     buffers: Buffers | None = None,
 ) -> AnyArray | Sequence[AnyArray] | Mapping[str, AnyArray]:
@@ -69,10 +80,14 @@ def perturb_vector(
         model: The update: a module, a tensor, a NumPy array, or a sequence or mapping of them. It is not changed.
         eps: Privacy parameter of the entire update.
         mechanism: "privunitg" has the least error, and a guarantee for real numbers, not for floating-point ones
-            (docs/mechanisms/vector.md). "k-of-d" is exact in integers, and reports a few coordinates.
+            (docs/mechanisms/vector.md). "k-of-d" is exact in integers, and reports a few coordinates. "gaussian" adds
+            a discrete Gaussian to every weight, is (eps, delta)-LDP in integers, and composes best over rounds
+            (docs/mechanisms/vector_gaussian.md): pass `eps` and `delta`, or `sigma`.
         norm: The L2 norm to which the update is clipped. It must not depend on private data.
         bound: For "k-of-d", the largest magnitude of a coordinate, to which each is clipped; None is `norm`, which
             clips none. The error is about proportional to its square.
+        delta: For "gaussian", the probability that eps excludes.
+        sigma: For "gaussian", the deviation of the noise, in place of eps and delta; `vector_mechanism` has its eps.
         generator: As for `perturb_`.
         buffers: As for `perturb_`.
 
@@ -84,37 +99,77 @@ def perturb_vector(
     >>> sent = ldpkernels.perturb_vector(update, eps=8.0, norm=1.0)
     >>> sent["w"].shape, sent["b"].shape
     ((20, 30), (30,))
+    >>> sent = ldpkernels.perturb_vector(update, eps=8.0, delta=1e-5, mechanism="gaussian", norm=1.0)
     """
     tensors, _ = collect(model, buffers)
     check = torch_dtype if tensors.is_torch else lambda n, a: numpy_dtype(n, a, written=False)
     dtypes = [check(n, t) for n, t in zip(tensors.names, tensors.values, strict=True)]
     norm = _checked_norm(norm)
-    flat = [_float64(t) for t in tensors.values]
-    x = np.concatenate(flat)
-    sampler = vector_mechanism(mechanism, eps, len(x), norm, bound)
-    out = sampler.sample(clipped(x, norm), _key(tensors, generator))
-    parts, start = [], 0
-    for tensor, part, dtype in zip(tensors.values, flat, dtypes, strict=True):
-        end = start + len(part)
-        shaped = out[start:end].astype(np.float64 if dtype is FLOAT64 else np.float32).reshape(tuple(tensor.shape))
-        parts.append(_as_library(shaped, tensors.is_torch))
-        start = end
+    sizes = [math.prod(t.shape) for t in tensors.values]
+    law = vector_mechanism(mechanism, eps, sum(sizes), norm, bound, delta=delta, sigma=sigma)
+    key = _key(tensors, generator)
+    kinds = [np.float64 if dtype is FLOAT64 else np.float32 for dtype in dtypes]
+    if isinstance(law, VectorGaussian):
+        outs: list[Array] = [np.empty(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
+        _gaussian(law, tensors.values, dtypes, outs, key)
+    else:
+        sampled = law.sample(clipped(np.concatenate([_float64(t) for t in tensors.values]), norm), key)
+        stretches = np.split(sampled, np.cumsum(sizes)[:-1])
+        outs = [stretch.astype(kind) for stretch, kind in zip(stretches, kinds, strict=True)]
+    shaped = [out.reshape(tuple(tensor.shape)) for out, tensor in zip(outs, tensors.values, strict=True)]
+    parts = [_as_library(array, tensors.is_torch) for array in shaped]
     if tensors.container == "tensor":
         return parts[0]
     return parts if tensors.container == "sequence" else dict(zip(tensors.names, parts, strict=True))
 
 
 def vector_mechanism(
-    mechanism: str, eps: float, dimension: int, norm: float, bound: float | None = None
-) -> KOfD | PrivUnitG:
-    """The mechanism that `perturb_vector` runs, with its `effective_eps`, `error(x)` and `event`."""
+    mechanism: str,
+    eps: float | None,
+    dimension: int,
+    norm: float,
+    bound: float | None = None,
+    *,
+    delta: float | None = None,
+    sigma: float | None = None,
+) -> Sampled:
+    """The mechanism that `perturb_vector` runs, with its `error(x)`, `event` and `epsilon(delta)`."""
+    if mechanism not in ("privunitg", "k-of-d", "gaussian"):
+        raise ValueError(f"mechanism={mechanism!r} must be 'privunitg', 'k-of-d' or 'gaussian'")
+    if bound is not None and mechanism != "k-of-d":
+        raise ValueError(f"bound={bound} is for mechanism='k-of-d': leave it out")
+    if mechanism == "gaussian":
+        if sigma is not None and eps is None and delta is None:
+            return VectorGaussian(number("sigma", sigma), dimension, norm)
+        if sigma is not None or eps is None or delta is None:
+            raise ValueError(f"eps={eps}, delta={delta}, sigma={sigma}: pass eps and delta, or sigma alone")
+        return _calibrated(number("eps", eps), number("delta", delta), dimension, norm)
+    if delta is not None or sigma is not None:
+        raise ValueError(f"delta={delta}, sigma={sigma} are for mechanism='gaussian': leave them out")
+    if eps is None:
+        raise ValueError("eps is missing: the privacy parameter of the entire update")
     if mechanism == "privunitg":
-        if bound is not None:
-            raise ValueError(f"bound={bound} is for mechanism='k-of-d': leave it out")
         return PrivUnitG(eps, dimension, norm)
-    if mechanism == "k-of-d":
-        return KOfD(eps, dimension, norm, norm if bound is None else number("bound", bound))
-    raise ValueError(f"mechanism={mechanism!r} must be 'privunitg' or 'k-of-d'")
+    return KOfD(eps, dimension, norm, norm if bound is None else number("bound", bound))
+
+
+@lru_cache(maxsize=64)
+def _calibrated(eps: float, delta: float, dimension: int, norm: float) -> VectorGaussian:
+    return VectorGaussian.calibrated(eps, delta, dimension=dimension, norm=norm)
+
+
+def _gaussian(
+    law: VectorGaussian, values: Sequence[AnyArray], dtypes: Sequence[Dtype], outs: list[Array], key: Key
+) -> None:
+    """The parts as they lie in memory; in fp64, and cleaned of what is no number, where the norm is none."""
+    host = [np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v.detach().cpu().contiguous() for v in values]
+    try:
+        law.write([v.ctypes.data if isinstance(v, np.ndarray) else v.data_ptr() for v in host], dtypes, outs, key)
+    except OverflowError:
+        x = clipped(np.concatenate([_float64(v) for v in values]), law.norm)
+        ends = np.cumsum([out.size for out in outs])
+        places = [x.ctypes.data + 8 * int(end - out.size) for end, out in zip(ends, outs, strict=True)]
+        law.write(places, [FLOAT64] * len(outs), outs, key)
 
 
 def clipped(x: Array, norm: float) -> Array:

@@ -298,15 +298,10 @@ def world():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_sharded_models_are_refused_by_name(world):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+def test_shards_that_hold_parts_of_several_tensors_are_refused_by_name(world):
+    """Those of fully_shard work, in several processes: tests/distributed."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
 
-    sharded = fully_shard(torch.nn.Linear(4, 4), mesh=init_device_mesh("cpu", (1,)))
-    for model in (sharded, dict(sharded.named_parameters()), list(sharded.parameters()), sharded.weight):
-        for call in (on_tensors if model is sharded.weight else on_models)(model):
-            with pytest.raises(TypeError, match=r"DTensor.*full_tensor\(\).*unshard"):
-                call()
     for original in (False, True):
         flat = FullyShardedDataParallel(torch.nn.Linear(4, 4), device_id=torch.device("cpu"), use_orig_params=original)
         for model in (flat, list(flat.parameters())):

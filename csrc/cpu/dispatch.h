@@ -5,6 +5,7 @@
 #include <array>
 
 #include "../mechanisms/clipped_noise.h"
+#include "../mechanisms/lattice_noise.h"
 #include "../mechanisms/registry.h"
 #include "../order.h"
 #include "summary.h"
@@ -22,6 +23,26 @@ struct Ballots {
 // The most columns that row_sums and noised take at once: what they keep on the stack. No part of the bits.
 constexpr int64_t kColumns = 4096;
 static_assert(kColumns % 2 == 0, "columns draw their noise in pairs");
+
+// A sum of squares in two halves, which 2^32 squares cannot overflow: low + 2^32 high.
+struct Squares {
+  uint64_t low = 0, high = 0;
+};
+
+// What noised integers become: modulo a power of two as uint32, or numbers times `unit` in the span's dtype.
+struct LatticeOut {
+  uint32_t mask;  // 0 for numbers
+  double unit;
+};
+
+// A transform of 2^levels numbers, with signs before it or after it.
+struct Rotation {
+  float* data;
+  const uint32_t* signs;  // a bit each
+  int levels;
+  bool before;
+  float factor;
+};
 
 struct Kernels {
   // Elements [begin, end) of a span, begin a multiple of 8. The law is one of the mechanism's.
@@ -44,6 +65,9 @@ struct Kernels {
                    int64_t end, double* total);
   bool (*majority)(const Ballots&, int64_t begin, int64_t end);
   void (*noised)(const Span&, const ClippedNoise&, const Key&, int64_t begin, int64_t n, double* total);
+  Squares (*quantise)(const Span&, double scale, const Key*, uint32_t stream, int64_t begin, int64_t end);
+  void (*noise_integers)(const NoiseTable&, const Key&, const Span&, const LatticeOut&, int64_t begin, int64_t end);
+  void (*rotate_task)(const Rotation&, int level, int levels, int64_t task);
 };
 
 extern const Kernels kScalarKernels;

@@ -6,8 +6,10 @@
 #include "cells.h"
 #include "clipped_noise.h"
 #include "dispatch.h"
+#include "lattice.h"
 #include "one_bit.h"
 #include "ordinal_cldp.h"
+#include "rotation.h"
 #include "votes.h"
 
 namespace ldpk {
@@ -69,6 +71,9 @@ constexpr Kernels kernels_for(const char* name) {
       .row_sums = row_sums<Lanes>,
       .majority = majority<Lanes>,
       .noised = noised<Lanes>,
+      .quantise = quantise<Lanes>,
+      .noise_integers = noise_integers<Lanes>,
+      .rotate_task = rotate_task<Lanes>,
   };
 }
 

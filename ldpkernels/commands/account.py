@@ -65,9 +65,13 @@ def add_parser(commands: Commands) -> None:
         "account shuffle --eps 1 --clients 100 --weights 21840 --rounds 10",
     )
     shuffle.add_argument("--eps", type=float, required=True, help="local eps of one report")
+    text = "two outcomes, as two-point has (the default), or pure: more, as piecewise, hybrid and whole vectors have"
+    shuffle.add_argument("--mechanism", choices=MECHANISMS[:2], default=MECHANISMS[0], help=text)
     shuffle.add_argument("--clients", type=int, help="honest clients a round")
     shuffle.add_argument("--target", type=float, help="a central epsilon: print how many clients are enough for it")
-    shuffle.add_argument("--method", choices=("exact", "stronger_clones", "clones"), default="exact")
+    shuffle.add_argument(
+        "--method", choices=("exact", "stronger_clones", "clones"), help="by default the sharpest that is proved"
+    )
     shuffle.add_argument("--composition", choices=("best", "pld", "rdp"), default="best")
     _size(shuffle)
 
@@ -171,31 +175,32 @@ def _required(args: argparse.Namespace, name: str) -> float:
     return value
 
 
-def _local(args: argparse.Namespace) -> list[PrivacyResult]:
-    event: accounting.Event
+def _event(args: argparse.Namespace) -> accounting.Event:
     if args.mechanism == "gaussian":
-        event = accounting.GaussianEvent(_required(args, "noise_multiplier"))
-    elif args.mechanism == "pure":
-        event = accounting.PureEvent(_required(args, "eps"))
-    else:
-        event = accounting.RandomizedResponseEvent(_required(args, "eps"))
-    table = accounting.local_table(event, d=args.weights, rounds=args.rounds, delta=args.delta)
+        return accounting.GaussianEvent(_required(args, "noise_multiplier"))
+    kind = accounting.PureEvent if args.mechanism == "pure" else accounting.RandomizedResponseEvent
+    return kind(_required(args, "eps"))
+
+
+def _local(args: argparse.Namespace) -> list[PrivacyResult]:
+    table = accounting.local_table(_event(args), d=args.weights, rounds=args.rounds, delta=args.delta)
     return list(table.values())
 
 
 def _shuffle(args: argparse.Namespace) -> list[PrivacyResult | Told]:
+    report = _event(args)
     if args.target is None:
         if args.clients is None:
             raise ValueError("--clients is missing: this question needs it")
         size = {"d": args.weights, "rounds": args.rounds, "delta": args.delta}
         chosen = {"method": args.method, "composition": args.composition}
-        return [accounting.shuffle_epsilon(args.eps, args.clients, **size, **chosen)]
+        return [accounting.shuffle_epsilon(report, args.clients, **size, **chosen)]
     if args.clients is not None:
         raise ValueError(f"--clients = {args.clients} and --target = {args.target}: give one of the two")
-    if args.method != "exact" or args.composition != "best":
-        raise ValueError("--target goes with the exact method and the best composition: leave the two out")
+    if args.method is not None or args.composition != "best":
+        raise ValueError("--target goes with the sharpest method and composition: leave the two out")
     clients, result = accounting.clients_needed(
-        args.target, args.eps, d=args.weights, rounds=args.rounds, delta=args.delta
+        args.target, report, d=args.weights, rounds=args.rounds, delta=args.delta
     )
     return [Told([f"{clients:,} clients are enough.", result], {"clients": clients, "result": result.to_dict()})]
 

@@ -26,13 +26,11 @@ from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
 from ldpkernels.commands.verify import SLOW, add_measuring, chosen_backends, chosen_dtypes, filled
 from ldpkernels.keys import Key
-from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
-from ldpkernels.laws.privunitg import PrivUnitG
 from ldpkernels.laws.registry import KINDS, MECHANISMS, NAMES, MechanismName
 from ldpkernels.optional import is_tensor, require
 from ldpkernels.plot import new_figure, save
-from ldpkernels.vector import vector_mechanism
+from ldpkernels.vector import Sampled, vector_mechanism
 
 if TYPE_CHECKING:
     import torch
@@ -87,17 +85,18 @@ def cldp_cases(dtype: str, backend: str, n: int, seed: int) -> Iterator[AuditRes
 
 def vector_cases(eps: float, n: int, seed: int) -> Iterator[AuditResult]:
     """The mechanisms of whole vectors on opposite updates, seen along them. They run on the host, one by one."""
-    dimension = 2
-    for name in ("k-of-d", "privunitg"):
-        mechanism = vector_mechanism(name, eps, dimension, norm=1.0)
+    dimension, delta = 2, 1e-3
+    exact = vector_mechanism("k-of-d", eps, dimension, 1.0), vector_mechanism("privunitg", eps, dimension, 1.0)
+    gaussian = vector_mechanism("gaussian", eps, dimension, 1.0, delta=delta)
+    for mechanism, forgiven in ((exact[0], 0.0), (exact[1], 0.0), (gaussian, delta)):
         keys = (ldpkernels.key(seed).fold_in(i) for i in itertools.count())
 
-        def draw(x: float, n: int, mechanism: KOfD | PrivUnitG = mechanism, keys: Iterator[Key] = keys) -> Floats:
+        def draw(x: float, n: int, mechanism: Sampled = mechanism, keys: Iterator[Key] = keys) -> Floats:
             update = np.eye(1, dimension)[0] * x
             return np.array([mechanism.sample(update, next(keys))[0] for _ in range(n)])
 
-        label = f"{name}, {dimension} weights, opposite updates"
-        yield measure(draw, -1.0, 1.0, mechanism.effective_eps, n=n, name=label)
+        label = f"{mechanism.name}, {dimension} weights, opposite updates"
+        yield measure(draw, -1.0, 1.0, mechanism.epsilon(forgiven), n=n, delta=forgiven, name=label)
 
 
 def clipped_cases(dtype: str, backend: str, eps: float, n: int, seed: int) -> Iterator[AuditResult]:

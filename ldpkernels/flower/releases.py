@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol, cast
+from typing import Literal, Protocol, cast, get_args
 
 import numpy as np
 
@@ -22,13 +22,13 @@ from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.privunitg import PrivUnitG
 from ldpkernels.laws.registry import MECHANISMS, MechanismName, mechanism_named
 from ldpkernels.reports import Aggregate
-from ldpkernels.vector import VectorMechanism, vector_mechanism
 from ldpkernels.wire.envelope import Header, encode, header_in, opened
 
 Arrays = dict[str, Array]
 Ranges = tuple[Numbers, Numbers]
 
-VECTORS = ("privunitg", "k-of-d")
+Vector = Literal["privunitg", "k-of-d"]
+VECTORS: tuple[Vector, ...] = get_args(Vector)
 _LONGEST_HEADER = 1024  # of a vector's report: five numbers
 _REASONS = 16
 _UNLIKELY = 60.0  # a bound on a norm refuses an honest report once in e^60
@@ -112,7 +112,7 @@ class WholeVector:
     """One eps for a whole update, clipped to a norm (`ldpkernels.perturb_vector`): fp32 numbers."""
 
     eps: float
-    mechanism: VectorMechanism
+    mechanism: Vector
     norm: float
     bound: float | None
 
@@ -124,7 +124,9 @@ class WholeVector:
 
     def sampler(self, dimension: int) -> KOfD | PrivUnitG:
         """The mechanism for vectors of so many numbers."""
-        return vector_mechanism(self.mechanism, self.eps, dimension, self.norm, self.bound)
+        if self.mechanism == "privunitg":
+            return PrivUnitG(self.eps, dimension, self.norm)
+        return KOfD(self.eps, dimension, self.norm, self.norm if self.bound is None else self.bound)
 
     def event(self, sizes: Sequence[int]) -> tuple[Event, int]:
         """One event for all of it, which the server cannot change by the model that it sends."""
@@ -149,7 +151,7 @@ class WholeVector:
 
     def longest(self, dimension: int) -> float:
         """A length that no honest report passes; what a liar can add is bounded by it."""
-        return _longest(self.mechanism, self.eps, dimension, self.norm, self.bound)
+        return _longest(self.sampler(dimension))
 
 
 class VectorTotal:
@@ -219,7 +221,9 @@ def release_of(
     if mechanism in VECTORS:
         if norm is None:
             raise ValueError(f"mechanism={mechanism!r} needs norm: the length to which an update is clipped")
-        whole = WholeVector(float(eps), cast(VectorMechanism, mechanism), float(norm), bound)
+        if bound is not None and mechanism != "k-of-d":
+            raise ValueError(f"bound={bound} is for mechanism='k-of-d': leave it out")
+        whole = WholeVector(float(eps), cast(Vector, mechanism), float(norm), bound)
         whole.sampler(1)  # it refuses what is no eps, norm or bound
         return whole
     if mechanism not in MECHANISMS:
@@ -250,14 +254,14 @@ def leaving(arrays: Mapping[str, Array], buffers: Buffers | None) -> Arrays:
 
 
 @lru_cache(maxsize=64)
-def _longest(mechanism: VectorMechanism, eps: float, dimension: int, norm: float, bound: float | None) -> float:
-    sampler = vector_mechanism(mechanism, eps, dimension, norm, bound)
+def _longest(sampler: KOfD | PrivUnitG) -> float:
     rounding = 1 + 2**-20  # of the numbers to fp32
     if isinstance(sampler, KOfD):
         law = sampler.coordinate
-        largest = max(abs(float(value)) for value in law.outputs(0.0, sampler.bound, "float64"))
-        return rounding * dimension / sampler.k * largest * math.sqrt(sampler.k)
+        largest = max(abs(float(value)) for value in law.outputs(0.0, sampler.bound))
+        return rounding * sampler.dimension / sampler.k * largest * math.sqrt(sampler.k)
     # the squares of d - 1 Gaussians (Laurent and Massart), and of the one along the update
-    across = (dimension - 1) + 2 * math.sqrt((dimension - 1) * _UNLIKELY) + 2 * _UNLIKELY
+    others = sampler.dimension - 1
+    across = others + 2 * math.sqrt(others * _UNLIKELY) + 2 * _UNLIKELY
     along = (max(sampler.gamma, 0.0) + math.sqrt(2 * _UNLIKELY)) ** 2
-    return rounding * norm / sampler.shrinkage * math.sqrt(across + along)
+    return rounding * sampler.norm / sampler.shrinkage * math.sqrt(across + along)

@@ -154,7 +154,10 @@ def _cure(value: object) -> str:
     if kind.__name__ in ("FakeTensor", "FunctionalTensor"):  # torch's own, while it traces
         return ""
     if kind.__name__ == "DTensor":
-        return "pass its full_tensor(), or where fully_shard made it, gather the module first (module.unshard())"
+        return (
+            "perturb_, report, ranges and load take DTensors, if all tensors are, in a module, a mapping, a list or "
+            "alone; elsewhere pass its full_tensor()"
+        )
     return "pass a plain tensor"
 
 

@@ -15,6 +15,7 @@ from ldpkernels.inputs.checks import PLAIN_KINDS, refuse_strange_kind
 from ldpkernels.inputs.modules import Buffers as Buffers
 from ldpkernels.inputs.modules import Modules, decided, module_tensors, untied
 from ldpkernels.inputs.remains import refuse_unvouched
+from ldpkernels.inputs.shards import refuse_unvouched_parts
 from ldpkernels.optional import is_compiling, is_module, is_tensor
 
 if TYPE_CHECKING:
@@ -37,12 +38,12 @@ class Tensors:
 
 
 def collect(
-    model: object, buffers: Buffers | None = None, *, in_place: bool = False, **numbers: Numbers
+    model: object, buffers: Buffers | None = None, *, in_place: bool = False, sharded: bool = False, **numbers: Numbers
 ) -> tuple[Tensors, list[list[float]]]:
     """The tensors of a module, a mapping, a sequence or a tensor, and each of `numbers` as one number for each tensor.
 
     Floating-point buffers are as the caller decides. `in_place`: the model itself may leave, so that what else of it
-    would leave is refused.
+    would leave is refused. `sharded`: all are DTensors, which are refused else.
     """
     if buffers not in (None, "perturb", "keep"):
         raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
@@ -76,17 +77,19 @@ def collect(
         unique = [pair for pair in named if once[id(pair[1])] is pair] if len(once) < len(named) else named
     names, values = [name for name, _ in unique], [value for _, value in unique]
     is_torch = container == "module" or (not isinstance(values[0], np.ndarray) and is_tensor(values[0]))
-    if not compiling:
+    if sharded:
+        refuse_unvouched_parts(unique, modules, whole=in_place, keep=buffers == "keep")
+    elif not compiling:
         if not PLAIN_KINDS.issuperset(map(type, values)):
             for name, value in unique:
                 refuse_strange_kind(name, value)
         if is_torch:
             refuse_unvouched(unique, modules, whole=in_place and container in ("module", "mapping"), buffers=buffers)
     tensors = Tensors(names, values, container, is_torch, compiling)
-    return tensors, [_per_tensor(argument, value, names) for argument, value in numbers.items()]
+    return tensors, [per_tensor(argument, value, names) for argument, value in numbers.items()]
 
 
-def _per_tensor(argument: str, value: object, names: Sequence[str]) -> list[float]:
+def per_tensor(argument: str, value: object, names: Sequence[str]) -> list[float]:
     """One number for each tensor, from a number, a sequence, or a mapping by tensor or module name."""
     if isinstance(value, (int, float)):  # first: in a graph for torch.compile it may be a symbol
         try:

@@ -25,20 +25,24 @@ def refuse_unvouched(named: Named, modules: Modules, whole: bool, buffers: Buffe
     _refuse_shards(named)
     if whole:
         if modules:
-            _refuse_remains(modules, named, keep=buffers == "keep")
+            refuse_remains(modules, named, keep=buffers == "keep")
         _refuse_rest(named)
 
 
-def _refuse_remains(modules: Modules, perturbed: Named, keep: bool) -> None:
+def refuse_remains(modules: Modules, perturbed: Named, keep: bool, sharded: bool = False) -> None:
     """An error for private numbers that are no parameter and no buffer. `keep` says that only parameters leave."""
     for name, p in perturbed:
         if p.__dict__:
-            _check_attributes(name, p.__dict__)
+            check_attributes(name, p.__dict__)
     found: Named = []
     for prefix, module in modules:
         kind: type = type(module)
-        if _harmless.get(kind) != len(module.__dict__):
-            found += _held(prefix, module, keep)
+        if not sharded and is_fully_sharded(kind):
+            raise ValueError(
+                f"module {prefix[:-1]!r} ({kind.__name__}) is gathered, and reshard() brings back what it was "
+                "gathered from: call reshard() first, and perturb the shards"
+            )
+        found += _held(prefix, module, keep)
     if found and not keep:
         _refuse_others(found, perturbed)
 
@@ -74,10 +78,6 @@ def _refuse_rest(named: Sequence[tuple[str, object]]) -> None:
             )
 
 
-# How many attributes an object of one of torch's own layers has where none holds a tensor: only a user adds more.
-_harmless: dict[type, int] = {}
-
-
 def _held(prefix: str, module: torch.nn.Module, keep: bool) -> Named:
     """The tensors in a module's attributes; what is no tensor and cannot be perturbed is refused."""
     kind: type = type(module)
@@ -87,18 +87,23 @@ def _held(prefix: str, module: torch.nn.Module, keep: bool) -> Named:
             "perturbs: pass buffers='keep' if only parameters leave, or take get_extra_state out"
         )
     found: Named = []
-    for key in module.__dict__.keys() - _usual_attributes():
+    for key in module.__dict__.keys() - usual_attributes():
         value = module.__dict__[key]
         if type(value) not in _PLAIN:
             _check_attribute(prefix, key, value, module)
             found += [(prefix + key, t) for t in _tensors(value)]
-    if not found and kind.__module__.startswith("torch.nn.modules."):
-        _harmless[kind] = len(module.__dict__)
     return found
 
 
+@lru_cache(maxsize=1024)
+def is_fully_sharded(kind: type) -> bool:
+    """Whether fully_shard made a class of modules."""
+    return any(base.__name__ == "FSDPModule" and base.__module__.startswith("torch.") for base in kind.__mro__)
+
+
 @lru_cache(maxsize=1)
-def _usual_attributes() -> frozenset[str]:
+def usual_attributes() -> frozenset[str]:
+    """What every module has: its registries and hooks."""
     import torch
 
     return frozenset(torch.nn.Module().__dict__)
@@ -111,7 +116,7 @@ def _has_extra_state(kind: type) -> bool:
     return getattr(kind, "get_extra_state", None) is not torch.nn.Module.get_extra_state
 
 
-def _check_attributes(name: str, attributes: Mapping[str, object]) -> None:
+def check_attributes(name: str, attributes: Mapping[str, object]) -> None:
     """Of a parameter: its class stores them with it."""
     for key, value in attributes.items():
         if type(value) not in _PLAIN and next(_tensors(value), None) is not None:

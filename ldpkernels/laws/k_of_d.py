@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,6 +39,7 @@ class KOfD:
     (4, 'two-point', 9413)
     """
 
+    name: ClassVar[str] = "k-of-d"
     eps: float
     dimension: int
     norm: float

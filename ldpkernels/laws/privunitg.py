@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
+from typing import ClassVar
 
 import numpy as np
 
@@ -36,6 +37,7 @@ class PrivUnitG:
     (2.74, 0.9, 2904)
     """
 
+    name: ClassVar[str] = "privunitg"
     eps: float
     dimension: int
     norm: float = 1.0

@@ -52,7 +52,7 @@ def _executed(name: str, eps: SupportsFloat) -> Weightwise:
 
 
 def executed(
-    name: str, eps: float, c: Sequence[float], r: Sequence[float], dtypes: Sequence[Dtype], output: Output
+    name: str, eps: SupportsFloat, c: Sequence[float], r: Sequence[float], dtypes: Sequence[Dtype], output: Output
 ) -> tuple[Weightwise, Laws]:
     """The mechanism that runs, and what its kernel executes for each tensor."""
     mechanism = mechanism_named(name, eps)

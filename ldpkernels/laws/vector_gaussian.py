@@ -7,17 +7,27 @@ docs/mechanisms/vector_gaussian.md has the law, and why its event is a Gaussian'
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
+import numpy as np
+
+from ldpkernels import launch
 from ldpkernels.accounting import arguments
 from ldpkernels.accounting.events import GaussianEvent
 from ldpkernels.accounting.gaussian import gaussian_epsilon
 from ldpkernels.accounting.rounding import bisect_upper
+from ldpkernels.arrays import Array, Floats
+from ldpkernels.dtypes import DTYPES, FLOAT64, Dtype
+from ldpkernels.inputs.spans import span_table
+from ldpkernels.keys import Key
+from ldpkernels.laws.clipped_noise import MARGIN as ROUNDING
 from ldpkernels.laws.noise_table import MOST_SHIFT, NoiseTable, wide_gaussian_table
 from ldpkernels.laws.weightwise import checked_eps
 
+FLOAT32 = DTYPES["float32"]
 GRID_STD = 2**22  # standard deviation of the noise in units of the grid, always
 MOST_GRID_NORM = 2**31 - 1
 MARGIN = 2.0**-16  # of the noise multiplier: pays for the discrete Gaussian's distance from a rounded one
@@ -43,9 +53,9 @@ class VectorGaussian:
         object.__setattr__(self, "sigma", arguments.positive("sigma", self.sigma))
         object.__setattr__(self, "norm", arguments.positive("norm", self.norm))
         object.__setattr__(self, "dimension", arguments.count("dimension", self.dimension, most=2**40))
-        if not 2.0**-900 <= self.sigma <= 2.0**900:
-            raise ValueError(f"sigma={self.sigma} must be from 2^-900 to 2^900: change the unit of the weights")
-        if not 1 <= self.grid_norm <= MOST_GRID_NORM:
+        if not 2.0**-400 <= self.sigma <= 2.0**400:
+            raise ValueError(f"sigma={self.sigma} must be from 2^-400 to 2^400: change the unit of the weights")
+        if not 1 <= self.norm / self.unit <= MOST_GRID_NORM:
             raise ValueError(
                 f"sigma={self.sigma} is {self.sigma / self.norm:.3g} times norm={self.norm}: it must be from 2^-9 to "
                 "2^22 times the norm"
@@ -81,9 +91,9 @@ class VectorGaussian:
         return self.sigma / GRID_STD
 
     @property
-    def grid_norm(self) -> int:
-        """The largest norm of an update in units of the grid: no integer vector beyond it is released."""
-        return math.floor(Fraction(self.norm) / Fraction(self.unit))
+    def square_bound(self) -> int:
+        """The largest sum of squares of an update in units of the grid: no integer vector beyond it is released."""
+        return math.floor((Fraction(self.norm) / Fraction(self.unit)) ** 2)
 
     @property
     def table(self) -> NoiseTable:
@@ -93,8 +103,7 @@ class VectorGaussian:
     @property
     def noise_multiplier(self) -> float:
         """Deviation over the distance of any two updates, less the margin; rounded down."""
-        exact = Fraction(GRID_STD, 2 * self.grid_norm) * (1 - Fraction(MARGIN))
-        return math.nextafter(float(exact), 0.0)
+        return self.sigma / self.norm / 2 * (1 - MARGIN) * (1 - 2.0**-50)
 
     @property
     def event(self) -> GaussianEvent:
@@ -135,6 +144,37 @@ class VectorGaussian:
     def bytes(self) -> int:
         """A report of numbers in fp32."""
         return 4 * self.dimension
+
+    def error(self, x: Array) -> float:
+        """Expected squared distance of a report from x, a vector within the norm, at most; for any such x."""
+        return self.worst_error
+
+    def sample(self, x: Array, key: Key) -> Floats:
+        """A report of x, of any length."""
+        x, out = np.ascontiguousarray(x, np.float64), np.empty(self.dimension)
+        self.write([x.ctypes.data], [FLOAT64], [out], key)
+        return out
+
+    def write(self, addresses: Sequence[int], dtypes: Sequence[Dtype], outs: Sequence[Array], key: Key) -> None:
+        """A report of an update whose parts lie at these addresses, to arrays of their sizes, fp32 or fp64.
+
+        Raises OverflowError, before anything is written, where a weight or the norm is no finite number.
+        """
+        sizes = [out.size for out in outs]
+        if sum(sizes) != self.dimension:
+            raise ValueError(f"an update of {sum(sizes)} weights, where dimension={self.dimension}")
+        integers = np.empty(self.dimension, np.int32)
+        places = [integers.ctypes.data + 4 * sum(sizes[:i]) for i in range(len(sizes))]
+        spans = span_table(addresses, places, sizes, dtypes)
+        above = launch.norm(spans) * ROUNDING
+        if not math.isfinite(above):
+            raise OverflowError("a weight is no finite number, or the squares of all of them are none")
+        squares = launch.quantise(spans, min(1.0, self.norm / above if above else 1.0) / self.unit, None)
+        if squares > self.square_bound:  # the guarantee stands on this comparison, and on no floating-point number
+            raise ArithmeticError(f"a clipped update has {squares} where at most {self.square_bound} were expected")
+        formats = [FLOAT64 if out.itemsize == 8 else FLOAT32 for out in outs]
+        released = span_table(places, [out.ctypes.data for out in outs], sizes, formats)
+        launch.add_noise(released, self.table, key, unit=self.unit)
 
     @property
     def _log_ratio(self) -> float:

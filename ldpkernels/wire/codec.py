@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class Counter(Protocol):
 class Codec(Protocol):
     """Weights to bytes."""
 
+    numbers_a_byte: ClassVar[int]  # of a report
+
     def payload_bytes(self, sizes: Sequence[int]) -> int:
         """The length of a report of tensors of these sizes."""
 
@@ -65,6 +67,8 @@ class Codec(Protocol):
 
 class BitCodec:
     """Eight weights a byte; each tensor starts a byte of its own."""
+
+    numbers_a_byte: ClassVar[int] = 8
 
     def payload_bytes(self, sizes: Sequence[int]) -> int:
         """The length of a report of tensors of these sizes."""
@@ -90,6 +94,8 @@ class BitCodec:
 
 class ByteCodec:
     """One byte a weight, tensor after tensor."""
+
+    numbers_a_byte: ClassVar[int] = 1
 
     def payload_bytes(self, sizes: Sequence[int]) -> int:
         """The length of a report of tensors of these sizes."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line, and that docs/privacy.md prints what its commands print."""
 
+import itertools
 import json
 import re
 import shlex
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ldpkernels import accounting
 from ldpkernels.__main__ import main
 from ldpkernels.commands import program
 
@@ -79,6 +81,16 @@ def test_json_has_every_part_of_a_result(capsys: pytest.CaptureFixture[str]) -> 
     assert len(json.loads(capsys.readouterr().out)) == 2
 
 
+def test_shuffled_reports_of_many_outcomes_are_asked_for_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {}
+    for mechanism, question in itertools.product(("randomized-response", "pure"), ("--clients=80", "--target=0.5")):
+        assert run(["account", "shuffle", "--eps", "1", "--mechanism", mechanism, question, "--json"]) == 0
+        found[mechanism, question] = json.loads(capsys.readouterr().out)
+    assert found["pure", "--clients=80"]["epsilon"] == accounting.shuffle_epsilon(accounting.PureEvent(1.0), 80).epsilon
+    assert found["pure", "--clients=80"]["epsilon"] > found["randomized-response", "--clients=80"]["epsilon"]
+    assert found["pure", "--target=0.5"]["clients"] > found["randomized-response", "--target=0.5"]["clients"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -88,6 +100,7 @@ def test_json_has_every_part_of_a_result(capsys: pytest.CaptureFixture[str]) -> 
         (["shuffle", "--eps", "1"], "--clients is missing"),
         (["shuffle", "--eps", "1", "--clients", "5", "--target", "1"], "give one of the two"),
         (["shuffle", "--eps", "1", "--target", "1", "--method", "clones"], "leave the two out"),
+        (["shuffle", "--eps=1", "--clients=9", "--mechanism=pure", "--method=exact"], "these have more"),
         (["gaussian", "--noise-multiplier", "1", "--q", "2", "--steps", "1"], "q = 2.0 is outside"),
     ],
 )

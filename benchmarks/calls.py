@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What everyday calls cost beside one `mul_` of ten elements: `python benchmarks/calls.py`.
+
+Every row is the least of many repetitions, taken in turn with `mul_` in one run: ratios, which others move least.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+import ldpkernels
+
+ROUNDS = 15
+
+
+def once(call: Callable[[], object], times: int) -> float:
+    """Seconds a call."""
+    start = time.perf_counter()
+    for _ in range(times):
+        call()
+    return (time.perf_counter() - start) / times
+
+
+def ratio(call: Callable[[], object], times: int) -> tuple[float, float]:
+    """Microseconds a call, and how many `mul_` that is."""
+    x = torch.ones(10)
+    best = unit = math.inf
+    call()
+    for _ in range(ROUNDS):
+        unit = min(unit, once(lambda: x.mul_(1.0), 300))
+        best = min(best, once(call, times))
+    return 1e6 * best, best / unit
+
+
+def eager_(model: torch.nn.Module) -> None:
+    """The mechanism as one writes it in torch, a tensor at a time."""
+    scale = (math.e + 1) / (math.e - 1)
+    with torch.no_grad():
+        for w in model.parameters():
+            upper = torch.bernoulli((w.clamp(-1.0, 1.0) / scale + 1) / 2)
+            w.copy_((2 * upper - 1) * scale)
+
+
+def main() -> None:
+    """Print the table."""
+    torch.set_num_threads(2)
+    one, array = torch.zeros(10), np.zeros(10, np.float32)
+    ten, many = [torch.zeros(10) for _ in range(10)], [torch.zeros(10) for _ in range(800)]
+    small = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(5)])
+    deep = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(150)])
+    key = ldpkernels.key(0)
+    prepared = [ldpkernels.prepare(model, 0.0, 1.0, 1.0) for model in (one, array, small)]
+    rows: list[tuple[str, Callable[[], object], int]] = [
+        ("one tensor", lambda: ldpkernels.perturb_(one, 0.0, 1.0, 1.0), 300),
+        ("one tensor, Philox", lambda: ldpkernels.perturb_(one, 0.0, 1.0, 1.0, generator=key), 300),
+        ("one array", lambda: ldpkernels.perturb_(array, 0.0, 1.0, 1.0), 300),
+        ("10 tensors", lambda: ldpkernels.perturb_(ten, 0.0, 1.0, 1.0), 200),
+        ("800 tensors", lambda: ldpkernels.perturb_(many, 0.0, 1.0, 1.0), 10),
+        ("800 tensors, Philox", lambda: ldpkernels.perturb_(many, 0.0, 1.0, 1.0, generator=key), 10),
+        ("800 tensors, torch._foreach_mul_", lambda: torch._foreach_mul_(many, 1.0), 3),
+        ("model of 10 tensors", lambda: ldpkernels.perturb_(small, 0.0, 1.0, 1.0), 200),
+        ("model of 10 tensors, eager", lambda: eager_(small), 20),
+        ("model of 300 tensors", lambda: ldpkernels.perturb_(deep, 0.0, 1.0, 1.0), 20),
+        ("prepared, one tensor", lambda: prepared[0](), 300),
+        ("prepared, one array", lambda: prepared[1](), 300),
+        ("prepared, model of 10", lambda: prepared[2](), 200),
+        ("report, model of 10", lambda: ldpkernels.report(small, 0.0, 1.0, 1.0), 100),
+    ]
+    print(f"{'':34}{'us':>8}{'mul_':>8}")
+    for name, call, times in rows:
+        spent, units = ratio(call, times)
+        print(f"{name:34}{spent:8.1f}{units:8.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors and arrays whose memory a kernel may take as it is, read in one crossing from Python. What is not plain is
+// left to ldpkernels/inputs, which copies it, or refuses it by name: here every doubt is a "no", and nothing is raised.
+//
+// torch is not linked against. Its tensors are read through DLPack's exchange interface, a C table that a tensor's type
+// carries (__dlpack_c_exchange_api__), and by calling methods of the type; modules by the dictionaries that every
+// nn.Module keeps its parameters, buffers and children in.
+#pragma once
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "common.h"
+#include "dtype.h"
+#include "tables.h"
+
+namespace ldpk {
+
+// DLPack 1.x, in the field order of dlpack.h.
+struct DlTensor {
+  void* data;
+  int32_t device_type, device_id;
+  int32_t ndim;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t* shape;
+  int64_t* strides;
+  uint64_t byte_offset;
+};
+struct DlExchange {
+  uint32_t major, minor;
+  void* previous;
+  void* allocate;
+  void* managed_from_object;
+  void* object_from_managed;
+  int (*tensor_from_object)(void* object, DlTensor* out);  // 0, or -1 and a Python exception
+  void* current_stream;
+};
+constexpr uint32_t kDlPackMajor = 1;
+constexpr int32_t kDlCpu = 1;
+constexpr uint8_t kDlFloat = 2, kDlBfloat = 4;
+
+inline int64_t bytes_of(int64_t dtype) { return dtype == 0 ? 4 : dtype == 1 ? 8 : 2; }
+
+// The table of spans that grows as objects are read. Refuses what overlaps: perturbed twice, it would be wrong.
+class PlainTable {
+ public:
+  explicit PlainTable(bool shapes) : with_shapes_(shapes) {}
+
+  template <class Int>
+  bool add(const void* data, int64_t numel, int64_t dtype, int64_t dimensions, const Int* shape) {
+    if (data == nullptr || numel == 0) return false;
+    const auto address = reinterpret_cast<uint64_t>(data);
+    if (address < end_) ascending_ = false;
+    end_ = address + numel * bytes_of(dtype);
+    spans_.push_back({address, 0, numel, first_, dtype});
+    first_ += (numel + 7) / 8 * 8;
+    numel_ += numel;
+    if (with_shapes_) {
+      shapes_.push_back(dimensions);
+      shapes_.insert(shapes_.end(), shape, shape + dimensions);
+    }
+    return true;
+  }
+
+  bool apart() const {
+    if (ascending_) return true;
+    std::vector<std::pair<uint64_t, uint64_t>> extents;
+    extents.reserve(spans_.size());
+    for (const Span& s : spans_) extents.emplace_back(s.data, s.data + s.numel * bytes_of(s.dtype));
+    std::sort(extents.begin(), extents.end());
+    for (size_t i = 1; i < extents.size(); ++i) {
+      if (extents[i].first < extents[i - 1].second) return false;
+    }
+    return true;
+  }
+
+  // (spans, elements in all, the dtype of all or -1, shapes); None where it is empty or tensors overlap.
+  py::object finish() const {
+    if (spans_.empty() || !apart()) return py::none();
+    py::array table(dtype_of<Span>(), spans_.size());
+    memcpy(table.mutable_data(), spans_.data(), spans_.size() * sizeof(Span));
+    int64_t dtype = spans_[0].dtype;
+    for (const Span& s : spans_) dtype = s.dtype == dtype ? dtype : -1;
+    const py::bytes shapes(reinterpret_cast<const char*>(shapes_.data()), shapes_.size() * sizeof(int64_t));
+    return py::make_tuple(std::move(table), numel_, dtype, shapes);
+  }
+
+ private:
+  bool with_shapes_;
+  std::vector<Span> spans_;
+  std::vector<int64_t> shapes_;
+  uint64_t end_ = 0;
+  int64_t first_ = 0, numel_ = 0;
+  bool ascending_ = true;
+};
+
+// The items of a list or tuple that nobody else can change: reading a tensor may run any finalizer.
+inline py::tuple held(const py::object& values) {
+  if (!PyList_CheckExact(values.ptr()) && !PyTuple_CheckExact(values.ptr())) return py::tuple();
+  return py::tuple(values);
+}
+inline py::list held_values(PyObject* dictionary) { return py::reinterpret_steal<py::list>(PyDict_Values(dictionary)); }
+
+inline PyObject* interned(const char* name) { return PyUnicode_InternFromString(name); }
+
+inline int64_t dtype_of_numpy(int number) {
+  if (number == py::detail::npy_api::NPY_FLOAT_) return static_cast<int64_t>(Dtype::f32);
+  if (number == py::detail::npy_api::NPY_DOUBLE_) return static_cast<int64_t>(Dtype::f64);
+  return number == 23 ? static_cast<int64_t>(Dtype::f16) : -1;  // NPY_HALF, which pybind11 has no name for
+}
+
+inline bool add_array(PlainTable& table, PyObject* value) {
+  if (!py::isinstance<py::array>(value)) return false;
+  const auto array = py::reinterpret_borrow<py::array>(value);
+  if (Py_TYPE(value) != reinterpret_cast<PyTypeObject*>(py::detail::npy_api::get().PyArray_Type_)) return false;
+  constexpr int wanted = py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_ | py::detail::npy_api::NPY_ARRAY_ALIGNED_ |
+                         py::detail::npy_api::NPY_ARRAY_WRITEABLE_;
+  if ((array.flags() & wanted) != wanted) return false;
+  const auto* descriptor = py::detail::array_descriptor_proxy(py::detail::array_proxy(value)->descr);
+  if (descriptor->byteorder != '=') return false;
+  const int64_t dtype = dtype_of_numpy(descriptor->type_num);
+  return dtype >= 0 && table.add(array.data(), array.size(), dtype, array.ndim(), array.shape());
+}
+
+// What PlainTable::finish gives, of arrays in a list or tuple; None where one of them is not plain.
+inline py::object plain_arrays(const py::object& values, bool shapes) {
+  PlainTable table(shapes);
+  for (const py::handle value : held(values)) {
+    if (!add_array(table, value.ptr())) return py::none();
+  }
+  return table.finish();
+}
+
+// Attributes of a module that are numbers, names, or lists of them: nothing in them could be a weight.
+inline bool holds_nothing(PyObject* value, int depth = 0) {
+  PyTypeObject* type = Py_TYPE(value);
+  if (value == Py_None || type == &PyBool_Type || type == &PyLong_Type || type == &PyFloat_Type ||
+      type == &PyUnicode_Type)
+    return true;
+  if (type == &PyDict_Type || type == &PyODict_Type) return PyDict_Size(value) == 0;
+  if (type == &PySet_Type || type == &PyFrozenSet_Type) return PySet_Size(value) == 0;
+  if (type == &PyFunction_Type || type == &PyCFunction_Type) return true;  // as in inputs/remains.py
+  if ((type == &PyTuple_Type || type == &PyList_Type) && depth < 3) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
+      if (!holds_nothing(PySequence_Fast_GET_ITEM(value, i), depth + 1)) return false;
+    }
+    return true;
+  }
+  return false;
+}
+
+// Reads the tensors of one torch. It is made with what it compares with, and calls, of that torch.
+class PlainTensors {
+ public:
+  // `strange` says of which classes a module is not plain. The names in `usual` are those of every module's own
+  // attributes.
+  PlainTensors(const py::capsule& exchange, py::tuple types, py::object is_neg, py::object untyped_storage,
+               py::object extra_state, py::object strange, py::set usual)
+      : exchange_(exchange.get_pointer<DlExchange>()),
+        types_(std::move(types)),
+        is_neg_(std::move(is_neg)),
+        untyped_storage_(std::move(untyped_storage)),
+        extra_state_(std::move(extra_state)),
+        strange_(std::move(strange)),
+        usual_(std::move(usual)) {
+    if (exchange_->major != kDlPackMajor || exchange_->tensor_from_object == nullptr)
+      throw std::invalid_argument("another version of DLPack");
+  }
+
+  py::object tensors(const py::object& values, bool shapes) const {
+    PlainTable table(shapes);
+    for (const py::handle value : held(values)) {
+      if (!add(table, value.ptr(), false)) return nothing();
+    }
+    return table.finish();
+  }
+
+  // Appends the module's parameters to `found`. With `keep`, buffers and what torch.save would store beside stay.
+  py::object module(const py::object& module, bool keep, bool shapes, py::list found) const {
+    PlainTable table(shapes);
+    std::unordered_set<PyObject*> seen;
+    if (!walk(module.ptr(), keep, table, found, seen, 0)) return nothing();
+    return table.finish();
+  }
+
+ private:
+  static py::object nothing() {
+    PyErr_Clear();
+    return py::none();
+  }
+
+  bool add(PlainTable& table, PyObject* value, bool whole) const {
+    bool known = false;
+    for (const py::handle type : types_) known |= reinterpret_cast<PyObject*>(Py_TYPE(value)) == type.ptr();
+    if (!known || !marked_by_nobody(value)) return false;
+    DlTensor t{};
+    if (exchange_->tensor_from_object(value, &t) != 0) return false;
+    if (t.device_type != kDlCpu || t.byte_offset != 0 || t.lanes != 1) return false;
+    int64_t numel = 1;
+    for (int32_t i = t.ndim - 1; i >= 0; --i) {
+      if (t.strides != nullptr && t.shape[i] != 1 && t.strides[i] != numel) return false;
+      numel *= t.shape[i];
+    }
+    const int64_t dtype = dtype_of_dlpack(t.code, t.bits);
+    if (dtype < 0 || is_negated(value)) return false;
+    return table.add(t.data, numel, dtype, t.ndim, t.shape) &&
+           (!whole || fills_its_storage(value, numel * bytes_of(dtype)));
+  }
+
+  static int64_t dtype_of_dlpack(uint8_t code, uint8_t bits) {
+    if (code == kDlFloat && bits == 32) return static_cast<int64_t>(Dtype::f32);
+    if (code == kDlFloat && bits == 64) return static_cast<int64_t>(Dtype::f64);
+    if (code == kDlBfloat && bits == 16) return static_cast<int64_t>(Dtype::bf16);
+    if (code == kDlFloat && bits == 16) return static_cast<int64_t>(Dtype::f16);
+    return -1;
+  }
+
+  // A tensor's own attributes are numbers and names, and none says that it is a shard.
+  static bool marked_by_nobody(PyObject* value) {
+    const auto own = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(value, nullptr));
+    if (!own) return PyErr_Clear(), false;
+    PyObject *key, *item;
+    for (Py_ssize_t at = 0; PyDict_Next(own.ptr(), &at, &key, &item);) {
+      if (!holds_nothing(item) || !PyUnicode_Check(key)) return false;
+      if (PyUnicode_CompareWithASCIIString(key, "_is_flat_param") == 0 ||
+          PyUnicode_CompareWithASCIIString(key, "_fsdp_flattened") == 0)
+        return false;
+    }
+    return true;
+  }
+
+  bool is_negated(PyObject* value) const {
+    const auto answer = py::reinterpret_steal<py::object>(PyObject_CallOneArg(is_neg_.ptr(), value));
+    return answer.ptr() != Py_False;  // an error too
+  }
+
+  // A file of a tensor has all of its storage.
+  bool fills_its_storage(PyObject* value, int64_t bytes) const {
+    const auto storage = py::reinterpret_steal<py::object>(PyObject_CallOneArg(untyped_storage_.ptr(), value));
+    if (!storage) return false;
+    static PyObject* nbytes = interned("nbytes");
+    const auto size = py::reinterpret_steal<py::object>(PyObject_CallMethodNoArgs(storage.ptr(), nbytes));
+    return size && PyLong_AsLongLong(size.ptr()) == bytes;
+  }
+
+  // A class is asked about once; a module that changes its nature changes its class.
+  bool is_familiar(PyTypeObject* type) const {
+    auto* kind = reinterpret_cast<PyObject*>(type);
+    if (PySet_Contains(familiar_.ptr(), kind) == 1) return true;
+    const auto answer = py::reinterpret_steal<py::object>(PyObject_CallOneArg(strange_.ptr(), kind));
+    if (answer.ptr() != Py_False) return false;
+    if (PySet_Size(familiar_.ptr()) >= 1024) PySet_Clear(familiar_.ptr());
+    return PySet_Add(familiar_.ptr(), kind) == 0;
+  }
+
+  bool walk(PyObject* module, bool keep, PlainTable& table, py::list& found, std::unordered_set<PyObject*>& seen,
+            int depth) const {
+    if (!seen.insert(module).second) return true;
+    if (depth > 100) return false;
+    if (!is_familiar(Py_TYPE(module))) return false;
+    if (!keep) {  // state_dict() would store what it returns
+      static PyObject* name = interned("get_extra_state");
+      auto* type = reinterpret_cast<PyObject*>(Py_TYPE(module));
+      if (py::reinterpret_steal<py::object>(PyObject_GetAttr(type, name)).ptr() != extra_state_.ptr()) return false;
+    }
+    const auto own = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(module, nullptr));
+    if (!own) return false;
+    static PyObject *parameters_name = interned("_parameters"), *buffers_name = interned("_buffers"),
+                    *children_name = interned("_modules");
+    PyObject* parameters = PyDict_GetItemWithError(own.ptr(), parameters_name);
+    PyObject* buffers = PyDict_GetItemWithError(own.ptr(), buffers_name);
+    PyObject* children = PyDict_GetItemWithError(own.ptr(), children_name);
+    for (PyObject* one : {parameters, buffers, children}) {
+      if (one == nullptr || !PyDict_CheckExact(one)) return false;
+    }
+    PyObject *key, *item;
+    for (Py_ssize_t at = 0; PyDict_Next(own.ptr(), &at, &key, &item);) {
+      if (!holds_nothing(item) && item != parameters && item != buffers && item != children &&
+          PySet_Contains(usual_.ptr(), key) != 1)
+        return false;
+    }
+    for (Py_ssize_t at = 0; !keep && PyDict_Next(buffers, &at, &key, &item);) {
+      if (item != Py_None) return false;
+    }
+    const py::list inner = held_values(children);
+    for (const py::handle parameter : held_values(parameters)) {
+      if (parameter.is_none()) continue;
+      if (!add(table, parameter.ptr(), true)) return false;
+      found.append(parameter);
+    }
+    for (const py::handle child : inner) {
+      if (!child.is_none() && !walk(child.ptr(), keep, table, found, seen, depth + 1)) return false;
+    }
+    return true;
+  }
+
+  const DlExchange* exchange_;
+  py::tuple types_;
+  py::object is_neg_, untyped_storage_, extra_state_, strange_;
+  py::set usual_, familiar_;
+};
+
+}  // namespace ldpk

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The slow, obvious twin of whole vectors on the grid, written from docs/mechanisms/."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+
+from ldpkernels.arrays import Array, Spans, Words
+from ldpkernels.dtypes import DTYPES
+from ldpkernels.laws.noise_table import NoiseTable
+from ldpkernels.reference.ciphers import keystream
+from ldpkernels.reference.clipped_noise import below, squares, words
+from ldpkernels.reference.memory import memory, weights
+
+__all__ = ["add_noise", "noise", "quantise", "rotate", "squares"]
+
+LARGEST = 2147483647.0
+
+
+def quantise(spans: Spans, scale: float, key: Words | None, stream: int) -> int:
+    """Scaled weights as integers to each span's `out`; the sum of all their squares."""
+    total = 0
+    for span in spans:
+        n, first = int(span["numel"]), int(span["first"])
+        _, x = weights(int(span["data"]), n, int(span["dtype"]))
+        with np.errstate(invalid="ignore", over="ignore"):
+            z = x.astype(np.float64) * scale
+            if key is not None:
+                z = np.floor(z + draws(key, stream, first, n, 32) * 2.0**-32)
+            integers = np.clip(np.where(np.isnan(z), -LARGEST, z), -LARGEST, LARGEST).astype(np.int32)
+        memory(int(span["out"]), n, np.dtype(np.int32))[:] = integers
+        total += sum(int(q) ** 2 for q in integers)
+    return total
+
+
+def add_noise(spans: Spans, table: NoiseTable, key: Words, bits: int, unit: float) -> None:
+    """Each span's integers and their noise, to its `out`: modulo 2^bits, or as numbers times `unit`."""
+    for span in spans:
+        n, first = int(span["numel"]), int(span["first"])
+        integers = memory(int(span["data"]), n, np.dtype(np.int32)).astype(np.int64) + noise(table, key, first, n)
+        if bits:
+            memory(int(span["out"]), n, np.dtype(np.uint32))[:] = integers % 2**bits
+        else:
+            dtype = np.dtype(np.float64 if span["dtype"] == DTYPES["float64"].code else np.float32)
+            memory(int(span["out"]), n, dtype)[:] = integers.astype(np.float64) * unit
+
+
+def noise(table: NoiseTable, key: Words, first: int, n: int) -> Array:
+    """The noise of elements first, ..., first + n - 1."""
+    cumulated = [int(h) << 64 | int(low) for h, low in zip(table.high, table.low, strict=True)]
+    found = [
+        _noise(cumulated, table.shift, int(draw), islice(words(key, first + i), block_words(key), None))
+        for i, draw in enumerate(draws(key, 0, first, n, 64))
+    ]
+    return np.array(found, np.int64)
+
+
+def _noise(cumulated: list[int], a: int, draw: int, source: Iterator[int]) -> int:
+    """A draw of 64 bits, from the top: 24 for the table, a sign, 16 that may follow, 23 for the decision to keep."""
+
+    def next64() -> int:
+        low = next(source)
+        return low | next(source) << 32
+
+    while True:
+        t, negative, decision = draw >> 40, draw >> 39 & 1, draw & 0x7FFFFF
+        k = bisect_left(cumulated, t << 64)
+        if cumulated[k] >> 64 == t:
+            k = bisect_right(cumulated, t << 64 | next64())
+        if a == 0:
+            return -k if negative else k
+        u = (draw >> 23 & 0xFFFF) >> (16 - a)
+        y = (k << a) + u
+        numerator = y * y - (k << a) ** 2  # over 2^(13 + 2a): what exp(-x) is the probability of, to be kept
+        whole, fraction = divmod(numerator * 2**10, 2 ** (2 * a))
+        event = decision < whole
+        if decision == whole:
+            event = next(source) >> (32 - 2 * a) < fraction
+        events = 1
+        if event:
+            events = 2
+            while next64() >> (51 - 2 * a) < numerator and below(source, events) == 0:
+                events += 1
+        if events % 2 == 1 and not (y == 0 and negative):
+            return -y if negative else y
+        draw = next64()
+
+
+def draws(key: Words, stream: int, first: int, n: int, bits: int) -> Array:
+    """The draws, of so many bits, of elements first, ..., first + n - 1."""
+    per_block = block_words(key) * 32 // bits
+    block = first // per_block
+    stretch = keystream(key, stream, block, (first + n + per_block - 1) // per_block - block)
+    return stretch.astype("<u4").view(f"<u{bits // 8}")[first - block * per_block :][:n]
+
+
+def block_words(key: Words) -> int:
+    """32-bit words of a block of the key's cipher."""
+    return 4 if len(key) == 2 else 16
+
+
+def rotate(x: Array, key: Words, inverse: bool) -> None:
+    """The Walsh-Hadamard transform of x in place, divided by sqrt(n), with signs before it or after it."""
+    n = len(x)
+    levels = n.bit_length() - 1
+    stretch = keystream(key, 0, 0, (n + 32 * block_words(key) - 1) // (32 * block_words(key)))
+    signs = np.unpackbits(stretch.astype("<u4").view(np.uint8), bitorder="little")[:n].astype(bool)
+    if not inverse:
+        x[signs] = -x[signs]
+    for level in range(levels):
+        pairs = x.reshape(-1, 2, 1 << level)
+        pairs[:, 0], pairs[:, 1] = pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]
+    root_half = np.float32(0.5**0.5 if levels % 2 else 1.0)
+    x *= root_half * np.float32(2.0 ** -(levels // 2))
+    if inverse:
+        x[signs] = -x[signs]

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases that several processes run together: a process takes seconds to start, so all cases share them.
+
+A case is a function of tests/distributed/cases.py whose argument is the number of ranks. It passes where it returns on
+every rank. What one rank raises is kept, and where the ranks are no longer in step the next cases fail too.
+"""
+
+import datetime
+import importlib
+import json
+import os
+import traceback
+import warnings
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+
+SECONDS = 60  # for which a rank waits for another: a case that would hang fails
+
+
+def outcomes(path, ranks):
+    """Run all cases for so many ranks; writes to `path` what each rank said of each case."""
+    folder = path.with_suffix(f".{ranks}-ranks")
+    folder.mkdir()
+    context = torch.multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_run, args=(rank, ranks, str(folder))) for rank in range(ranks)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    said = {}
+    for rank in range(ranks):
+        lines = (folder / f"{rank}.jsonl").read_text().splitlines()
+        for line in lines:
+            name, outcome = json.loads(line)
+            said.setdefault(name, {})[rank] = outcome
+    path.write_text(json.dumps(said))
+
+
+def _run(rank, ranks, folder):
+    warnings.simplefilter("ignore")
+    os.environ["TORCH_LOGS"] = "-all"
+    torch.set_num_threads(1)
+    store = dist.FileStore(f"{folder}/store", ranks)
+    dist.init_process_group(
+        "gloo", rank=rank, world_size=ranks, store=store, timeout=datetime.timedelta(seconds=SECONDS)
+    )
+    with open(f"{folder}/{rank}.jsonl", "w") as file:
+
+        def say(name, outcome):
+            file.write(json.dumps([name, outcome]) + "\n")
+            file.flush()
+
+        for name, case in importlib.import_module("tests.distributed.cases").cases(ranks).items():
+            try:
+                case(ranks)
+            except BaseException:
+                say(name, traceback.format_exc())
+            else:
+                say(name, "passed")
+    os._exit(0)  # a case may have lost a rank: nothing waits for it
+
+
+def refuses(error, match, call):
+    """A call that is refused; the message."""
+    with pytest.raises(error, match=match) as found:
+        call()
+    return str(found.value)

@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+# The short way of a plain call: the bits of the long one, never for what only the long one may touch; prepared calls.
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.utils.prune
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import ldpkernels
+from ldpkernels import key, perturb_, prepare
+from ldpkernels.inputs.plain import plain
+from ldpkernels.laws.registry import NAMES
+from ldpkernels.ops import OPERATIONS
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="this torch has no exchange interface"
+)
+
+
+def linear():
+    torch.manual_seed(0)
+    return torch.nn.Linear(3, 5)
+
+
+def marked(module, **attributes):
+    for name, value in attributes.items():
+        setattr(module, name, value)
+    return module
+
+
+def freed():
+    t = torch.ones(3)
+    t.untyped_storage().resize_(0)
+    return t
+
+
+def tied():
+    model = torch.nn.Sequential(linear(), linear())
+    model[1].weight = model[0].weight
+    return model
+
+
+def flat_shard():
+    module = linear()
+    module.weight._is_flat_param = True
+    return module
+
+
+class ExtraState(torch.nn.Linear):
+    def get_extra_state(self):
+        return torch.ones(3)
+
+
+class FSDPModule:
+    __module__ = "torch.distributed.fsdp"
+
+
+class GatheredLinear(FSDPModule, torch.nn.Linear):
+    """As fully_shard makes a layer's class."""
+
+
+class Subclass(torch.Tensor):
+    pass
+
+
+class Functions(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+class Dispatches(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+DOUBTFUL = {
+    "negated, of one element": lambda: torch._neg_view(torch.ones(1)),
+    "imaginary part of a conjugate": lambda: torch.tensor([1 + 2j]).conj().imag,
+    "zeros without memory": lambda: torch._efficientzerotensor(3),
+    "meta": lambda: torch.zeros(3, device="meta"),
+    "functional": lambda: torch._to_functional_tensor(torch.ones(3)),
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "integers": lambda: torch.zeros(3, dtype=torch.int32),
+    "complex": lambda: torch.zeros(3, dtype=torch.complex64),
+    "float8": lambda: torch.zeros(3).to(torch.float8_e4m3fn),
+    "transposed": lambda: torch.zeros(4, 4).t(),
+    "expanded": lambda: torch.zeros(1).expand(4),
+    "empty": lambda: torch.zeros(0),
+    "freed": freed,
+    "subclass": lambda: torch.zeros(3).as_subclass(Subclass),
+    "twice": lambda: [torch.ones(3)] * 2,
+    "overlapping": lambda: (lambda t: [t[:3], t[2:]])(torch.ones(5)),
+    "overlapping, the later first": lambda: (lambda t: [t[2:], t[:3]])(torch.ones(5)),
+    "tensor with an array": lambda: [torch.ones(3), np.ones(3)],
+    "array with a tensor": lambda: [np.ones(3), torch.ones(3)],
+    "number": lambda: [1.0],
+    "masked": lambda: np.ma.zeros(3),
+    "read-only": lambda: np.broadcast_to(np.zeros(3, np.float32), (3,)),
+    "big-endian": lambda: np.zeros(3, ">f4"),
+    "integers of NumPy": lambda: np.zeros(3, int),
+    "every second": lambda: np.zeros(6)[::2],
+    "misaligned": lambda: np.frombuffer(bytearray(13), np.uint8)[1:].view(np.float32),
+    "module with a tensor beside": lambda: marked(linear(), old=torch.ones(3)),
+    "module with a tensor for a number": lambda: marked(linear(), in_features=torch.ones(3)),
+    "module with a list of tensors": lambda: marked(linear(), old=[1, (2, torch.ones(3))]),
+    "module with a mapping": lambda: marked(linear(), old={"a": torch.ones(3)}),
+    "parameter with a tensor": lambda: (lambda m: marked(m, weight=marked(m.weight, old=torch.ones(3))))(linear()),
+    "parameter in a part of a storage": lambda: marked(linear(), weight=torch.nn.Parameter(torch.ones(16)[:15])),
+    "shard": flat_shard,
+    "extra state": lambda: ExtraState(3, 5),
+    "gathered": lambda: GatheredLinear(3, 5),
+    "batch normalisation": lambda: torch.nn.BatchNorm1d(3),
+    "lazy": lambda: torch.nn.LazyLinear(3),
+    "tied": tied,
+    "pruned": lambda: torch.nn.utils.prune.random_unstructured(linear(), "weight", 0.3),
+    "recurrent": lambda: torch.nn.LSTM(3, 3),
+    "no parameters": lambda: torch.nn.ReLU(),
+    "nothing": lambda: [],
+}
+
+
+@pytest.mark.parametrize("case", DOUBTFUL)
+def test_a_doubt_is_a_no(case):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert plain(DOUBTFUL[case]()) is None
+
+
+def test_no_mode_transform_or_trace_is_passed_by():
+    seen = []
+
+    def look(x):
+        seen.append((plain(x), plain(torch.ones(3)) if not torch.compiler.is_compiling() else None))
+        return x + 1
+
+    x = torch.ones(2, 3)
+    torch.vmap(look)(x)
+    torch.func.grad(lambda v: look(v).sum())(x)
+    torch.func.functionalize(look)(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # jvp asks torch.jit for its rules
+        torch.func.jvp(look, (x,), (x,))
+    with Functions():
+        look(x)
+    with Dispatches():
+        look(x)
+    with torch.profiler.profile():
+        look(x)
+    assert seen == [(None, None)] * 7
+
+
+def test_a_profiler_sees_the_operation():
+    with torch.profiler.profile() as profile:
+        perturb_(torch.ones(3), 0.0, 1.0, 1.0)
+    assert any("two_point_" in event.key for event in profile.key_averages())
+
+
+PLAIN = {
+    "tensor": lambda: torch.linspace(-1, 1, 101),
+    "leaf": lambda: torch.linspace(-1, 1, 101).requires_grad_(),
+    "no dimension": lambda: torch.tensor(0.5),
+    "one row": lambda: torch.linspace(-1, 1, 5)[None].expand(1, 5),
+    "slices apart, the later first": lambda: (lambda t: [t[20:], t[:20]])(torch.linspace(-1, 1, 40)),
+    "list": lambda: [torch.linspace(-1, 1, n) for n in (1, 7, 8, 9, 300)],
+    "formats": lambda: [torch.linspace(-1, 1, 33).to(getattr(torch, n)) for n in ("float32", "float16", "bfloat16")],
+    "wide": lambda: (torch.linspace(-1, 1, 33, dtype=torch.float64), torch.linspace(-1, 1, 33)),
+    "module": lambda: torch.nn.Sequential(linear(), torch.nn.ReLU(), torch.nn.Conv2d(2, 3, 3), torch.nn.Dropout(0.1)),
+    "transformer": lambda: (torch.manual_seed(0), torch.nn.TransformerEncoderLayer(8, 2, 16))[1],
+    "module twice": lambda: (lambda m: torch.nn.Sequential(m, torch.nn.ReLU(), m))(linear()),
+    "frozen": lambda: linear().requires_grad_(False),
+}
+
+
+@pytest.mark.parametrize("mechanism", NAMES)
+@pytest.mark.parametrize("case", PLAIN)
+def test_the_short_way_has_the_bits_of_the_long_one(case, mechanism):
+    short, long = PLAIN[case](), PLAIN[case]()
+    assert plain(short) is not None
+    perturb_(short, 0.1, 0.9, 2.0, mechanism=mechanism, generator=key(5))
+    others = tensors_of(long)
+    numbers = [0.1] * len(others), [0.9] * len(others)
+    with torch.no_grad():
+        OPERATIONS[mechanism].perturb(others, key(5).tensor(), *numbers, 2.0)
+    assert all(torch.equal(a, b) for a, b in zip(tensors_of(short), others, strict=True))
+
+
+def tensors_of(model):
+    if isinstance(model, torch.nn.Module):
+        return list(model.parameters())
+    return list(model) if isinstance(model, list | tuple) else [model]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_arrays_have_the_bits_of_tensors(dtype):
+    arrays = [np.linspace(-1, 1, n).astype(dtype) for n in (3, 40)]
+    tensors = [torch.from_numpy(a.copy()) for a in arrays]
+    ranges = [0.0, 0.1], [0.5, 0.25]
+    perturb_(arrays, *ranges, 1.0, generator=key(1))
+    perturb_(tensors, *ranges, 1.0, generator=key(1))
+    assert all((a == t.numpy()).all() for a, t in zip(arrays, tensors, strict=True))
+
+
+def test_every_kind_of_generator():
+    expected = perturb_(torch.zeros(100), 0.0, 1.0, 1.0, generator=key(7))
+    assert torch.equal(perturb_(torch.zeros(100), 0.0, 1.0, 1.0, generator=key(7).tensor()), expected)
+    drawn = [perturb_(torch.zeros(100), 0.0, 1.0, 1.0, generator=torch.Generator().manual_seed(3)) for _ in range(2)]
+    assert torch.equal(*drawn)
+    secret = [perturb_(torch.zeros(100), 0.0, 1.0, 1.0, generator=g) for g in (None, None, "secure")]
+    assert len({tuple(t.tolist()) for t in secret}) == 3
+    four = ldpkernels.secure_key()
+    assert torch.equal(
+        perturb_(torch.zeros(100), 0.0, 1.0, 1.0, generator=four),
+        torch.from_numpy(perturb_(np.zeros(100, np.float32), 0.0, 1.0, 1.0, generator=four)),
+    )
+
+
+def test_a_lazy_clone_parts_from_its_original():
+    original = torch.zeros(100)
+    clone = torch._lazy_clone(original)
+    perturb_(clone, 0.0, 1.0, 1.0)
+    assert (original == 0).all()
+    assert (clone != 0).all()
+
+
+def test_autograd_hears_of_the_write():
+    x = torch.ones(3, requires_grad=True)
+    w = torch.ones(3)
+    y = (x * w).sum()
+    perturb_(w, 0.0, 1.0, 1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()
+    with torch.inference_mode():
+        t = torch.zeros(3)
+    perturb_([t, torch.zeros(3)], 0.0, 1.0, 1.0)
+
+
+# Prepared calls.
+
+
+@pytest.mark.parametrize("case", [*PLAIN, "views", "batch normalisation"])
+def test_a_prepared_call_is_the_call(case):
+    def make():
+        if case == "views":
+            return [torch.linspace(-1, 1, 12).view(3, 4).t(), torch.ones(3)]
+        return torch.nn.BatchNorm1d(3, affine=True) if case == "batch normalisation" else PLAIN[case]()
+
+    buffers = "keep" if case == "batch normalisation" else None
+    prepared, direct = make(), make()
+    perturb = prepare(prepared, 0.1, 0.9, 2.0, buffers=buffers)
+    for step in range(3):
+        assert perturb(key(step)) is prepared
+        perturb_(direct, 0.1, 0.9, 2.0, generator=key(step), buffers=buffers)
+        assert all(torch.equal(a, b) for a, b in zip(tensors_of(prepared), tensors_of(direct), strict=True))
+    before = [t.clone() for t in tensors_of(prepared)]
+    perturb()
+    perturb(key(9).tensor())
+    with ldpkernels.backend("reference"):
+        perturb()
+    assert len(before) == len(tensors_of(prepared))
+
+
+def replaced(m):
+    m[0].weight = torch.nn.Parameter(m[0].weight.detach().clone())
+
+
+def moved(m):
+    m[0].weight.data = m[0].weight.detach().clone()
+
+
+def reshaped(m):
+    m[0].weight.data = m[0].weight.data.view(-1)
+
+
+def transposed(m):
+    m[0].weight.data = torch.ones(3, 5).t()
+
+
+def shortened(m):
+    m[0].weight.data = m[0].weight.data[:2]
+
+
+def converted(m):
+    m.double()
+
+
+def added(m):
+    m.append(linear())
+
+
+def removed(m):
+    del m[1]
+
+
+def frozen_out(m):
+    m[0].register_parameter("bias", None)
+
+
+def swapped(m):
+    m[0], m[1] = m[1], m[0]
+
+
+def another_tensor_in_its_memory(m):
+    m[0].weight = torch.nn.Parameter(m[0].weight.detach())
+
+
+def buffered(m):
+    m[0].register_buffer("mean", torch.ones(3))
+
+
+def with_a_copy(m):
+    m[0].copy_of_weights = m[0].weight.detach().clone()
+
+
+def with_a_hook(m):
+    torch.nn.utils.weight_norm(m[0])
+
+
+def tied_since(m):
+    m[1].weight = m[0].weight
+
+
+def overlapping_since(m):
+    m[1].weight.data = m[0].weight.data
+
+
+def gathered_since(m):
+    m[0].__class__ = GatheredLinear
+
+
+def freed_since(m):
+    m[0].weight.untyped_storage().resize_(0)
+
+
+CHANGES = [
+    replaced, moved, reshaped, transposed, shortened, converted, added, removed, frozen_out, swapped,
+    another_tensor_in_its_memory, buffered, with_a_copy, with_a_hook, tied_since, overlapping_since,
+    gathered_since, freed_since,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_prepared_call_refuses_what_changed(change):
+    model = torch.nn.Sequential(linear(), linear())
+    perturb = prepare(model, 0.0, 1.0, 1.0)
+    perturb()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        change(model)
+    bits = [t.detach().clone() for t in model.parameters() if t.untyped_storage().nbytes()]
+    with pytest.raises((ValueError, TypeError), match=r"prepare it again|tensor|buffer|memory|attribute|gathered"):
+        perturb()
+    left = [t.detach() for t in model.parameters() if t.untyped_storage().nbytes()]
+    assert all(torch.equal(a, b) for a, b in zip(bits, left, strict=True))
+
+
+def test_a_prepared_list_of_arrays_refuses_what_changed():
+    arrays = [np.zeros(3, np.float32), np.zeros(4)]
+    perturb = prepare(arrays, 0.0, [1.0, 2.0], 1.0, mechanism="piecewise")
+    assert perturb(key(1)) is arrays
+    arrays[1] = np.zeros(4)
+    with pytest.raises(ValueError, match="tensor '1' is another one"):
+        perturb()
+    arrays.append(np.zeros(4))
+    with pytest.raises(ValueError, match="'2' came or went"):
+        perturb()
+
+
+def test_what_a_call_refuses_is_refused_when_it_is_prepared():
+    with pytest.raises(ValueError, match="eps"):
+        prepare(torch.ones(3), 0.0, 1.0, 0.0)
+    with pytest.raises(ValueError, match="R=-1"):
+        prepare(torch.ones(3), 0.0, -1.0, 1.0)
+    with pytest.raises(TypeError, match="int32"):
+        prepare(torch.ones(3, dtype=torch.int32), 0.0, 1.0, 1.0)
+    with pytest.raises(ValueError, match="buffers"):
+        prepare(torch.nn.BatchNorm1d(3), 0.0, 1.0, 1.0)
+    with pytest.raises(ValueError, match="variance is not negative"):
+        prepare(torch.nn.BatchNorm1d(3), 0.0, 1.0, 1.0, buffers="perturb")
+    array = np.zeros(3)
+    array.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        prepare(array, 0.0, 1.0, 1.0)
+
+
+def test_a_prepared_call_is_for_one_process(tmp_path):
+    import torch.distributed as dist
+    from torch.distributed.tensor import distribute_tensor
+
+    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    try:
+        mesh = dist.init_device_mesh("cpu", (1,))
+        with pytest.raises(TypeError, match="takes no DTensors"):
+            prepare(distribute_tensor(torch.ones(4), mesh), 0.0, 1.0, 1.0)
+    finally:
+        dist.destroy_process_group()
