@@ -223,7 +223,7 @@ def release_of(
             raise ValueError(f"mechanism={mechanism!r} needs norm: the length to which an update is clipped")
         if bound is not None and mechanism != "k-of-d":
             raise ValueError(f"bound={bound} is for mechanism='k-of-d': leave it out")
-        whole = WholeVector(float(eps), cast(Vector, mechanism), float(norm), bound)
+        whole = WholeVector(float(eps), mechanism, float(norm), bound)
         whole.sampler(1)  # it refuses what is no eps, norm or bound
         return whole
     if mechanism not in MECHANISMS:

@@ -3,15 +3,12 @@
 
 import importlib
 import os
-import warnings
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 collect_ignore_glob = []
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # what Flower's own dependencies say of each other
-    try:
-        importlib.import_module("flwr.server.workflow")
-    except ImportError:
-        collect_ignore_glob.append("*.py")
+try:
+    importlib.import_module("flwr.server.workflow")
+except ImportError:
+    collect_ignore_glob.append("*.py")
