@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // CRC-32C (Castagnoli; RFC 3720): the digest of reports on the wire. It is linear, so three stretches are summed at
-// once, which hides the latency of the instruction, and joined by tables that move a sum past a stretch of zeros.
+// once, which hides the latency of the instruction, and joined by tables that move a sum past a stretch of zeros. Where
+// registers of 64 bytes multiply polynomials, bytes are first folded: four registers stand for all that was read.
 #pragma once
 
 #include <array>
@@ -11,7 +12,7 @@
 #include "cpu/detect.h"
 
 #if defined(__x86_64__)
-#include <nmmintrin.h>
+#include <immintrin.h>
 #elif defined(__ARM_FEATURE_CRC32)
 #include <arm_acle.h>
 #endif
@@ -22,13 +23,26 @@ class Crc32c {
  public:
   static uint32_t of(const uint8_t* data, size_t n) {
 #if defined(__x86_64__)
-    static const bool has_instruction = this_x86().sse42();
-    if (has_instruction) return ~by_instruction(~0u, data, n);
-#elif defined(__ARM_FEATURE_CRC32)
-    return ~by_instruction(~0u, data, n);
+    static const bool folds = this_x86().wide_products();
+    if (folds) return by_folding(data, n);
+#endif
+#if defined(__x86_64__) || defined(__ARM_FEATURE_CRC32)
+    if (has_instruction()) return by_instruction(data, n);
 #endif
     return by_table(data, n);
   }
+
+#if defined(__x86_64__) || defined(__ARM_FEATURE_CRC32)
+  static bool has_instruction() {
+#if defined(__x86_64__)
+    static const bool has = this_x86().sse42();
+    return has;
+#else
+    return true;
+#endif
+  }
+  static uint32_t by_instruction(const uint8_t* data, size_t n) { return ~summed(~0u, data, n); }
+#endif
 
   // The same without the instruction, for other machines and for the tests.
   static uint32_t by_table(const uint8_t* data, size_t n) {
@@ -120,7 +134,7 @@ class Crc32c {
     return sum;
   }
 
-  LDPK_CRC static uint32_t by_instruction(uint32_t sum, const uint8_t* data, size_t n) {
+  LDPK_CRC static uint32_t summed(uint32_t sum, const uint8_t* data, size_t n) {
     sum = by_threes<4096>(sum, data, n);
     sum = by_threes<256>(sum, data, n);
     for (; n >= 8; data += 8, n -= 8) sum = step8(sum, load(data));
@@ -128,6 +142,42 @@ class Crc32c {
     return sum;
   }
 #undef LDPK_CRC
+#endif
+
+#if defined(__x86_64__)
+  // x^n, times the x that a product of reflected halves lacks, as a factor of such a half.
+  static int64_t factor(int n) {
+    uint32_t power = 1u << 31;
+    for (int i = 1; i < n; ++i) power = product(power, 1u << 30);
+    return static_cast<int64_t>(uint64_t{power} << 32);
+  }
+
+  // What `a` stands for, 256 bytes further on.
+  __attribute__((target("avx512f,vpclmulqdq"))) static __m512i folded(__m512i a, __m512i factors, const uint8_t* next) {
+    const __m512i low = _mm512_clmulepi64_epi128(a, factors, 0x00), high = _mm512_clmulepi64_epi128(a, factors, 0x11);
+    return _mm512_ternarylogic_epi64(low, high, _mm512_loadu_si512(next), 0x96);
+  }
+
+  __attribute__((target("avx512f,vpclmulqdq"))) static uint32_t by_folding(const uint8_t* data, size_t n) {
+    constexpr size_t step = 256;
+    if (n < 4 * step) return by_instruction(data, n);
+    static const int64_t past_half = factor(8 * step + 64), past = factor(8 * step);
+    const __m512i factors = _mm512_set4_epi64(past, past_half, past, past_half);
+    __m512i a = _mm512_xor_si512(_mm512_loadu_si512(data), _mm512_zextsi128_si512(_mm_cvtsi32_si128(-1)));
+    __m512i b = _mm512_loadu_si512(data + 64), c = _mm512_loadu_si512(data + 128), d = _mm512_loadu_si512(data + 192);
+    for (data += step, n -= step; n >= step; data += step, n -= step) {
+      a = folded(a, factors, data);
+      b = folded(b, factors, data + 64);
+      c = folded(c, factors, data + 128);
+      d = folded(d, factors, data + 192);
+    }
+    alignas(64) uint8_t rest[step];
+    _mm512_store_si512(rest, a);
+    _mm512_store_si512(rest + 64, b);
+    _mm512_store_si512(rest + 128, c);
+    _mm512_store_si512(rest + 192, d);
+    return ~summed(summed(0, rest, step), data, n);
+  }
 #endif
 };
 

@@ -206,13 +206,17 @@ int64_t tally_count(const Tally& tally) {
   return tally.count();
 }
 
-uint32_t crc32c(const py::buffer& data, bool by_table) {
+uint32_t crc32c(const py::buffer& data, const std::string& way) {
   const py::buffer_info bytes = data.request();
   if (bytes.itemsize != 1 || bytes.ndim != 1 || (bytes.size > 1 && bytes.strides[0] != 1))
     throw std::invalid_argument("a digest is of contiguous bytes");
   const auto* p = static_cast<const uint8_t*>(bytes.ptr);
   py::gil_scoped_release unlocked;
-  return by_table ? Crc32c::by_table(p, bytes.size) : Crc32c::of(p, bytes.size);
+  if (way == "table") return Crc32c::by_table(p, bytes.size);
+#if defined(__x86_64__) || defined(__ARM_FEATURE_CRC32)
+  if (way == "instruction" && Crc32c::has_instruction()) return Crc32c::by_instruction(p, bytes.size);
+#endif
+  return Crc32c::of(p, bytes.size);
 }
 
 // Adds one-byte reports to counters. A chunk is summed in 16 bits, which 257 reports cannot overflow.
@@ -417,7 +421,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("lattice_noise", lattice_noise_integers);
   m.def("rotate", rotate, py::arg().noconvert(), py::arg(), py::arg(), py::arg(), py::arg());
 
-  m.def("crc32c", crc32c, py::arg("data"), py::arg("by_table") = false);
+  m.def("crc32c", crc32c, py::arg("data"), py::arg("way") = "fastest");
   m.def("add_bytes", add_bytes<uint32_t>, py::arg().noconvert(), py::arg(), py::arg());
   m.def("add_bytes", add_bytes<uint64_t>, py::arg().noconvert(), py::arg(), py::arg());
 

@@ -21,6 +21,7 @@ from ldpkernels.laws.registry import best_mechanism
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.loading import load
 from ldpkernels.perturb import Prepared, perturb_, prepare, report, two_point_threshold
+from ldpkernels.planning import plan
 from ldpkernels.reports import Aggregate, Report, aggregate
 from ldpkernels.vector import perturb_vector
 from ldpkernels.votes import Vote, majority_vote, noisy_vote, vote_counts, vote_epsilon
@@ -57,6 +58,7 @@ __all__ = [
     "noisy_vote",
     "perturb_",
     "perturb_vector",
+    "plan",
     "prepare",
     "ranges",
     "report",

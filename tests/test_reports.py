@@ -304,3 +304,20 @@ def test_a_report_says_what_it_is():
     assert repr(one) == "Report(1 tensors, 15 weights, eps=1.0)"
     assert isinstance(Report.from_bytes(one.to_bytes()), Report)
     assert one.layout.threshold == TwoPoint(EPS).lowest_threshold
+
+
+@pytest.mark.parametrize("isa", _native.isas())
+@pytest.mark.parametrize("planes", [1, 5, 7, 8, 9, 17])
+def test_counts_leave_their_planes_as_they_entered(isa, planes):
+    """Every number of planes around a byte of them, every rest of the 64 elements that leave at once."""
+    random = np.random.default_rng(planes)
+    counts = random.integers(0, 2**planes, 8 * 100)
+    tally = _native.Tally(100, isa)
+    tally.restore(2**planes - 1, np.array([np.packbits(counts >> p & 1, bitorder="little") for p in range(planes)]))
+    for first, size in ((0, 800), (8, 64), (16, 63), (24, 65), (392, 408), (792, 8), (0, 520), (0, 1), (8, 7)):
+        expected = 0.25 + 1e-3 * counts[first : first + size]
+        narrow, wide = np.empty(size, np.float32), np.empty(size)
+        tally.decode_f32(first, 0.25, 1e-3, narrow, 1)
+        tally.decode_f64(first, 0.25, 1e-3, wide, 2)
+        assert (narrow == expected.astype(np.float32)).all()
+        assert (wide == expected).all()

@@ -23,8 +23,9 @@ LAYERS = """
 __main__
 commands
 flower
-federated audit distributed
+federated audit distributed trainers
 ldpkernels
+planning
 adaptive_ranges cldp clipped_noise dp_sgd expectation loading perturb reports vector votes
 ops
 reference triton wire

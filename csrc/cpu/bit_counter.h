@@ -67,6 +67,22 @@ LDPK_FN uint64_t transpose_bits(uint64_t m) {
   return m ^ swap ^ (swap << 28);
 }
 
+// The digits of n elements from byte `byte` on, in base 256: bit p of each is in planes[p], for up to 8 planes. Lanes
+// may have digits64, which does it for 64.
+template <class Lanes>
+LDPK_FN void digits_of(const uint8_t* const* planes, int members, int64_t byte, int64_t n, uint8_t* digits) {
+  int64_t i = 0;
+  if constexpr (requires { Lanes::digits64(planes, members, byte, digits); }) {
+    for (; i + 64 <= n; i += 64) Lanes::digits64(planes, members, byte + i / 8, digits + i);
+  }
+  for (; i < n; i += 8) {
+    uint64_t rows = 0;
+    for (int p = 0; p < members; ++p) rows |= uint64_t{planes[p][byte + i / 8]} << (8 * p);
+    rows = transpose_bits(rows);
+    memcpy(digits + i, &rows, 8);
+  }
+}
+
 // offset + step * count for the n elements from byte `byte` on.
 template <class Lanes, class Float>
 void decode_counts(const uint8_t* const* planes, int plane_count, int64_t byte, int64_t n, double offset, double step,
@@ -74,22 +90,20 @@ void decode_counts(const uint8_t* const* planes, int plane_count, int64_t byte, 
   constexpr int tile = 512;
   for (int64_t begin = 0; begin < n; begin += tile) {
     const int64_t left = n - begin < tile ? n - begin : tile;
+    uint8_t digits[tile];
+    if (plane_count <= 8) {
+      digits_of<Lanes>(planes, plane_count, byte + begin / 8, left, digits);
+      for (int i = 0; i < left; ++i) out[begin + i] = static_cast<Float>(offset + step * digits[i]);
+      continue;
+    }
     double counts[tile] = {};
     for (int group = 0; group < plane_count; group += 8) {
-      uint8_t digits[tile];
       const int members = plane_count - group < 8 ? plane_count - group : 8;
-      for (int64_t b = 0; b < (left + 7) / 8; ++b) {
-        uint64_t rows = 0;
-        for (int p = 0; p < members; ++p) rows |= uint64_t{planes[group + p][byte + begin / 8 + b]} << (8 * p);
-        rows = transpose_bits(rows);
-        memcpy(digits + 8 * b, &rows, 8);
-      }
+      digits_of<Lanes>(planes + group, members, byte + begin / 8, left, digits);
       const double weight = static_cast<double>(uint64_t{1} << group);
       for (int i = 0; i < left; ++i) counts[i] += weight * digits[i];
     }
-    Float values[tile];
-    for (int i = 0; i < left; ++i) values[i] = static_cast<Float>(offset + step * counts[i]);
-    memcpy(out + begin, values, left * sizeof(Float));
+    for (int i = 0; i < left; ++i) out[begin + i] = static_cast<Float>(offset + step * counts[i]);
   }
 }
 

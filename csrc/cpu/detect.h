@@ -15,6 +15,7 @@ namespace ldpk {
 struct X86 {
   uint32_t ecx_of_1 = 0, ebx_of_7 = 0;
   uint64_t saved = 0;
+  uint32_t ecx_of_7 = 0;
 
   bool sse42() const { return ecx_of_1 >> 20 & 1; }
   // What isa_avx2.cpp and isa_avx512.cpp are compiled for. A processor may have registers that the system does not
@@ -28,6 +29,8 @@ struct X86 {
     return avx2() && bits(ecx_of_1, {fma}) && bits(ebx_of_7, {f, dq, bw, vl}) &&
            (saved & masks_and_avx512) == masks_and_avx512;
   }
+  // Products of polynomials, four in a register.
+  bool wide_products() const { return avx512() && bits(ecx_of_7, {10}); }
 
  private:
   static constexpr int fma = 12, osxsave = 27, avx = 28, f16c = 29;  // of leaf 1
@@ -45,14 +48,14 @@ struct X86 {
 #if defined(__x86_64__)
 inline X86 this_x86() {
   X86 found;
-  uint32_t a, b, c, d;
+  uint32_t a, b, d;
   if (!__get_cpuid(1, &a, &b, &found.ecx_of_1, &d)) return found;
   if (found.ecx_of_1 >> 27 & 1) {  // else XGETBV is no instruction
     uint32_t low, high;
     asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     found.saved = uint64_t{high} << 32 | low;
   }
-  if (!__get_cpuid_count(7, 0, &a, &found.ebx_of_7, &c, &d)) found.ebx_of_7 = 0;
+  if (!__get_cpuid_count(7, 0, &a, &found.ebx_of_7, &found.ecx_of_7, &d)) found.ebx_of_7 = found.ecx_of_7 = 0;
   return found;
 }
 #endif

@@ -32,6 +32,22 @@ struct Avx2Lanes {
   // Each 64-bit lane: the low word of a, then the low word of b.
   static LDPK_FN u64 join_words(u64 a, u64 b) { return (u64)_mm256_blend_epi32((__m256i)a, (__m256i)(b << 32), 0xaa); }
 
+  static LDPK_FN void digits64(const uint8_t* const* planes, int members, int64_t byte, uint8_t* out) {
+    const __m256i order = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
+    for (int half = 0; half < 2; ++half) {
+      __m256i digits = _mm256_setzero_si256();
+      for (int p = 0; p < members; ++p) {
+        int32_t bits;
+        memcpy(&bits, planes[p] + byte + 4 * half, 4);
+        const __m256i own = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), order), bit);
+        const __m256i power = _mm256_set1_epi8(static_cast<char>(1 << p));
+        digits = _mm256_or_si256(digits, _mm256_and_si256(_mm256_cmpeq_epi8(own, bit), power));
+      }
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 32 * half), digits);
+    }
+  }
+
   static LDPK_FN f32 load(const float* p) { return (f32)_mm256_loadu_ps(p); }
   static LDPK_FN f64 load(const double* p) { return {(half64)_mm256_loadu_pd(p), (half64)_mm256_loadu_pd(p + 4)}; }
   static LDPK_FN f32 load_bf16(const uint16_t* p) {

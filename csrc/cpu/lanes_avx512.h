@@ -32,6 +32,16 @@ struct Avx512Lanes {
     return (u64)_mm512_mask_blend_epi32(0xaaaa, (__m512i)a, (__m512i)(b << 32));
   }
 
+  static LDPK_FN void digits64(const uint8_t* const* planes, int members, int64_t byte, uint8_t* out) {
+    __m512i digits = _mm512_setzero_si512();
+    for (int p = 0; p < members; ++p) {
+      uint64_t bits;
+      memcpy(&bits, planes[p] + byte, 8);
+      digits = _mm512_mask_add_epi8(digits, bits, digits, _mm512_set1_epi8(static_cast<char>(1 << p)));
+    }
+    _mm512_storeu_si512(out, digits);
+  }
+
   static LDPK_FN f32 load(const float* p) { return (f32)_mm512_loadu_ps(p); }
   static LDPK_FN f64 load(const double* p) { return {(half64)_mm512_loadu_pd(p), (half64)_mm512_loadu_pd(p + 8)}; }
   static LDPK_FN f32 load_bf16(const uint16_t* p) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import pickle
 import zlib
 from collections.abc import Callable
@@ -107,7 +108,7 @@ def _idx(folder: Path, name: str) -> Bytes:
         raise FileNotFoundError(f"neither {plain} nor {zipped.name} exists: torchvision's download lays them there")
     axes = raw[3] if len(raw) > 3 else 0
     shape = tuple(int(n) for n in np.frombuffer(raw, ">u4", axes, 4)) if len(raw) >= 4 + 4 * axes else ()
-    if raw[:3] != b"\0\0\x08" or len(raw) != 4 + 4 * axes + int(np.prod(shape)):
+    if raw[:3] != b"\0\0\x08" or len(raw) != 4 + 4 * axes + math.prod(shape):
         raise ValueError(f"{plain.name} in {folder} is no IDX file of bytes, or is cut off: fetch it again")
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
@@ -117,9 +118,14 @@ def _idx_dataset(name: str, folder: str, mean: float, deviation: float) -> Calla
         raw = root / folder / "raw"
         parts: list[torch.Tensor] = []
         for split in ("train", "t10k"):
-            x = torch.tensor(_idx(raw, f"{split}-images-idx3-ubyte"), dtype=torch.float32).unsqueeze(1)
-            labels = f"{split}-labels-idx1-ubyte"
-            parts += [(x / 255 - mean) / deviation, _labels(_idx(raw, labels), raw / labels)]
+            pictures, labels = _idx(raw, f"{split}-images-idx3-ubyte"), f"{split}-labels-idx1-ubyte"
+            y = _labels(_idx(raw, labels), raw / labels)
+            if pictures.ndim != 3 or len(pictures) != len(y) or not pictures.size:
+                raise ValueError(
+                    f"{raw} holds {split} pictures of shape {pictures.shape} for {len(y)} labels: fetch both again"
+                )
+            x = torch.tensor(pictures, dtype=torch.float32).unsqueeze(1)
+            parts += [(x / 255 - mean) / deviation, y]
         return Dataset(name, parts[0], parts[1], parts[2], parts[3], 10)
 
     return read

@@ -19,6 +19,7 @@ from ldpkernels import _native
 MAGIC = b"LDPK"
 VERSION = 2
 DIGEST_BYTES = {1: 16, 2: 4}  # by version
+_OF_WHOLE = 0x48674BC7  # the CRC-32C of anything that its own CRC-32C follows
 _PREFIX = struct.Struct("<4sBxxxI")
 
 Uploaded = bytes | bytearray | memoryview
@@ -29,7 +30,7 @@ def encode(header: Mapping[str, object], payload: bytes) -> bytes:
     """A header and a payload for the wire."""
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
     body = b"".join((_PREFIX.pack(MAGIC, VERSION, len(text)), text, payload))
-    return body + _digest(VERSION, memoryview(body))
+    return body + _native.crc32c(body).to_bytes(DIGEST_BYTES[VERSION], "little")
 
 
 def opened(data: Uploaded, kind: str, longest_header: int | None = None) -> tuple[bytes, memoryview]:
@@ -40,7 +41,9 @@ def opened(data: Uploaded, kind: str, longest_header: int | None = None) -> tupl
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"{kind} bytes are bytes, not a {type(data).__name__}")
     view = memoryview(data)
-    if not (type(view.obj) is bytes and view.c_contiguous and view.format == "B" and view.ndim == 1):
+    if type(data) is not bytes and not (
+        type(view.obj) is bytes and view.c_contiguous and view.format == "B" and view.ndim == 1
+    ):
         view = memoryview(bytes(view))
     if len(view) < _PREFIX.size:
         raise ValueError(f"not {kind} bytes: {len(view)} bytes are too few")
@@ -54,7 +57,7 @@ def opened(data: Uploaded, kind: str, longest_header: int | None = None) -> tupl
         raise ValueError(f"not {kind} bytes: {len(view)} bytes are too few")
     if longest_header is not None and length > longest_header:
         raise ValueError(f"not {kind} bytes as expected: a header of {length} bytes, where {longest_header} are enough")
-    if _digest(version, view[:end]) != bytes(view[end:]):
+    if not _is_whole(version, view, end):
         raise ValueError(f"the {kind} was truncated or altered on its way: its digest does not match")
     start = _PREFIX.size + length
     if start > end:
@@ -79,10 +82,10 @@ def decode(data: Uploaded, kind: str) -> tuple[Header, bytes]:
     return header_in(text, kind), bytes(payload)
 
 
-def _digest(version: int, body: memoryview) -> bytes:
+def _is_whole(version: int, data: memoryview, end: int) -> bool:
     if version == 1:
-        return hashlib.blake2b(body, digest_size=DIGEST_BYTES[1]).digest()
-    return _native.crc32c(body).to_bytes(4, "little")
+        return hashlib.blake2b(data[:end], digest_size=DIGEST_BYTES[1]).digest() == bytes(data[end:])
+    return _native.crc32c(data) == _OF_WHOLE
 
 
 def _refuse_constant(name: str) -> NoReturn:
