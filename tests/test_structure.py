@@ -23,7 +23,7 @@ LAYERS = """
 __main__
 commands
 flower
-federated audit distributed trainers
+federated audit distributed trainers updates
 ldpkernels
 planning
 adaptive_ranges cldp clipped_noise dp_sgd expectation loading perturb reports vector votes
