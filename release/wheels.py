@@ -3,8 +3,8 @@
 
     python -m release.wheels [--out dist] [--python PATH ...] [--arch x86_64 aarch64] [--once]
 
-Zig's package is the compiler: it brings the C library's symbols of any year and compiles for the other processor. Each
-wheel is built twice, in folders and caches of their own, and must be the same bytes; auditwheel says whether it runs on
+Zig's package is the compiler: it brings the C library's symbols of any year and compiles for the other processor. What
+is committed is built, each wheel twice, in folders and caches of their own, and must be the same bytes; auditwheel says whether it runs on
 every Linux since 2014; and the wheels of this machine's processor are installed alone, with NumPy, and run
 tests/smoke.py, which asks for every instruction set that the processor has. A wheel needs an interpreter of its version
 to be built: those on PATH, in pyenv's folder and given by --python are used, and what is missing is named.
@@ -39,20 +39,25 @@ def main() -> None:
         "--python", nargs="*", default=[], help="interpreters beside those on PATH and in pyenv's folder"
     )
     parser.add_argument("--arch", nargs="+", choices=ARCHITECTURES, default=ARCHITECTURES)
+    parser.add_argument("--version", nargs="+", choices=VERSIONS, default=VERSIONS)
     parser.add_argument("--once", action="store_true", help="build once, and do not compare")
     args = parser.parse_args()
     if platform.system() != "Linux":
         sys.exit("wheels of Linux are built on Linux; .github/workflows/wheels.yml builds those of other systems")
-    found = interpreters(args.python)
+    found = {v: python for v, python in interpreters(args.python).items() if v in args.version}
     if not found:
-        sys.exit(f"no CPython of {', '.join(VERSIONS)} found: put one on PATH or name it by --python")
+        sys.exit(f"no CPython of {', '.join(args.version)} found: put one on PATH or name it by --python")
     args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="ldpkernels-wheels-") as folder:
         work = Path(folder)
         tools = environment(sys.executable, work / "tools", "-r", str(ROOT / "release" / "requirements.txt"))
+        source = work / "source"
+        source.mkdir()
+        archive = subprocess.run(["git", "-C", str(ROOT), "archive", "HEAD"], stdout=subprocess.PIPE, check=True)
+        subprocess.run(["tar", "-x", "-C", str(source)], input=archive.stdout, check=True)
         for python in found.values():
             for arch in args.arch:
-                made = [build(tools, python, arch, work / f"{turn}") for turn in range(1 if args.once else 2)]
+                made = [build(source, tools, python, arch, work / f"{n}") for n in range(1 if args.once else 2)]
                 if len({digest(wheel) for wheel in made}) != 1:
                     sys.exit(f"{made[0].name} was built twice, and the bytes differ")
                 wheel = Path(shutil.copy2(made[0], args.out))
@@ -60,7 +65,7 @@ def main() -> None:
                     smoke(python, wheel, work / "clean") if arch == platform.machine() else "not run: another processor"
                 )
                 print(f"{wheel.name}  {digest(wheel)[:16]}  {wheel.stat().st_size / 1e6:.2f} MB  {tested}", flush=True)
-    if missing := [v for v in VERSIONS if v not in found]:
+    if missing := [v for v in args.version if v not in found]:
         print(f"no wheel for CPython {', '.join(missing)}: no such interpreter here; --python names one")
 
 
@@ -93,8 +98,8 @@ def environment(python: str, folder: Path, *requirements: str) -> Path:
     return inside
 
 
-def build(tools: Path, python: str, arch: str, work: Path) -> Path:
-    """One wheel, tagged by auditwheel."""
+def build(source: Path, tools: Path, python: str, arch: str, work: Path) -> Path:
+    """One wheel of a folder of sources, tagged by auditwheel."""
     version = run([python, "-c", "import sys; print('%d%d' % sys.version_info[:2])"]).strip()
     tag = f"cp{version}-{arch}"
     builder = work / f"builder-{version}"
@@ -110,7 +115,7 @@ def build(tools: Path, python: str, arch: str, work: Path) -> Path:
         "cmake.define.CMAKE_SYSTEM_PROCESSOR": arch,
     }
     zig = run([str(tools), "-c", "import ziglang; print(ziglang.__path__[0])"]).strip()
-    compiler = f"{zig}/zig c++ -target {arch}-linux-gnu.{GLIBC} -ffile-prefix-map={ROOT}=."
+    compiler = f"{zig}/zig c++ -target {arch}-linux-gnu.{GLIBC} -ffile-prefix-map={source}=."
     set_up = {
         "PATH": os.pathsep.join([str(tools.parent), os.environ["PATH"]]),
         "CXX": compiler,
@@ -125,7 +130,7 @@ def build(tools: Path, python: str, arch: str, work: Path) -> Path:
     }
     pip = [sys.executable, "-m", "pip", "--python", str(builder / "bin" / "python"), "--quiet"]
     options = [f"--config-settings={key}={value}" for key, value in settings.items()]
-    wheel = [*pip, "wheel", str(ROOT), "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), *options]
+    wheel = [*pip, "wheel", str(source), "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), *options]
     run(wheel, set_up)
     made = next(folder.glob("*.whl"))
     plat = f"manylinux_{GLIBC.replace('.', '_')}_{arch}"

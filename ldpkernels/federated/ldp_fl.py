@@ -9,7 +9,7 @@ range. A client's whole upload of d weights, T times, is not eps but far more: d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
@@ -86,6 +86,9 @@ class State:
     R: Range
 
 
+Uploads = Callable[[State, Sequence[Client]], Iterable[bytes]]
+
+
 def init(network: nn.Module, config: Config) -> State:
     """Lines 1 to 4: the initial weights and ranges.
 
@@ -113,18 +116,27 @@ def round_(
     *,
     before_upload: Callable[[], object] | None = None,
     workers: Crew | None = None,
+    uploads: Uploads | None = None,
 ) -> tuple[State, Row]:
     """Lines 5 to 14: select clients, train them, perturb, average, and choose the next ranges.
 
     `before_upload` is called once before the first report is made: a ledger that refuses the round raises there. With
-    `workers` (`training.crew`) clients train beside each other.
+    `workers` (`training.crew`) clients train beside each other. With `uploads` they train and perturb elsewhere: it
+    gives the bytes of the chosen clients' reports, in any order (ldpkernels/flower/engine.py).
     """
     chosen = select(clients, max(1, round(config.fraction * len(clients))), config.seed, state.round)
     check(network, state.weights, chosen, config.local, state.round)
     if before_upload is not None:
         before_upload()
     reports, plain, size = _server(state, config), Mean(), 0
-    for client, weights in train(network, state.weights, chosen, config.local, state.round, workers=workers):
+    if uploads is not None:
+        if reports is None:
+            raise ValueError("without noise there are no reports that clients elsewhere could send: leave uploads out")
+        for sent in uploads(state, chosen):
+            reports.add(sent)
+            size = len(sent)
+    here = chosen if uploads is None else []
+    for client, weights in train(network, state.weights, here, config.local, state.round, workers=workers):
         if config.upload == "updates":
             weights = {name: w - state.weights[name] for name, w in weights.items()}
         if reports is None:
