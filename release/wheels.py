@@ -4,10 +4,10 @@
     python -m release.wheels [--out dist] [--python PATH ...] [--arch x86_64 aarch64] [--once]
 
 Zig's package is the compiler: it brings the C library's symbols of any year and compiles for the other processor. What
-is committed is built, each wheel twice, in folders and caches of their own, and must be the same bytes; auditwheel says whether it runs on
-every Linux since 2014; and the wheels of this machine's processor are installed alone, with NumPy, and run
-tests/smoke.py, which asks for every instruction set that the processor has. A wheel needs an interpreter of its version
-to be built: those on PATH, in pyenv's folder and given by --python are used, and what is missing is named.
+is committed is built, each wheel twice, in folders and caches of their own, and must be the same bytes; auditwheel says
+whether it runs on every Linux since 2014; and the wheels of this machine's processor are installed alone, with NumPy,
+and run tests/smoke.py, which asks for every instruction set that the processor has. A wheel needs an interpreter of its
+version to be built: those on PATH, in pyenv's folder and given by --python are used, and what is missing is named.
 """
 
 from __future__ import annotations
