@@ -10,23 +10,28 @@ STAMP := $(VENV)/.ready
 PYTHON312 ?= python3.12
 # Processes that run tests; make test WORKERS=0 runs them in the first, for a debugger.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n : 4)))
-PYTEST := $(PY) -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not exhaustive and not gpu"
+PYTEST := $(PY) -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not exhaustive and not gpu and not flower"
 # What takes long to show what changes rarely: Triton's interpreter, compilers, other processes, runs of commands.
 UNHURRIED := tests/triton tests/test_cuda_static.py tests/test_clipped_noise_cuda.py tests/test_ordinal_cldp_cuda.py \
-  tests/test_sign.py tests/test_typing.py tests/test_gpu_run.py tests/test_import.py tests/test_cli.py tests/streams \
+  tests/test_sign.py tests/test_typing.py tests/test_gpu_run.py tests/test_import.py tests/test_cli.py tests/streams tests/planning \
   tests/distributed $(addprefix tests/federated/test_,fl_cli.py ldp_fed_cli.py workers.py papers.py)
 # Libraries beside which make bench measures; where one cannot be installed, its rows are left out.
 PEERS := "opendp>=0.12" "diffprivlib>=0.6"
 
-.PHONY: demo test quick numpy lint sanitize fuzz bench battery exhaustive gpu gpu-build neon clean help
+# As pyproject.toml's extra of that name has it.
+FLOWER := "flwr[simulation]>=1.32,<2"
+
+.PHONY: demo test quick numpy lint integrations flower sanitize fuzz bench battery exhaustive gpu gpu-build neon clean help
 
 help:
 	@echo "make demo        train a small federated model under local differential privacy, and draw the result"
 	@echo "make test        lint, types, every test but the longest; what CI runs"
 	@echo "make quick       lint, types and the tests of a minute, for between two edits; CONTRIBUTING says what is left out"
 	@echo "make numpy       the tests that need no torch, where there is none; PYTHON names the interpreter"
+	@echo "make integrations  Hugging Face's Trainer, PEFT, Lightning, Accelerate, Opacus, ranks of torch.distributed"
 	@echo "make sanitize    the native tests under the address, undefined-behaviour and thread sanitizers (minutes)"
 	@echo "make fuzz        mutated bytes into everything that reads bytes, SECONDS_EACH=30 for each reader"
+	@echo "make flower      installs Flower and Ray, and runs tests/flower whole: SuperLink, SuperNodes, simulation (minutes)"
 	@echo "make bench       throughput beside others and the memory floor: a table and a picture for each suite"
 	@echo "make battery     dieharder on the random streams as mechanisms use them (about an hour; needs dieharder)"
 	@echo "make exhaustive  every one of the 2^32 floats, for several settings (about 10 minutes)"
@@ -69,6 +74,18 @@ numpy:
 sanitize: $(STAMP)
 	PYTHON=$(CURDIR)/$(PY) WORKERS=$(WORKERS) tests/sanitize/run address
 	PYTHON=$(CURDIR)/$(PY) tests/sanitize/run thread
+
+flower: $(STAMP)
+	$(PY) -m pip install --quiet --disable-pip-version-check "$(TORCH)" $(FLOWER)
+	$(PY) -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not flower" tests/flower
+	$(PY) -m pytest -m flower tests/flower
+
+# What tests/integrations asks for and the extra `test` leaves out: over 100 MB, for a minute of tests.
+TRAINERS := "transformers>=5" "peft>=0.18" "lightning>=2.5" "accelerate>=1.10" "opacus>=1.5"
+
+integrations: $(STAMP)
+	$(PY) -m pip install --quiet --disable-pip-version-check "$(TORCH)" $(TRAINERS)
+	$(PYTEST) tests/integrations tests/distributed
 
 SECONDS_EACH ?= 30
 FUZZED := report report-header aggregate aggregate-header ledger ledger-records checkpoint checkpoint-pickle idx cifar10 adult

@@ -9,7 +9,7 @@ range. A client's whole upload of d weights, T times, is not eps but far more: d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypedDict
 
@@ -96,6 +96,9 @@ class State:
     R: Range
 
 
+Uploads = Callable[[State, Sequence[Client]], Iterable[bytes]]
+
+
 def init(network: nn.Module, config: Config) -> State:
     """Lines 1 to 4: the initial weights and ranges.
 
@@ -123,11 +126,13 @@ def round_(
     *,
     before_upload: Callable[[], object] | None = None,
     workers: Crew | None = None,
+    uploads: Uploads | None = None,
 ) -> tuple[State, Row]:
     """Lines 5 to 14: select clients, train them, perturb, average, and choose the next ranges.
 
     `before_upload` is called once before the first report is made: a ledger that refuses the round raises there. With
-    `workers` (`training.crew`) clients train beside each other.
+    `workers` (`training.crew`) clients train beside each other. With `uploads` they train and perturb elsewhere: it
+    gives the bytes of the chosen clients' reports, in any order (ldpkernels/flower/engine.py).
     """
     chosen = select(clients, max(1, round(config.fraction * len(clients))), config.seed, state.round)
     chosen = remaining(chosen, config.dropout, config.seed, state.round)
@@ -138,7 +143,16 @@ def round_(
         before_upload()
     servers: dict[int, ldpkernels.Aggregate[Weights] | Mean] = {}  # by the weight of a client
     size = 0
-    for client, weights in train(network, state.weights, chosen, config.local, state.round, workers=workers):
+    if uploads is not None:
+        server = _server(state, config)
+        if isinstance(server, Mean) or config.weigh != "alike":
+            raise ValueError("uploads are reports, all alike: they need noise and weigh='alike', or leave them out")
+        for sent in uploads(state, chosen):
+            server.add(sent)
+            size = len(sent)
+        servers[1] = server
+    here = chosen if uploads is None else []
+    for client, weights in train(network, state.weights, here, config.local, state.round, workers=workers):
         if config.upload == "updates":
             weights = {name: w - state.weights[name] for name, w in weights.items()}
         weight = 1 if config.weigh == "alike" else len(client.data[1])
