@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Sized
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -100,7 +100,7 @@ def dataset(made: object, name: str = "your data") -> Dataset:
     return Dataset(name, train_x.float(), train_y.long(), test_x.float(), test_y.long(), classes)
 
 
-def _tensors(pairs: torch_data.Dataset[Any], name: str) -> tuple[torch.Tensor, torch.Tensor]:
+def _tensors(pairs: torch_data.Dataset[tuple[torch.Tensor, int]], name: str) -> tuple[torch.Tensor, torch.Tensor]:
     """All the examples and labels of a map-style dataset."""
     if not isinstance(pairs, Sized):
         raise ValueError(f"dataset {name!r} has no length: clients need examples that are numbered")
