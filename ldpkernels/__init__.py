@@ -18,6 +18,7 @@ from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
 from ldpkernels.laws.piecewise import Piecewise
 from ldpkernels.laws.privunitg import PrivUnitG
+from ldpkernels.laws.projected_code import ProjectedCode
 from ldpkernels.laws.registry import best_mechanism
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.laws.vector_gaussian import VectorGaussian
@@ -43,6 +44,7 @@ __all__ = [
     "Piecewise",
     "Prepared",
     "PrivUnitG",
+    "ProjectedCode",
     "Report",
     "TwoPoint",
     "VectorGaussian",
