@@ -4,6 +4,7 @@
 import gzip
 import pickle
 import random
+import struct
 import tracemalloc
 
 import numpy as np
@@ -64,6 +65,9 @@ FOUND = {
     "a field that no state has": ("checkpoint-pickle", targets.PICKLE.replace(b"weights", b"geights")),
     "a gzip file that is cut off": ("idx", gzip.compress(targets.LABELS, mtime=0)[:-3]),
     "labels of no class": ("idx", targets.idx(np.array([3, 200], np.uint8))),
+    "fewer labels than pictures": ("idx", targets.idx(np.array([3], np.uint8))),
+    "sizes whose product wraps to nothing": ("idx", b"\0\0\x08\x04" + struct.pack(">4I", *[2**16] * 4) + bytes(64)),
+    "pictures of one axis": ("idx", targets.idx(np.zeros(100, np.uint8))),
     "a pickle of something else": ("cifar10", pickle.dumps([1], protocol=3)),
     "a letter of Latin-1": ("adult", targets.ROWS.replace(b"White", b"Wh\xeete")),
 }

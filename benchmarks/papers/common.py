@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
+import hashlib
 import json
 import os
 import re
+import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,43 +22,78 @@ from benchmarks.results import facts_table
 from benchmarks.results import table as markdown_table
 
 HERE = Path(__file__).parent
-__all__ = ["Cells", "facts_table", "markdown_table", "not_run", "parser_of", "percent", "spread", "write_markdown"]
+__all__ = [
+    "Cells",
+    "Job",
+    "facts_table",
+    "markdown_table",
+    "not_run",
+    "parser_of",
+    "percent",
+    "spread",
+    "write_markdown",
+]
 
 Cell = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell before it is run: its name, minutes of one quiet core, and what computes it.
+
+    `compute` gets a folder for checkpoints: a cell that was killed goes on from its last round.
+    """
+
+    name: str
+    minutes: float
+    compute: Callable[[Path], Cell]
 
 
 class Cells:
     """Finished runs by name, in a JSON file: a table that was interrupted goes on where it stopped.
 
-    A name says all that decides the result, the seed too. A cell says when and where it was run; give another file (or
-    delete one) to run everything anew.
+    A name says all that decides the result, the seed too. A cell says what was run, when and where; give another file
+    (or delete one) to run everything anew. Several processes may fill one file: each adds its cell to what it finds.
     """
 
     def __init__(self, path: Path, only: str | None = None, dry: bool = False) -> None:
         self.path, self._only, self._dry = path, re.compile(only) if only else None, dry
-        self._cells: dict[str, Cell] = json.loads(path.read_text()) if path.exists() else {}
+        self._cells = self._read()
 
-    def fill(self, plan: Iterable[tuple[str, Callable[[], Cell]]], write: Callable[[], None]) -> None:
-        """Compute the cells that are missing and that --only does not leave out; write the page after each of them."""
-        for name, compute in plan:
-            if name in self._cells or self._dry or (self._only and not self._only.search(name)):
-                continue
-            self._compute(name, compute)
+    def _read(self) -> dict[str, Cell]:
+        return json.loads(self.path.read_text()) if self.path.exists() else {}
+
+    def missing(self, plan: Iterable[Job]) -> list[Job]:
+        """The jobs that have no cell and that --only does not leave out."""
+        return [j for j in plan if j.name not in self._cells and not (self._only and not self._only.search(j.name))]
+
+    def fill(self, plan: Iterable[Job], write: Callable[[], None]) -> None:
+        """Compute the cells that are missing; write the page after each of them."""
+        for job in [] if self._dry else self.missing(plan):
+            self.compute(job)
             write()
         if self._cells:
             write()
 
-    def _compute(self, name: str, compute: Callable[[], Cell]) -> None:
-        print(f"--- {name}", flush=True)
+    def compute(self, job: Job) -> None:
+        """Run one job and keep its cell; what another process has kept meanwhile is not run again."""
+        self._cells = self._read()
+        if job.name in self._cells:
+            return
+        print(f"--- {job.name} (about {job.minutes:.1f} minutes of a quiet core)", flush=True)
+        unfinished = self.path.parent / ".unfinished" / hashlib.sha256(job.name.encode()).hexdigest()[:16]
         started = time.perf_counter()
-        cell = compute()
+        cell = job.compute(unfinished)
         facts = machine.describe()
         cell |= {"seconds": round(time.perf_counter() - started, 1), "date": facts["date"], "CPU": facts["CPU"]}
         cell["torch"] = facts["torch"]
-        self._cells[name] = cell
-        scratch = self.path.with_suffix(".new")
-        scratch.write_text(json.dumps(self._cells, indent=1) + "\n")
-        os.replace(scratch, self.path)
+        with self.path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._cells = {**self._read(), job.name: cell}
+            scratch = self.path.with_suffix(".new")
+            scratch.write_text(json.dumps(self._cells, indent=1) + "\n")
+            os.replace(scratch, self.path)
+        shutil.rmtree(unfinished, ignore_errors=True)
 
     def all(self) -> dict[str, Cell]:
         return dict(self._cells)
@@ -92,7 +131,7 @@ def not_run(names: Sequence[str]) -> str:
     """What is planned and has no cell, for the page."""
     if not names:
         return "Nothing: every planned cell is here."
-    return f"{len(names)} cells that are planned and wait for a machine:\n\n" + "\n".join(f"- {name}" for name in names)
+    return f"{len(names)} that are planned and wait for a machine:\n\n" + "\n".join(f"- {name}" for name in names)
 
 
 def percent(value: float | None) -> str:

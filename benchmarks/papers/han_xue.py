@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers.common import Cell, Cells, parser_of, write_markdown
-from benchmarks.papers.han_xue_page import PAPER, sections
+from benchmarks.papers.common import Cell, Cells, Job, not_run, parser_of, write_markdown
+from benchmarks.papers.han_xue_page import FULL_EPOCHS, PAPER, sections
 
 DELTA = 1e-5
 QUERIES = 1000  # samples that GNMax labels
@@ -38,11 +38,20 @@ class Setting:
     steps: int
     seed: int
     baseline: bool = False
+    generators: str = ""  # kinds with a plus between; empty for the paper's mixture
+    full: bool = False  # the paper's T, as many samples as examples, FULL_EPOCHS epochs of every network
 
     @property
     def name(self) -> str:
         kind = "sound" if self.sound else "paper"
-        return f"{self.dataset} {kind} n={self.parties} sigma={self.sigma:g} T={self.steps} seed={self.seed}"
+        reach = f"T={self.steps}" + (f" {self.generators or 'gan+dcgan'} all samples" if self.full else "")
+        return f"{self.dataset} {kind} n={self.parties} sigma={self.sigma:g} {reach} seed={self.seed}"
+
+
+def full(dataset: str, parties: int, generators: str, *, baseline: bool = False, sound: bool = False) -> Setting:
+    """A run in the paper's own size."""
+    steps = PAPER[dataset]["schedule"][0]
+    return Setting(dataset, sound, parties, 1.0, steps, 0, baseline, generators, full=True)
 
 
 def config_of(s: Setting) -> Any:
@@ -50,10 +59,11 @@ def config_of(s: Setting) -> Any:
     from ldpkernels.federated.dp_gan import Recipe
 
     recipe = Recipe(s.steps, PAPER[s.dataset]["schedule"][1], sigma=s.sigma, sound=s.sound)
-    _, _, samples, epochs = OURS[s.dataset]
+    _, _, samples, epochs = (0, 0, None, FULL_EPOCHS) if s.full else OURS[s.dataset]
+    kinds = tuple(s.generators.split("+")) if s.generators else ()
     return han_xue.Config(
         parties=s.parties, recipe=recipe, samples=samples, local_epochs=epochs, epochs=epochs, baseline=s.baseline,
-        chunk=500, seed=s.seed,
+        generators=kinds, chunk=500, seed=s.seed,
     )  # fmt: skip
 
 
@@ -63,7 +73,22 @@ def dataset_of(name: str, root: str) -> Any:
     return adult.load(root) if name == "adult" else data.load(name, root)
 
 
-def compute(s: Setting, root: str, picture: Path, workers: int | None) -> Cell:
+def minutes(s: Setting) -> float:
+    """Of a quiet core."""
+    if s.dataset == "adult":
+        return 1.2 * s.parties / 5
+    steps = s.steps * s.parties * (1.5e-4 if s.generators == "gan" else 7e-4)
+    return (10.0 if s.full else 1.5) + steps
+
+
+def jobs(dataset: str, root: str, workers: int | None, folder: Path, name: str, seed: int = 0) -> list[Job]:
+    """The runs of a dataset as jobs; the folder is that of the pictures."""
+    settings = [dataclasses.replace(s, seed=s.seed + seed) for s in cells_of(dataset)]
+    pictures = {sound: folder / f"{name}-{dataset}-{'sound' if sound else 'paper'}.png" for sound in (False, True)}
+    return [Job(s.name, minutes(s), functools.partial(compute, s, root, pictures[s.sound], workers)) for s in settings]
+
+
+def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: Path) -> Cell:
     """Run it."""
     import torch
 
@@ -80,6 +105,9 @@ def compute(s: Setting, root: str, picture: Path, workers: int | None) -> Cell:
             lambda state: han_xue.round_(state, world, workers=crew),
             han_xue.State(),
             han_xue.rounds(config),
+            folder=folder,
+            resume=True,
+            described={"dataset": s.dataset, "config": dataclasses.asdict(config)},
             label=s.name,
         )
     assert state.keep is not None
@@ -95,6 +123,7 @@ def compute(s: Setting, root: str, picture: Path, workers: int | None) -> Cell:
         "labels": torch.bincount(state.labels[state.keep].long(), minlength=world.dataset.classes).tolist(),
         "eq18": han_xue_eq18(q, s.sigma, s.steps, DELTA).claimed,
         "digest": digest(state.makers),
+        "ran": {"config": dataclasses.asdict(config), "examples of a party": world.examples},
     }
     if s.sound:
         eps = han_xue_privacy.generators(config, world.examples).result.epsilon
@@ -142,6 +171,7 @@ def cells_of(dataset: str) -> list[Setting]:
     first = Setting(dataset, False, 5, 1.0, paper, 0, baseline=True)
     if dataset != "adult":
         return [
+            full(dataset, 5, "gan", baseline=True),
             first,
             Setting(dataset, True, 5, 1.0, sound, 0),
             Setting(dataset, True, 5, 5.0, sound, 0),
@@ -149,6 +179,10 @@ def cells_of(dataset: str) -> list[Setting]:
             *(Setting(dataset, True, 5, s, sound, 0) for s in SIGMAS[1:3]),
             Setting(dataset, False, 20, 1.0, paper, 0),
             *(Setting(dataset, True, n, 1.0, sound, 0) for n in (10, 20)),
+            *(dataclasses.replace(full(dataset, 5, "gan"), seed=seed) for seed in (1, 2)),
+            *(full(dataset, parties, "gan") for parties in (10, 20)),
+            *(full(dataset, 5, kinds) for kinds in ("vae", "dcgan", "gan+dcgan")),
+            full(dataset, 5, "gan", sound=True),
         ]
     return [
         first,
@@ -172,31 +206,33 @@ def main() -> None:
     stem = args.out / f"{args.name}-{args.dataset}"
     args.out.mkdir(parents=True, exist_ok=True)
     cells = Cells(stem.with_suffix(".json"), args.only, args.dry)
-    settings = [dataclasses.replace(s, seed=s.seed + args.seed) for s in cells_of(args.dataset)]
-    pictures = {sound: stem.parent / f"{stem.name}-{'sound' if sound else 'paper'}.png" for sound in (False, True)}
-    plan = ((s.name, functools.partial(compute, s, args.data, pictures[s.sound], args.workers)) for s in settings)
+    plan = jobs(args.dataset, args.data, args.workers, args.out, args.name, args.seed)
     cells.fill(plan, lambda: write_page(stem, args.dataset, cells))
 
 
 def write_page(stem: Path, dataset: str, cells: Cells) -> None:
     found = list(cells.all().values())
-    missing = [s.name for s in cells_of(dataset) if s.name not in cells.all()]
-    cut = reduced(dataset) + (f" Not run: {'; '.join(missing)}." if missing else "")
+    missing = [f"{s.name}: {minutes(s):.0f} minutes of a core" for s in cells_of(dataset) if s.name not in cells.all()]
     if found:
-        title = f"Han and Xue, {dataset}"
-        write_markdown(stem.with_suffix(".md"), title, sections(dataset, found, cut), cells.facts())
+        whole = [*sections(dataset, found, reduced(dataset, found)), f"## What was not run\n\n{not_run(missing)}"]
+        write_markdown(stem.with_suffix(".md"), f"Han and Xue, {dataset}", whole, cells.facts())
 
 
-def reduced(dataset: str) -> str:
+def reduced(dataset: str, found: list[Cell]) -> str:
     """What was cut, in words."""
     steps, batch, examples = PAPER[dataset]["schedule"]
     ours, sound, samples, epochs = OURS[dataset]
     if samples is None:
         return f"Nothing: T = {steps:,}, B = {batch}, N = {examples:,} in each of five parties, all its samples."
+    whole = (
+        f"Nothing of the runs with T = {steps:,}: all samples, {FULL_EPOCHS} epochs of every network. Of the others: "
+        if any(c.get("full") for c in found)
+        else ""
+    )
     return (
-        f"T = {ours:,} steps, and {sound:,} for the sound variant, where the paper has {steps:,}; {samples:,} samples "
-        f"a party where it has {examples:,}; {epochs} epochs of every network. B = {batch} and N = {examples:,} are "
-        "its own."
+        f"{whole}T = {ours:,} steps, and {sound:,} for the sound variant, where the paper has {steps:,}; {samples:,} "
+        f"samples a party where it has {examples:,}; {epochs} epochs of every network. B = {batch} and "
+        f"N = {examples:,} are its own."
     )
 
 

@@ -8,12 +8,9 @@ page and the picture from what is there.
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import replace
 from pathlib import Path
-
-import torch
 
 import ldpkernels
 from benchmarks.papers.common import Cell, Cells, markdown_table, not_run, parser_of, percent, spread, write_markdown
@@ -31,9 +28,9 @@ from benchmarks.papers.ldp_fed_runs import (
     WITHOUT_NOISE,
     C,
     Run,
-    compute,
     config_of,
     in_order,
+    jobs,
 )
 from ldpkernels.federated import comparisons, ldp_fed, networks
 
@@ -215,11 +212,9 @@ def write(cells: Cells, folder: Path, name: str) -> None:
 
 def main() -> None:
     args = parser_of(__doc__ or "", "ldp-fed-fashion-mnist").parse_args()
-    torch.set_num_threads(1)
     args.out.mkdir(parents=True, exist_ok=True)
     cells = Cells(args.out / f"{args.name}.json", args.only, args.dry)
-    plan = ((run.name, functools.partial(compute, run, args.data, args.workers)) for run in in_order(args.seed))
-    cells.fill(plan, lambda: write(cells, args.out, args.name))
+    cells.fill(jobs(args.data, args.workers, args.seed), lambda: write(cells, args.out, args.name))
 
 
 if __name__ == "__main__":

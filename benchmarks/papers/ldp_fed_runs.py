@@ -7,10 +7,13 @@ import contextlib
 import functools
 import math
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import torch
+
 import ldpkernels
-from benchmarks.papers.common import Cell
+from benchmarks.papers.common import Cell, Job
 from ldpkernels.federated import comparisons, data, ldp_fed, networks, private_sgd, runs, training
 from ldpkernels.federated.workers import available
 
@@ -40,6 +43,13 @@ class Run:
     @property
     def name(self) -> str:
         return f"{self.label} seed={self.seed}"
+
+    @property
+    def minutes(self) -> float:
+        """Of a quiet core."""
+        select = self.clients if self.method == "local" else SELECT
+        steps, seconds = (60, 2e-2) if self.method in ("dpsgd", "hybrid-one") else (20, 3e-3)
+        return self.rounds * select * self.examples / steps * seconds / 60
 
     @property
     def label(self) -> str:
@@ -134,26 +144,40 @@ def other_config(run: Run) -> comparisons.Config:
     )
 
 
-def compute(run: Run, root: str, workers: int | None) -> Cell:
-    """Accuracy on the test set every few rounds, and what a client of all the rounds loses."""
+def jobs(root: str, workers: int | None, seed: int = 0) -> list[Job]:
+    """The runs as jobs."""
+    return [Job(run.name, run.minutes, functools.partial(compute, run, root, workers)) for run in in_order(seed)]
+
+
+def compute(run: Run, root: str, workers: int | None, folder: Path) -> Cell:
+    """Accuracy on the test set every few rounds, what a client of all the rounds loses, and what ran."""
+    torch.set_num_threads(1)
     clients = clients_of(run, root)
     network = networks.network("ldp-fed-cnn", run.seed)
     facts = f"{CLIENTS} clients, {SELECT} selected, E = {run.rounds}"
     with contextlib.ExitStack() as stack:
         if run.method in ldp_fed.METHODS:
-            config = config_of(run)
+            ran = config = config_of(run)
             honest = math.inf if run.alpha is None else ldp_fed.honest_epsilon(network, config, run.rounds)
             state = ldp_fed.init(network, config)
             crew = stack.enter_context(training.crew(network, clients, workers or available()))
-            rows = go(run, network, state, lambda s: ldp_fed.round_(s, clients, network, config, workers=crew), root)
+            rows = go(
+                run,
+                network,
+                state,
+                lambda s: ldp_fed.round_(s, clients, network, config, workers=crew),
+                root,
+                folder,
+                ran,
+            )
         else:
-            other = other_config(run)
+            ran = other = other_config(run)
             network = private_sgd.group_normalised(network) if other.local is PRIVATE else network
             honest = comparisons.honest_epsilon(clients, other, run.rounds)
             state = comparisons.init(network, other, clients)
             crew = stack.enter_context(training.crew(network, clients, workers or available()))
             step = functools.partial(comparisons.round_, clients=clients, network=network, config=other, workers=crew)
-            rows = go(run, network, state, step, root, other)
+            rows = go(run, network, state, step, root, folder, ran)
     tested = {row["round"]: row["accuracy"] for row in rows if "accuracy" in row}
     return {
         "accuracy": tested,
@@ -161,10 +185,11 @@ def compute(run: Run, root: str, workers: int | None) -> Cell:
         "honest_eps": honest if math.isfinite(honest) else None,
         "setting": facts,
         **asdict(run),
+        "ran": {"config": asdict(ran), "clients": len(clients), "examples of a client": len(clients[0].data[1])},
     }
 
 
-def go(run: Run, network: Any, state: Any, round_: Any, root: str, other: Any = None) -> list[runs.Row]:
+def go(run: Run, network: Any, state: Any, round_: Any, root: str, folder: Path, ran: Any) -> list[runs.Row]:
     """All the rounds, tested now and then."""
     tests = dataset(root).test_x, dataset(root).test_y
 
@@ -172,7 +197,8 @@ def go(run: Run, network: Any, state: Any, round_: Any, root: str, other: Any = 
         after, row = round_(before)
         if after.round % TESTED_EVERY and after.round != run.rounds:
             return after, row
-        test = other or comparisons.Config("non-private")
+        test = ran if isinstance(ran, comparisons.Config) else comparisons.Config("non-private")
         return after, {**row, "accuracy": comparisons.accuracy(network, after, test, *tests)}
 
-    return runs.run(step, state, run.rounds, label=run.name)[1]
+    described = {"config": asdict(ran), "clients": run.clients, "examples": run.examples}
+    return runs.run(step, state, run.rounds, folder=folder, resume=True, described=described, label=run.name)[1]

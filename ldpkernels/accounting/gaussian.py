@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from functools import lru_cache
@@ -84,13 +85,22 @@ def sampled_gaussian_rdp(noise_multiplier: float, q: float, orders: tuple[float,
     return [min(e, max(s, 0.0) * (1 + 1e-9) + 1e-14) for e, s in zip(everyone, sampled, strict=True)]
 
 
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
+
+
 @lru_cache(maxsize=64)
 def _rdp(noise_multiplier: float, q: float, orders: tuple[float, ...]) -> list[float]:
     dp = require("dp_accounting", "accounting", "DP-SGD's accounting")
     accountant = require("dp_accounting.rdp", "accounting", "DP-SGD's accounting").RdpAccountant(list(orders))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        accountant.compose(dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(noise_multiplier)))
+    log = logging.getLogger("absl")  # where it says which orders it could not compute: they are infinite then
+    log.addFilter(_nothing)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            accountant.compose(dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(noise_multiplier)))
+    finally:
+        log.removeFilter(_nothing)
     return [float(value) for value in accountant._rdp]
 
 

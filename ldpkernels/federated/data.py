@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import pickle
 import zlib
 from collections.abc import Callable
@@ -53,28 +54,35 @@ def load(name: str, root: str | Path | None = None) -> Dataset:
     return _READERS[name](Path(root))
 
 
-def deal(labels: torch.Tensor, clients: int, seed: int, *, skew: float | None = None) -> list[torch.Tensor]:
+def deal(
+    labels: torch.Tensor, clients: int, seed: int, *, skew: float | None = None, uneven: float | None = None
+) -> list[torch.Tensor]:
     """Which examples each client holds: as many for each, at random; examples that do not divide evenly are left out.
 
     `skew` is the concentration of a Dirichlet distribution over the classes, one draw for each client: .1 gives most
-    clients one or two classes, 100 is nearly even. None deals regardless of labels.
+    clients one or two classes, 100 is nearly even. None deals regardless of labels. `uneven` is that of one Dirichlet
+    distribution over the clients: .5 gives some a hundred times what others have, and everyone at least one example.
 
     >>> [len(part) for part in deal(torch.arange(10) % 2, clients=3, seed=0)]
     [3, 3, 3]
+    >>> sum(len(part) for part in deal(torch.arange(10) % 2, clients=3, seed=0, uneven=0.5))
+    10
     """
     size = len(labels) // clients if clients > 0 else 0
     if size < 1:
         raise ValueError(f"clients={clients} must be from 1 to {len(labels)}, the number of training examples")
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(labels), generator=generator)
+    for name, value in (("skew", skew), ("uneven", uneven)):
+        if value is not None and not value > 0:
+            raise ValueError(f"{name}={value} must be above 0, or None for an even deal")
+    sizes = [size] * clients if uneven is None else _sizes(len(labels), clients, uneven, seed)
     if skew is None:
-        return [order[i * size : (i + 1) * size] for i in range(clients)]
-    if not skew > 0:
-        raise ValueError(f"skew={skew} must be above 0, or None for an even deal")
+        return list(order[: sum(sizes)].split(sizes))
     pools = {int(c): order[labels[order] == c].tolist() for c in labels.unique()}
     draws = np.random.default_rng(seed).dirichlet([skew] * len(pools), clients)
     parts = []
-    for weights in torch.tensor(draws):
+    for weights, size in zip(torch.tensor(draws), sizes, strict=True):
         part = []
         for _ in range(size):
             left = torch.tensor([float(bool(pool)) for pool in pools.values()], dtype=torch.float64)
@@ -83,6 +91,14 @@ def deal(labels: torch.Tensor, clients: int, seed: int, *, skew: float | None = 
             part.append(list(pools.values())[chosen].pop())
         parts.append(torch.tensor(part))
     return parts
+
+
+def _sizes(examples: int, clients: int, concentration: float, seed: int) -> list[int]:
+    """How many examples each client gets: one, and its share of the others."""
+    shares = np.random.default_rng([seed, 1]).dirichlet([concentration] * clients)
+    ends = np.floor(np.concatenate([[0.0], np.cumsum(shares)]) * (examples - clients) + 1e-9).astype(int)
+    ends[-1] = examples - clients
+    return [1 + int(more) for more in np.diff(ends)]
 
 
 def _digits() -> Dataset:
@@ -107,7 +123,7 @@ def _idx(folder: Path, name: str) -> Bytes:
         raise FileNotFoundError(f"neither {plain} nor {zipped.name} exists: torchvision's download lays them there")
     axes = raw[3] if len(raw) > 3 else 0
     shape = tuple(int(n) for n in np.frombuffer(raw, ">u4", axes, 4)) if len(raw) >= 4 + 4 * axes else ()
-    if raw[:3] != b"\0\0\x08" or len(raw) != 4 + 4 * axes + int(np.prod(shape)):
+    if raw[:3] != b"\0\0\x08" or len(raw) != 4 + 4 * axes + math.prod(shape):
         raise ValueError(f"{plain.name} in {folder} is no IDX file of bytes, or is cut off: fetch it again")
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
@@ -117,9 +133,14 @@ def _idx_dataset(name: str, folder: str, mean: float, deviation: float) -> Calla
         raw = root / folder / "raw"
         parts: list[torch.Tensor] = []
         for split in ("train", "t10k"):
-            x = torch.tensor(_idx(raw, f"{split}-images-idx3-ubyte"), dtype=torch.float32).unsqueeze(1)
-            labels = f"{split}-labels-idx1-ubyte"
-            parts += [(x / 255 - mean) / deviation, _labels(_idx(raw, labels), raw / labels)]
+            pictures, labels = _idx(raw, f"{split}-images-idx3-ubyte"), f"{split}-labels-idx1-ubyte"
+            y = _labels(_idx(raw, labels), raw / labels)
+            if pictures.ndim != 3 or len(pictures) != len(y) or not pictures.size:
+                raise ValueError(
+                    f"{raw} holds {split} pictures of shape {pictures.shape} for {len(y)} labels: fetch both again"
+                )
+            x = torch.tensor(pictures, dtype=torch.float32).unsqueeze(1)
+            parts += [(x / 255 - mean) / deviation, y]
         return Dataset(name, parts[0], parts[1], parts[2], parts[3], 10)
 
     return read

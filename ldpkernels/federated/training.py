@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ldpkernels.federated import side_by_side
 from ldpkernels.federated.workers import Workers
 from ldpkernels.keys import Key
 
@@ -43,8 +45,9 @@ class Local:
 
     `together` trains all clients of a round at once with `torch.func.vmap` over stacked weights, or one after another.
     None takes what was measured to be faster (benchmarks/test_federated.py): together on a GPU and for networks without
-    convolutions, whose many small operations cost more to launch than to compute; else one after another. Networks with
-    dropout train one after another: each client draws from its own key.
+    convolutions, whose many small operations cost more to launch than to compute; four side by side for chains of
+    narrow convolutions and 16 clients or more (`side_by_side`); else one after another. Networks with dropout train one
+    after another: each client draws from its own key.
 
     Only parameters are sent. A network with floating-point buffers is refused, as by `perturb_`, unless they are
     constants: buffers="keep" leaves them as the network has them, with every client and with the server.
@@ -140,17 +143,22 @@ def train(
     """Train every client from the same weights; each with what it arrives at, in the order of `clients`.
 
     `only` names the parameters to train; the others stay as they are. The network gives the architecture alone. Clients
-    that train one after another train beside each other where there are `workers`, to the same bits as on one thread.
+    that do not train all together are spread over `workers`, where there are some, to the same bits as on one thread.
     """
-    sizes = {len(client.data[1]) for client in clients}
-    if trains_together(network, weights, local) and len(sizes) == 1:
+    sizes = [len(client.data[1]) for client in clients]
+    if trains_together(network, weights, local) and len(set(sizes)) == 1:
         yield from _train_together(network, weights, clients, local, round_, only)
-    elif workers is None:
-        for client in clients:
-            yield client, _train_one(network, weights, client, local, round_, only)
+        return
+    alone = local.together is not None or any(client.data[1].is_cuda for client in clients)
+    parts = [[i] for i in range(len(clients))] if alone else side_by_side.groups(network, sizes)
+    found: Iterator[list[Weights]]
+    if workers is None:
+        found = (_train_few(network, weights, [clients[i] for i in part], local, round_, only) for part in parts)
     else:
+        there = places(workers, network, clients)
         common = weights, local, round_, None if only is None else tuple(only)
-        yield from zip(clients, workers.map(_train_there, common, places(workers, network, clients)), strict=True)
+        found = workers.map(_train_there, common, [[there[i] for i in part] for part in parts])
+    yield from zip(clients, itertools.chain.from_iterable(found), strict=True)
 
 
 def crew(network: nn.Module, clients: Sequence[Client], count: int, threads: int = 1) -> Crew:
@@ -221,12 +229,28 @@ def trains_together(network: nn.Module, weights: Weights, local: Local) -> bool:
 def _train_there(
     shared: tuple[nn.Module, list[Client]],
     common: tuple[Weights, Local, int, tuple[str, ...] | None],
-    place: int,
-) -> Weights:
+    places: list[int],
+) -> list[Weights]:
     """A worker's task."""
     network, clients = shared
     weights, local, round_, only = common
-    return _train_one(network, weights, clients[place], local, round_, only)
+    return _train_few(network, weights, [clients[place] for place in places], local, round_, only)
+
+
+def _train_few(
+    network: nn.Module,
+    weights: Weights,
+    clients: Sequence[Client],
+    local: Local,
+    round_: int,
+    only: Collection[str] | None,
+) -> list[Weights]:
+    """One client, or some side by side."""
+    if len(clients) == 1:
+        return [_train_one(network, weights, clients[0], local, round_, only)]
+    orders = zip(*(batches(client, local, round_) for client in clients), strict=True)
+    steps = ([(c.data[0][part], c.data[1][part]) for c, part in zip(clients, order, strict=True)] for order in orders)
+    return side_by_side.train(network, weights, steps, len(clients), local.rate, only)
 
 
 def _train_one(

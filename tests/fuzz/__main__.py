@@ -6,6 +6,7 @@ written to build/fuzz/found, and `python -m tests.fuzz TARGET FILE` runs it agai
 """
 
 import argparse
+import hashlib
 import inspect
 import logging
 import sys
@@ -64,7 +65,11 @@ def main():
         options.append(f"-dict={words}")
 
     def read(given):
-        target.run(given, scratch)
+        try:
+            target.run(given, scratch)
+        except Exception:  # libFuzzer's alarm may come before it has written the input
+            (found / f"{arguments.target}-{hashlib.sha1(given).hexdigest()}").write_bytes(given)
+            raise
 
     inputs = [arguments.file] if arguments.file else [*options, str(corpus)]
     atheris.Setup([sys.argv[0], *inputs], read)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ldpkernels plan`: from a total epsilon to calls, on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+
+from ldpkernels import plot
+from ldpkernels.commands import options
+from ldpkernels.commands.options import Commands
+from ldpkernels.commands.program import Outcome
+from ldpkernels.optional import require
+from ldpkernels.planning import TRUSTS, Plan, Setting, picture
+from ldpkernels.planning.plan import planned
+
+
+def add_parser(commands: Commands) -> None:
+    """The options."""
+    parser = commands.add_parser(
+        "plan",
+        help="from a total epsilon for a client to the calls that keep it, the one of least error first",
+        description="Finds, for a total epsilon of one client over all rounds, the calls that keep it under each "
+        "trust, calibrated against the accountant, in the order of the expected error of a round's mean. What clipping "
+        "moves is not in that error.",
+        epilog="example: ldpkernels plan --epsilon 8 --rounds 10 --clients 1000 --weights 650 --norm 1 --radius 0.1",
+    )
+    needed = parser.add_argument_group("the setting")
+    needed.add_argument("--epsilon", type=float, required=True, help="total for all that a client ever sends")
+    needed.add_argument("--delta", type=float, default=1e-5, help="probability that it excludes (1e-5)")
+    needed.add_argument("--rounds", type=int, required=True, help="rounds in which a client takes part, at most")
+    needed.add_argument("--clients", type=int, required=True, help="honest clients that report in a round")
+    needed.add_argument("--weights", type=int, required=True, help="numbers in an update")
+    needed.add_argument(
+        "--trust",
+        choices=TRUSTS,
+        nargs="+",
+        default=list(TRUSTS),
+        help="who is trusted (each in turn)",
+        metavar="TRUST",
+    )
+    needed.add_argument("--radius", type=float, help="largest coordinate of an update; this, or --norm, or both")
+    needed.add_argument("--norm", type=float, help="L2 norm to which an update is clipped")
+    needed.add_argument(
+        "--participation", type=float, default=1.0, help="chance of a client to be in a round; counts for central (1)"
+    )
+    shown = parser.add_argument_group("the answer")
+    shown.add_argument("--full", action="store_true", help="every call with its adversary and assumptions")
+    shown.add_argument("--better", action="store_true", help="what would make the best of each trust better")
+    shown.add_argument("--out", type=options.picture, metavar="FILE", help="draw error over epsilon (a minute or two)")
+    options.add_json(shown)
+    parser.set_defaults(main=main, command="plan")
+
+
+def main(args: argparse.Namespace) -> Outcome:
+    """Check everything, plan, print, draw."""
+    for module in ("scipy", "dp_accounting"):
+        require(module, "accounting", "a plan")
+    settings = [
+        Setting(
+            args.epsilon,
+            args.delta,
+            args.rounds,
+            args.clients,
+            args.weights,
+            trust,
+            args.radius,
+            args.norm,
+            args.participation,
+        )
+        for trust in dict.fromkeys(args.trust)
+    ]
+    answers = {}
+    for setting in settings:
+        found = planned(setting)
+        better = found[0].better() if args.better and found else {}
+        print(_text(found, better, full=args.full))
+        answers[setting.trust] = {
+            "verdict": found.verdict,
+            "candidates": [one.to_dict() for one in found],
+            "left_out": found.left_out,
+            "better": better,
+        }
+    if args.out:
+        drawn = picture.curves(settings, lambda text: print(text, file=sys.stderr))
+        plot.save(picture.draw(drawn, settings[0]), args.out)
+        print(f"picture: {args.out}")
+    facts = {name: value for name, value in asdict(settings[0]).items() if name != "trust"}
+    return Outcome({**facts, "trust": answers})
+
+
+def _text(found: Plan, better: dict[str, float], *, full: bool) -> str:
+    lines = [f"trust = {found.setting.trust}: {found}"]
+    lines += [f"{name} is left out: {reason}" for name, reason in found.left_out.items()]
+    lines += [f"better: {text}: {value:.3g} of the norm" for text, value in better.items()]
+    if full:
+        lines += ["", *map(str, found)]
+    elif found:
+        lines.append(found[0].call)
+    return "\n".join(lines) + "\n"

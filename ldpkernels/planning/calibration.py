@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The strongest parameter that keeps a total: found by the accountant, and on its safe side.
+
+Parameters are numbers of five significant digits. So a call can be read, and a larger total never has a weaker
+parameter: both are found among the same numbers. Of the one that is returned the accountant itself was asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+from ldpkernels.accounting.amplification import COUNTED, HOPELESS, Method, shuffled_epsilon
+from ldpkernels.accounting.composition import composed_epsilon
+from ldpkernels.accounting.events import Event, GaussianEvent, PureEvent, SampledGaussianEvent
+from ldpkernels.accounting.gaussian import (
+    COARSEST,
+    GRID_POINTS,
+    LEAST_NOISE,
+    MOST_NOISE,
+    gaussian_epsilon,
+    sampled_gaussian_epsilon,
+)
+from ldpkernels.accounting.rounding import TooLarge
+
+Accountant = Callable[[float], float]
+
+# No report can have a smaller eps (32-bit thresholds have none), and one with more hides nothing.
+LEAST_EPS, MOST_EPS = 1e-9, 500.0
+# Of noise multipliers: what `clipped_noised_sum` takes.
+LEAST_SIGMA, MOST_SIGMA = 1e-4, 1e100
+
+DIGITS = 10**4
+DECADE = 9 * DIGITS  # numbers of five digits in a decade
+FIRST_STRIDE = 500
+
+
+def rung(index: int) -> float:
+    """The numbers of five digits, in order.
+
+    >>> rung(0), rung(1), rung(-1)
+    (1.0, 1.0001, 0.99999)
+    """
+    decade, digits = divmod(index, DECADE)
+    return float(f"{DIGITS + digits}e{decade - 4}")
+
+
+def rung_below(value: float) -> int:
+    """The last of them that is not above value."""
+    decade = math.floor(math.log10(value))
+    index = decade * DECADE + math.floor(value / 10.0**decade * DIGITS) - DIGITS
+    while rung(index) > value:
+        index -= 1
+    while rung(index + 1) <= value:
+        index += 1
+    return index
+
+
+def strongest(
+    accountant: Accountant, target: float, weak: float, strong: float, near: float | None = None
+) -> float | None:
+    """The number nearest to `strong`, from `weak` on, whose epsilon is at most the target; None where none's is.
+
+    The epsilon rises from weak to strong. Where rounding makes it uneven, the number found keeps the target all the
+    same. The search starts at `near`.
+
+    >>> strongest(lambda eps: 10 * eps, 8.0, 1e-9, 500.0), strongest(lambda sigma: 1 / sigma, 3.0, 1e9, 1e-9)
+    (0.8, 0.33334)
+    """
+    weakest, most = rung_below(weak), rung_below(strong)
+
+    def within(index: int) -> int:
+        return min(max(index, min(weakest, most)), max(weakest, most))
+
+    def excess(index: int) -> float:
+        """Above 0 where the target isn't kept, or the accountant has no number."""
+        epsilon = accountant(rung(index))
+        return math.log(max(epsilon, 1e-300) / target) if 0 <= epsilon < math.inf else math.inf
+
+    here = most if near is None else within(rung_below(near))
+    value = excess(here)
+    kept = value <= 0
+    end, stride = (most if kept else weakest), FIRST_STRIDE
+    while (value <= 0) == kept:  # in growing steps to the other side of the target
+        if here == end:
+            return rung(here) if kept else None
+        last, last_value = here, value
+        here = within(here + (stride if end > here else -stride))
+        value, stride = excess(here), 4 * stride
+    fits, below, fails, above = (last, last_value, here, value) if kept else (here, value, last, last_value)
+    turn = 0
+    while abs(fails - fits) > 1:
+        turn += 1
+        guess = (fits + fails) // 2
+        if turn % 3 and above < math.inf:  # the secant of logarithms; by halves where it is slow
+            near_, far = math.log(rung(fits)), math.log(rung(fails))
+            guess = rung_below(math.exp(near_ + (far - near_) * -below / (above - below)))
+        guess = min(max(guess, min(fits, fails) + 1), max(fits, fails) - 1)
+        value = excess(guess)
+        if value > 0:
+            fails, above = guess, value
+        else:
+            fits, below = guess, value
+    return rung(fits)
+
+
+@lru_cache(maxsize=256)
+def local_eps(reports: int, delta: float, target: float) -> float | None:
+    """The largest eps of so many reports of one client that together keep the target, seen one by one."""
+    return strongest(lambda eps: _composed(PureEvent(eps), reports, delta), target, LEAST_EPS, MOST_EPS, target)
+
+
+@lru_cache(maxsize=256)
+def shuffled_eps(clients: int, positions: int, delta: float, target: float, method: Method) -> float | None:
+    """The same where each report is mixed with those of the other clients for the same position."""
+
+    def roughly(eps: float) -> float:
+        """As if the loss of the clones was normal; a start for the search, and no bound."""
+        return gaussian_epsilon(math.tanh(eps / 2) * math.sqrt(2 * positions * (math.exp(eps) + 1) / clients), delta)
+
+    def exactly(eps: float) -> float:
+        return shuffled_epsilon(eps, clients, positions, delta, method if clients <= COUNTED else "stronger_clones")
+
+    near = strongest(roughly, target, LEAST_EPS, HOPELESS)
+    return strongest(exactly, target, LEAST_EPS, MOST_EPS, near)
+
+
+@lru_cache(maxsize=256)
+def gaussian_sigma(rate: float, rounds: int, delta: float, target: float) -> float | None:
+    """The least noise multiplier of so many sums, of all clients or of secret samples of them."""
+    near = renyi_sigma(rate, rounds, delta, target)
+    if rate < 1 and near is not None and near > LEAST_NOISE:
+        near = _roughly_sampled(rate, rounds, delta, target, near)
+    return strongest(lambda s: _composed(_sums(rate, s), rounds, delta), target, MOST_SIGMA, LEAST_SIGMA, near)
+
+
+@lru_cache(maxsize=256)
+def renyi_sigma(rate: float, rounds: int, delta: float, target: float) -> float | None:
+    """The same by Renyi divergences, which are all that is known of sums with discrete noise."""
+
+    def total(sigma: float) -> float:
+        return composed_epsilon([(_sums(rate, sigma), rounds)], delta, "rdp")
+
+    return strongest(total, target, MOST_SIGMA, LEAST_SIGMA, 1.0)
+
+
+def _roughly_sampled(rate: float, rounds: int, delta: float, target: float, near: float) -> float | None:
+    """By the loss's law on a grid that is coarse beside the target: a start for the search, and soon computed."""
+    coarse = GRID_POINTS * min(target / 100, COARSEST)
+    try:
+        return strongest(
+            lambda s: sampled_gaussian_epsilon(s, rate, rounds, delta, coarse), target, MOST_NOISE, LEAST_NOISE, near
+        )
+    except TooLarge:
+        return near
+
+
+def _sums(rate: float, sigma: float) -> Event:
+    return GaussianEvent(sigma) if rate == 1 else SampledGaussianEvent(sigma, rate)
+
+
+def _composed(event: Event, times: int, delta: float) -> float:
+    return composed_epsilon([(event, times)], delta, "basic" if delta == 0 else "exact")

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+# The total is never above its target; more to spend is never worse; and whatever is asked has an answer or a reason.
+import math
+import re
+
+import numpy as np
+import pytest
+
+import ldpkernels
+from ldpkernels.accounting import (
+    GaussianEvent,
+    PureEvent,
+    SampledGaussianEvent,
+    composed_epsilon,
+    shuffle_epsilon,
+)
+from ldpkernels.accounting.events import RandomizedResponseEvent
+from ldpkernels.laws.vector_gaussian import VectorGaussian
+from ldpkernels.planning import TRUSTS
+from ldpkernels.planning.calibration import rung, rung_below, strongest
+
+
+def test_rungs_are_the_numbers_of_five_digits():
+    rng = np.random.default_rng(0)
+    for value in 10.0 ** rng.uniform(-300, 300, 2000):
+        index = rung_below(value)
+        assert rung(index) <= value < rung(index + 1)
+        assert float(f"{rung(index):.4e}") == rung(index)
+    assert [rung_below(rung(i)) for i in (-90_001, -1, 0, 1, 90_000)] == [-90_001, -1, 0, 1, 90_000]
+
+
+def test_the_strongest_is_the_last_that_fits():
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        power, factor = rng.uniform(0.3, 3), 10 ** rng.uniform(-6, 6)
+        target, near = 10 ** rng.uniform(-3, 3), 10 ** rng.uniform(-12, 12)
+
+        def epsilon(x, factor=factor, power=power):
+            return factor * x**power
+
+        found = strongest(epsilon, target, 1e-30, 1e30, near)
+        assert epsilon(found) <= target < epsilon(rung(rung_below(found) + 1))
+        found = strongest(lambda x, e=epsilon: e(1 / x), target, 1e30, 1e-30, near)
+        assert epsilon(1 / found) <= target < epsilon(1 / rung(rung_below(found) - 1))
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, -1.0])
+def test_no_number_is_no_permission(broken):
+    assert strongest(lambda x: broken, 1.0, 1e-9, 500.0) is None
+    found = strongest(lambda x: x if x < 0.5 else broken, 1.0, 1e-9, 500.0)
+    assert found == 0.49999
+
+
+def recomputed(one):
+    """The total of the parameter in the call, by the accountants' public functions."""
+    s = one.setting
+    positions = s.weights if one.name in ("two-point", "piecewise", "hybrid") else 1
+    if s.trust == "central":
+        sampled = s.participation < 1
+        event = SampledGaussianEvent(one.parameter, s.participation) if sampled else GaussianEvent(one.parameter)
+        return composed_epsilon([(event, s.rounds)], s.delta, "rdp" if one.name == "central discrete" else "exact")
+    if one.name == "gaussian":
+        law = VectorGaussian(one.parameter, s.weights, s.ball)
+        return composed_epsilon([(law.event, s.rounds)], s.delta)
+    event = (RandomizedResponseEvent if one.name == "two-point" else PureEvent)(one.parameter)
+    local = composed_epsilon([(event, s.rounds * positions)], s.delta, "exact" if s.delta else "basic")
+    if s.trust == "local" or local <= s.epsilon:
+        return local
+    return shuffle_epsilon(event, s.clients, d=positions, rounds=s.rounds, delta=s.delta).epsilon
+
+
+def random_settings(n, first_seed, most_positions, most_clients, trusts, sampled):
+    """Log-uniform in everything."""
+    for seed in range(first_seed, first_seed + n):
+        rng = np.random.default_rng(seed)
+
+        def whole(most, rng=rng):
+            return int(10 ** rng.uniform(0, math.log10(most)))
+
+        trust = TRUSTS[rng.choice(4, p=trusts)]
+        drawn = trust == "central" and rng.random() < sampled
+        yield {
+            "epsilon": 10 ** rng.uniform(-2, 2),
+            "delta": 0.0 if trust == "local" and rng.random() < 0.1 else 10 ** rng.uniform(-10, -2),
+            "rounds": whole(1000 if trust in ("local", "central") else 100),
+            "clients": whole(most_clients),
+            "weights": whole(10**7 if trust in ("local", "central") else most_positions),
+            "trust": trust,
+            "radius": 10 ** rng.uniform(-3, 1),
+            "norm": 10 ** rng.uniform(-3, 1) if rng.random() < 0.7 else None,
+            "participation": 10 ** rng.uniform(-3, 0) if drawn else 1.0,
+        }
+
+
+def never_above(n, *law, sampled):
+    answers = 0
+    for setting in random_settings(n, *law, sampled):
+        epsilon, delta = setting.pop("epsilon"), setting.pop("delta")
+        for one in ldpkernels.plan(epsilon, delta, **setting):
+            assert one.epsilon <= epsilon, (one, setting)
+            assert recomputed(one) <= epsilon, (one, setting)
+            assert one.expected_error > 0
+            answers += 1
+    return answers
+
+
+def test_the_total_is_never_above_its_target():
+    assert never_above(60, 0, 30, 10**3, (0.6, 0.03, 0.03, 0.34), sampled=0.0) > 90
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("part", range(20))
+def test_the_total_is_never_above_its_target_in_10000_settings(part):
+    trusts = (0.4, 0.15, 0.15, 0.3)
+    assert never_above(500, 10_000 + 500 * part, 1000, 10**6, trusts, sampled=0.05) > 750
+
+
+BASE = {"rounds": 8, "clients": 500, "weights": 40, "radius": 0.3, "norm": 1.0}
+
+
+def errors(trust, epsilon=3.0, **changed):
+    return {one.name: one.expected_error for one in ldpkernels.plan(epsilon, trust=trust, **{**BASE, **changed})}
+
+
+VALUES = {
+    "epsilon": [0.2, 0.4, 0.41, 1.0, 1.0001, 3.0, 8.0, 8.1, 20.0, 60.0, 61.0, 200.0, 900.0, 1e4],
+    "rounds": [60, 30, 29, 8, 7, 2, 1],
+    "weights": [900, 300, 299, 40, 39, 2, 1],
+    "clients": [2, 30, 31, 500, 501, 20_000, 10**7],
+    "delta": [1e-12, 1e-9, 1e-5, 1.01e-5, 1e-2],
+}
+
+
+def never_worse(trust, name, values):
+    """For every mechanism, and so for the best of them."""
+    before: dict[str, float] = {}
+    for value in values:
+        now = errors(trust, **{name: value})
+        worse = {one: (before[one], error) for one, error in now.items() if error > before.get(one, math.inf)}
+        assert not worse, (name, value)
+        assert not before or min(now.values()) <= min(before.values())
+        before = now
+
+
+@pytest.mark.parametrize("trust", ["local", "central"])
+@pytest.mark.parametrize("name", VALUES)
+def test_more_to_spend_is_never_worse(trust, name):
+    """More epsilon, delta or clients, fewer rounds or weights."""
+    never_worse(trust, name, VALUES[name])
+
+
+@pytest.mark.parametrize("name", ["epsilon", "clients"])
+def test_more_to_spend_is_never_worse_where_reports_are_mixed(name):
+    never_worse("shuffled", name, VALUES[name][2:4])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("trust", ["shuffled", "secure-aggregation"])
+@pytest.mark.parametrize("name", VALUES)
+def test_more_to_spend_is_never_worse_at_all_values(trust, name):
+    never_worse(trust, name, VALUES[name])
+
+
+@pytest.mark.parametrize("epsilon", [4.0, *(pytest.param(e, marks=pytest.mark.exhaustive) for e in (0.5, 40.0))])
+def test_more_trust_is_never_worse(epsilon):
+    best = [min(errors(trust, epsilon).values()) for trust in ("local", "shuffled", "central")]
+    assert best == sorted(best, reverse=True)
+
+
+REFUSED = [
+    ({"epsilon": 0.0}, "epsilon = 0.0 is not a finite number above 0"),
+    ({"epsilon": math.nan}, "epsilon = nan"),
+    ({"epsilon": math.inf}, "epsilon = inf"),
+    ({"epsilon": "8"}, "epsilon = '8'"),
+    ({"delta": 1.0}, "delta = 1.0"),
+    ({"delta": 0.0, "trust": "central"}, "delta = 0.0"),
+    ({"delta": 1e-301}, "delta = 1e-301 is below"),
+    ({"rounds": 0}, "rounds = 0 is not a whole number of 1 or more"),
+    ({"rounds": 2.5}, "rounds = 2.5"),
+    ({"clients": 0}, "clients = 0"),
+    ({"clients": -3}, "clients = -3"),
+    ({"weights": 0}, "weights = 0"),
+    ({"weights": 10**18, "rounds": 10**3}, "weights * rounds"),
+    ({"trust": "nobody"}, "trust = 'nobody' is unknown: choose one of local, shuffled"),
+    ({"trust": None}, "trust = None"),
+    ({"radius": math.nan}, "radius = nan"),
+    ({"radius": 0.0}, "radius = 0.0"),
+    ({"radius": 1e-40}, "radius = 1e-40 is outside"),
+    ({"norm": math.inf}, "norm = inf"),
+    ({"norm": True}, "norm = True"),
+    ({"radius": None, "norm": None}, "radius and norm are both missing"),
+    ({"participation": 0.0}, "participation = 0.0"),
+    ({"participation": 1.5}, "participation = 1.5"),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), REFUSED, ids=lambda v: v if isinstance(v, str) else "")
+def test_what_is_refused(changed, message):
+    setting = {"epsilon": 3.0, "trust": "local", **BASE, **changed}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        ldpkernels.plan(setting.pop("epsilon"), **setting)
+
+
+ABSURD = [
+    {"epsilon": 1e-300},
+    {"epsilon": 1e-9, "delta": 1e-300},
+    {"epsilon": 1e6},
+    {"epsilon": 1e300},
+    {"clients": 10**18},
+    {"clients": 1},
+    {"weights": 1, "rounds": 1},
+    {"weights": 10**12},
+    {"rounds": 10**9},
+    {"delta": 0.999},
+    {"delta": 1e-250},
+    {"radius": 1e-30, "norm": None},
+    {"radius": None, "norm": 1e30},
+    {"radius": 1e30, "norm": 1e-30},
+    {"participation": 1e-9},
+]
+
+
+MIXED = [
+    pytest.param(trust, changed, marks=[] if changed == {"clients": 1} else pytest.mark.exhaustive)
+    for trust in ("shuffled", "secure-aggregation")
+    for changed in ABSURD
+]
+
+
+@pytest.mark.parametrize(("trust", "changed"), [(t, c) for t in ("local", "central") for c in ABSURD] + MIXED, ids=str)
+def test_absurd_settings_have_an_answer_or_a_reason(trust, changed):
+    setting = {"epsilon": 3.0, **BASE, **changed}
+    epsilon = setting.pop("epsilon")
+    found = ldpkernels.plan(epsilon, trust=trust, **setting)
+    for one in found:
+        assert one.epsilon <= epsilon
+        assert 0 < one.expected_error < math.inf
+        assert one.bytes > 0
+        assert str(one)
+        assert one.to_dict()["useful"] == (one.noise_to_signal < 1)
+    assert found or found.left_out
+    assert str(found).startswith(("Use ", "No mechanism "))

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every call that a plan gives can be pasted, sends the bytes that it says, and has the error that it says.
+import math
+import re
+
+import numpy as np
+import pytest
+
+import ldpkernels
+from ldpkernels.planning import TRUSTS, Plan
+from ldpkernels.planning.table import ENTRIES
+from tests.statistics import Z
+
+D, N = 24, 40
+RADIUS, NORM = 0.25, 1.0
+
+
+def plan(epsilon=16.0, trust="local", **other) -> Plan:
+    setting = {"rounds": 2, "clients": N, "weights": D, "radius": RADIUS, "norm": NORM, **other}
+    return ldpkernels.plan(epsilon, trust=trust, **setting)
+
+
+PLANS = [
+    plan(epsilon, trust, rounds=rounds)
+    for trust in TRUSTS
+    for epsilon, rounds in ((0.3, 3), (16.0, 2), (60.0, 2), (300.0, 1))
+]
+CANDIDATES = [one for found in PLANS for one in found]
+IDS = [f"{one.setting.trust}, {one.name}, {one.setting.epsilon:g}" for one in CANDIDATES]
+
+
+def executed(call, key, **values):
+    """What the call gives, with a key: the calls themselves draw from the operating system."""
+    return eval(call[:-1] + ", generator=key)", {"ldpkernels": ldpkernels, "key": key, **values})
+
+
+def test_every_entry_is_among_them():
+    found = {(one.setting.trust, one.name) for one in CANDIDATES}
+    assert found == {(trust, entry.name) for entry in ENTRIES for trust in entry.trusts if entry.name != "sign"}
+
+
+@pytest.mark.parametrize("one", CANDIDATES, ids=IDS)
+def test_a_call_runs_as_it_is(one):
+    values = {"update": np.zeros(D, np.float32), "updates": np.zeros((N, D), np.float32)}
+    out = eval(one.call, {"ldpkernels": ldpkernels, **values})
+    if isinstance(out, ldpkernels.Report):
+        if one.setting.trust == "secure-aggregation":  # an integer that holds the count, for each weight
+            assert one.bytes == math.ceil(D * N.bit_length() / 8)
+        else:
+            assert one.bytes == out.nbytes
+    elif one.name == "k-of-d":
+        numbers = np.count_nonzero(out)
+        assert one.bytes == math.ceil(numbers * (32 + 5) / 8)
+    else:
+        assert one.bytes == out.nbytes == 4 * D
+
+
+def worst(one):
+    """An update within radius and norm of which the error is largest."""
+    if one.name in ("piecewise", "k-of-d"):
+        return np.full(D, min(NORM / math.sqrt(D), RADIUS))
+    return np.zeros(D)
+
+
+def mean_of_a_round(one, x, key):
+    keys = [key.fold_in(i) for i in range(N)]
+    if one.setting.trust == "central":
+        return executed(one.call, key, updates=np.tile(x, (N, 1))) / N
+    reports = [executed(one.call, k, update=x) for k in keys]
+    return ldpkernels.aggregate(reports) if isinstance(reports[0], ldpkernels.Report) else np.mean(reports, axis=0)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [one for one in CANDIDATES if one.setting.epsilon in (16, 60) and one.setting.trust in ("local", "central")],
+    ids=lambda one: f"{one.name}, {one.setting.epsilon:g}",
+)
+def test_the_expected_error_is_that_of_rounds(one):
+    """Over 150 rounds at the worst update, within six standard errors, which are half of it at most."""
+    x, rounds = worst(one), 150
+    errors = [np.sum((mean_of_a_round(one, x, ldpkernels.key(i)) - x) ** 2) for i in range(rounds)]
+    measured, standard_error = float(np.mean(errors)), float(np.std(errors) / math.sqrt(rounds))
+    assert Z * standard_error < 0.5 * one.expected_error  # power
+    # the vector laws' figures leave the update's own square in
+    slack = float(x @ x) / N if one.name == "k-of-d" else 0.0
+    assert one.expected_error - slack - Z * standard_error < measured < one.expected_error + Z * standard_error
+
+
+@pytest.mark.parametrize("name", ["two-point", "piecewise", "hybrid"])
+@pytest.mark.parametrize("eps", [0.01, 0.5, 1.0, 3.0, 6.0, 9.0])
+def test_no_update_has_a_larger_error(name, eps):
+    """Coordinates' squares may lie anywhere with their mean at most `spread`: the chord lies above the variance."""
+    mechanism = ldpkernels.laws.registry.mechanism_named(name, eps)
+    worst_, center = mechanism.report_variances(eps) or (mechanism.variance(0.0, 0.0, 1.0),) * 2
+    t = np.linspace(0, 1, 2001)
+    chord = center + max(0.0, worst_ - center) * t * t
+    assert (mechanism.variance(t, 0.0, 1.0) <= chord * (1 + 2e-2)).all()
+
+
+def test_parameters_have_five_digits():
+    for one in CANDIDATES:
+        assert re.search(rf"\b{re.escape(repr(one.parameter))}\b", one.call)
+        assert float(f"{one.parameter:.4e}") == one.parameter
+
+
+def test_order_and_verdict():
+    for found in PLANS:
+        errors = [one.expected_error for one in found]
+        assert errors == sorted(errors)
+        assert found.verdict.startswith("Use " if found[0].useful else "No mechanism is useful here")
+        assert found[0].useful == (found[0].expected_error < NORM**2)
+    assert {one.useful for one in CANDIDATES} == {True, False}
+
+
+def test_the_sign_alone_is_left_out_for_its_bias():
+    assert "biased" in plan().left_out["sign"]
+
+
+def test_what_would_be_better():
+    found = plan(4.0, rounds=10, clients=100, trust="local")[0].better()
+    assert {text.split(":")[0] for text in found} == {
+        "10 times the clients",
+        "2 weights",
+        "1 round",
+        "trust='shuffled'",
+        "trust='secure-aggregation'",
+        "trust='central'",
+    }
+    again = plan(4.0, rounds=10, clients=1000, trust="local")[0]
+    assert found["10 times the clients"] == pytest.approx(again.noise_to_signal)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+# `ldpkernels plan`, and that docs/planning.md shows what is so.
+import doctest
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from ldpkernels.__main__ import main
+from ldpkernels.planning import TRUSTS, plan
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "planning.md"
+SMALL = ["plan", "--epsilon", "8", "--rounds", "2", "--clients", "50", "--weights", "30", "--radius", "0.1"]
+
+
+def test_the_document_is_true():
+    done = doctest.testfile(str(DOCUMENT), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert done.attempted >= 10
+    assert done.failed == 0
+
+
+def test_the_commands_of_the_document_run(capsys):
+    commands = re.findall(r"^\$ ldpkernels (.*)$", DOCUMENT.read_text(), re.MULTILINE)
+    assert commands
+    for command in commands:
+        assert main(shlex.split(command)) == 0
+        assert "trust = central: Use 'central gaussian'" in capsys.readouterr().out
+
+
+def test_the_example_of_the_help_runs(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["plan", "--help"])
+    assert stop.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    example = text.partition("example: ldpkernels ")[2]
+    assert main([*shlex.split(example), "--trust", "local"]) == 0
+    assert "trust = local: No mechanism is useful here" in capsys.readouterr().out
+
+
+def test_json_is_the_plan(capsys):
+    assert main([*SMALL, "--better", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert list(data["trust"]) == list(TRUSTS)
+    for trust, found in data["trust"].items():
+        ours = plan(8.0, rounds=2, clients=50, weights=30, radius=0.1, trust=trust)
+        assert found["verdict"] == ours.verdict
+        assert found["candidates"] == [json.loads(json.dumps(one.to_dict())) for one in ours]
+        assert found["left_out"] == ours.left_out
+        assert all(value < ours[0].noise_to_signal for value in found["better"].values())
+
+
+def test_full_prints_every_assumption(capsys):
+    assert main([*SMALL, "--trust", "local", "--full"]) == 0
+    out = capsys.readouterr().out
+    for one in plan(8.0, rounds=2, clients=50, weights=30, radius=0.1, trust="local"):
+        assert one.call in out
+        assert all(assumption in out for assumption in one.assumptions)
+
+
+def test_the_picture_is_drawn(capsys, tmp_path):
+    picture = tmp_path / "deep" / "plan.png"
+    assert main([*SMALL, "--trust", "local", "central", "--out", str(picture)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.stat().st_size > 20_000
+    assert "epsilon = 128" in capsys.readouterr().err  # progress
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epsilon", "0"], "ldpkernels plan: epsilon = 0.0 is not a finite number above 0"),
+        (["--epsilon", "nan"], "epsilon = nan"),
+        (["--rounds", "0"], "rounds = 0 is not a whole number of 1 or more"),
+        (["--clients", "many"], "argument --clients: invalid int value: 'many'"),
+        (["--weights", "-1"], "weights = -1"),
+        (["--radius", "nan"], "radius = nan"),
+        (["--delta", "0"], "delta = 0.0 is outside (0, 1)"),
+        (["--trust", "nobody"], "argument --trust: invalid choice: 'nobody'"),
+        (["--participation", "2"], "participation = 2.0 is outside (0, 1]"),
+        (["--out", "plan.xyz"], "'plan.xyz' is no picture"),
+        (["--json", "plan"], "'plan' is no file for JSON"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_arguments_are_checked_before_any_work(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([*SMALL, *arguments])
+    assert stop.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert message in " ".join(said.err.split())
+    assert "Traceback" not in said.err
+
+
+def test_without_scipy_it_says_what_to_install(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(SystemExit) as stop:
+        main(SMALL)
+    assert stop.value.code == 2
+    assert "pip install 'ldpkernels[accounting]'" in capsys.readouterr().err
