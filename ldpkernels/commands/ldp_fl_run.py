@@ -19,7 +19,7 @@ from ldpkernels.federated.training import Crew
 
 def federate(args: argparse.Namespace) -> Outcome:
     """Run, print, draw."""
-    config, network = config_of(args), args.network or networks.LDP_FL[args.dataset]
+    config, network = config_of(args), federated_run.network_of(args, networks.LDP_FL)
     described = federated_run.described(args, "ldp-fl", config, network)
     rows, weights = rounds_of(args, config, described)
     columns = {"round": "d", "clients": "d", "accuracy": ".2%", "upload_bytes": ",d", "honest_eps": ",.0f"}
@@ -57,6 +57,8 @@ def config_of(args: argparse.Namespace) -> ldp_fl.Config:
         adaptive=args.adaptive,
         ranges=ranges,
         fraction=args.fraction,
+        weigh=args.weigh,
+        dropout=args.dropout,
         mechanism=args.mechanism,
         local=federated_run.local_of(args),
         seed=args.seed,
