@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,7 +17,8 @@ from tests.flower.deployment import Deployment
 pytestmark = pytest.mark.flower
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE, SAME_BITS = ROOT / "examples/flower", ROOT / "tests/flower/same_bits"
+APPS = "tests/flower/same_bits", "tests/flower/secure_sum"
+EXAMPLE, SAME_BITS, SECURE_SUM = (ROOT / path for path in ("examples/flower", *APPS))
 ROUND = re.compile(r"^round (\d): reports=(\d+) skipped=0 failures=0 silent=0 ldp-epsilon=([\d,.]+)$", re.M)
 
 
@@ -46,13 +48,20 @@ def test_a_superlink_with_supernodes_over_tls(tmp_path):
     assert all(torch.equal(there["weights"][name], here.weights[name]) for name in here.weights)
 
 
-def test_the_example_in_flowers_simulation(tmp_path):
+def test_flowers_simulation_on_ray(tmp_path):
+    """The example; and reports through SecAgg+, whose sum has the bits of reports in the clear."""
+    four = "--federation-config", "num-supernodes=4"
     with Deployment(tmp_path, LDP_LEDGERS=str(tmp_path / "ledgers")) as flower:
-        output = flower.run(EXAMPLE, "rounds=2 nodes=4", "--federation-config", "num-supernodes=4")
-        accuracy, rounds = said(output, flower.logs())
+        accuracy, rounds = said(flower.run(EXAMPLE, "rounds=2 nodes=4", *four), flower.logs())
+        out = flower.run(SECURE_SUM, f"nodes=4 out='{tmp_path}/sum.npz'", *four)
+        assert (tmp_path / "sum.npz").exists(), out + flower.logs()
     assert accuracy > 60
     assert [(i, n) for i, n, _ in rounds] == [(1, 4), (2, 4)]
     assert len(list((tmp_path / "ledgers").iterdir())) == 4
+    assert "reports: 4" in out
+    clear = importlib.import_module("tests.flower.secure_sum.app").in_the_clear(4)
+    with np.load(tmp_path / "sum.npz") as found:
+        assert all(np.array_equal(found[name], array) for name, array in clear.items())
 
 
 @pytest.mark.parametrize(
