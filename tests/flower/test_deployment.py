@@ -30,13 +30,24 @@ def said(output, logs):
     return float(accuracy[1]), rounds
 
 
+def added(flower, path, nodes, *options):
+    """Whether reports through SecAgg+ have the sum that they have in the clear."""
+    output = flower.run(SECURE_SUM, f"nodes={nodes} out='{path}'", *options)
+    assert path.exists(), output + flower.logs()
+    assert f"reports: {nodes}" in output
+    clear = importlib.import_module("tests.flower.secure_sum.app").in_the_clear(nodes)
+    with np.load(path) as found:
+        return all(np.array_equal(found[name], array) for name, array in clear.items())
+
+
 def test_a_superlink_with_supernodes_over_tls(tmp_path):
-    """The example learns; then LDP-FL's driver gets the bits that it has in one process, from the same nodes."""
+    """The example learns; LDP-FL's driver has the bits of one process, and SecAgg+ those of a sum in the clear."""
     ledgers = tmp_path / "ledgers"
     with Deployment(tmp_path, nodes=3, LDP_LEDGERS=str(ledgers)) as flower:
         accuracy, rounds = said(flower.run(EXAMPLE, "rounds=2 nodes=3"), flower.logs())
         out = flower.run(SAME_BITS, f"rounds=2 out='{tmp_path}/state.pt'")
         assert (tmp_path / "state.pt").exists(), out + flower.logs()
+        assert added(flower, tmp_path / "sum.npz", 3)
     assert accuracy > 60
     assert [(i, n) for i, n, _ in rounds] == [(1, 3), (2, 3)]
     assert sorted(path.name for path in ledgers.iterdir()) == ["0.jsonl", "1.jsonl", "2.jsonl"]
@@ -53,15 +64,10 @@ def test_flowers_simulation_on_ray(tmp_path):
     four = "--federation-config", "num-supernodes=4"
     with Deployment(tmp_path, LDP_LEDGERS=str(tmp_path / "ledgers")) as flower:
         accuracy, rounds = said(flower.run(EXAMPLE, "rounds=2 nodes=4", *four), flower.logs())
-        out = flower.run(SECURE_SUM, f"nodes=4 out='{tmp_path}/sum.npz'", *four)
-        assert (tmp_path / "sum.npz").exists(), out + flower.logs()
+        assert added(flower, tmp_path / "sum.npz", 4, *four)
     assert accuracy > 60
     assert [(i, n) for i, n, _ in rounds] == [(1, 4), (2, 4)]
     assert len(list((tmp_path / "ledgers").iterdir())) == 4
-    assert "reports: 4" in out
-    clear = importlib.import_module("tests.flower.secure_sum.app").in_the_clear(4)
-    with np.load(tmp_path / "sum.npz") as found:
-        assert all(np.array_equal(found[name], array) for name, array in clear.items())
 
 
 @pytest.mark.parametrize(
@@ -72,8 +78,8 @@ def test_the_engine_has_the_bits_of_one_process(tmp_path, options):
     for engine in ("local", "flower"):
         out = tmp_path / engine
         command = [sys.executable, "-m", "ldpkernels", "fl", "ldp-fl", "--rounds", "2", "--eps", "6", "--quiet"]
-        options = [*options, "--engine", engine, "--workers", "2", "--out", str(out)]
-        done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=400)
+        command += [*options, "--engine", engine, "--workers", "2", "--out", str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
         assert done.returncode == 0, done.stdout + done.stderr
         states.append(torch.load(out / "checkpoint.pt"))
     local, flower = states
