@@ -97,6 +97,21 @@ def test_a_message_without_terms_or_with_two_models():
     assert "no tensors" in LdpMod(1.0)(empty, context_of(), never).error.reason
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float128", "complex64", "int32", "bool", "<U3", "datetime64[s]"])
+def test_arrays_of_every_kind_are_reported_or_refused(dtype):
+    """fp16 is a weight; what is none is refused before training, by name."""
+    array = np.zeros(5).astype(dtype)
+    terms = ConfigRecord({**release_of(1.0, "two-point").terms, "upload": "updates", "round": 1})
+    terms.update({"arrays": ["x"], "c": [0.0], "r": [0.1]})
+    message = Message(RecordDict({"arrays": records.record_of({"x": array}), "ldp": terms}), NODES[0], "train")
+    train = (
+        never if dtype != "float16" else lambda m, c: Message(RecordDict({"arrays": m.content["arrays"]}), reply_to=m)
+    )
+    reply = LdpMod(1.0)(message, context_of(), train)
+    assert reply.has_error() == (dtype != "float16")
+    assert dtype == "float16" or "'x'" in reply.error.reason
+
+
 def test_what_training_raises_stays_with_the_client(caplog):
     secret = "patient 4711 has no label"
 
