@@ -194,7 +194,9 @@ class LdpFedAvg(FedAvg):
     def _begin(self, arrays: ArrayRecord) -> None:
         """Take over the model; what no round can have is refused before a client trains."""
         self._arrays = {str(name): array.numpy() for name, array in arrays.items()}
-        self.release.total(leaving(self._arrays, self.buffers), self.ranges)
+        like = leaving(self._arrays, self.buffers)
+        self.release.total(like, self.ranges)
+        self._after({name: np.zeros_like(array) for name, array in like.items()}, clients=10**9)  # no warning of noise
 
     def _secure_round(
         self, server_round: int, grid: Grid, messages: list[Message], timeout: float
@@ -221,13 +223,18 @@ class LdpFedAvg(FedAvg):
             logger.warning("round %d has no report: the model stays (%s)", server_round, self.reasons or "no answer")
             return None, metrics
         mean = total.mean()
-        if self.method is not None and isinstance(self.release, EachWeight):
-            self.ranges = ldpkernels.ranges(
-                mean, method=self.method, by=self.by, growth=self.growth, previous=self.ranges,
-                eps=self.release.eps, clients=clients, buffers="perturb",
-            )  # fmt: skip
+        self.ranges = self._after(mean, clients)
         arrays = {name: self._moved(array, mean.get(name)) for name, array in self._arrays.items()}
         return records.record_of(arrays), metrics
+
+    def _after(self, mean: Arrays, clients: int) -> Ranges:
+        """The ranges that follow from a mean of so many reports."""
+        if self.method is None:
+            return self.ranges
+        return ldpkernels.ranges(
+            mean, method=self.method, by=self.by, growth=self.growth, previous=self.ranges, eps=self.release.eps,
+            clients=clients, buffers="perturb",
+        )  # fmt: skip
 
     def _moved(self, array: Array, mean: Array | None) -> Array:
         """An array after the round, in its own format; what clients keep to themselves stays as it is."""
