@@ -325,6 +325,17 @@ def test_a_vector_that_is_too_long_is_left_out():
     } or (strategy.skipped == 4)
 
 
+def test_any_bits_of_a_vector_are_read_or_skipped():
+    """Random words are every kind of number: signalling NaNs, infinities, subnormal ones."""
+    release = release_of(4.0, "privunitg", 1.0)
+    total = release.total({"w": np.zeros((3, 4), np.float32)}, RANGES)
+    words = np.random.default_rng(3).integers(0, 2**32, (2000, 12), dtype=np.uint32)
+    words[:1000] |= 0x7F800000  # infinite, or no number
+    total.add(*(encode(release.header(12), row.tobytes()) for row in words))
+    assert total.clients + total.skipped == 2000
+    assert total.skipped >= 1000
+
+
 @pytest.mark.parametrize(("mechanism", "bound"), [("privunitg", None), ("k-of-d", 0.05)])
 def test_no_honest_vector_is_too_long(mechanism, bound):
     """300 reports of the longest update there is, against a bound that refuses one in e^60."""
