@@ -21,7 +21,8 @@ PEERS := "opendp>=0.12" "diffprivlib>=0.6"
 # As pyproject.toml's extra of that name has it.
 FLOWER := "flwr[simulation]>=1.32,<2"
 
-.PHONY: demo test quick numpy lint integrations flower sanitize fuzz bench battery exhaustive gpu gpu-build neon clean help
+.PHONY: demo test quick numpy lint integrations flower sanitize fuzz bench battery cost exhaustive gpu gpu-build neon dist docs \
+  clean help
 
 help:
 	@echo "make demo        train a small federated model under local differential privacy, and draw the result"
@@ -33,10 +34,13 @@ help:
 	@echo "make fuzz        mutated bytes into everything that reads bytes, SECONDS_EACH=30 for each reader"
 	@echo "make flower      installs Flower and Ray, and runs tests/flower whole: SuperLink, SuperNodes, simulation (minutes)"
 	@echo "make bench       throughput beside others and the memory floor: a table and a picture for each suite"
+	@echo "make cost        instructions and cache misses of every kernel and call, held to benchmarks/cost.json; needs valgrind"
 	@echo "make battery     dieharder on the random streams as mechanisms use them (about an hour; needs dieharder)"
 	@echo "make exhaustive  every one of the 2^32 floats, for several settings (about 10 minutes)"
 	@echo "make gpu         GPU tests and benchmarks with the machine's own python3, torch and nvcc; needs no network"
 	@echo "make gpu-build   compile the modules for such a machine here, so that make gpu need not (PYTHON312=python3.12)"
+	@echo "make dist        wheels for CPython 3.10 to 3.14 on x86-64 and aarch64, each built twice and tested, in dist/"
+	@echo "make docs        the documentation as a site, in build/site; open build/site/index.html"
 	@echo "make neon        cross-compile the AArch64 kernels and run them under qemu"
 
 $(STAMP): pyproject.toml CMakeLists.txt $(shell find csrc -type f)
@@ -100,6 +104,10 @@ bench: $(STAMP)
 	-$(PY) -m pip install --quiet --disable-pip-version-check $(PEERS)
 	$(PY) -m benchmarks.report --out out/bench
 
+# A gate without noise: instructions, counted. NVCC's machine code likewise, where nvcc is found.
+cost: $(STAMP)
+	$(PY) -m benchmarks.cost $(COST)
+
 battery: $(STAMP)
 	$(PY) -m tests.streams.battery
 
@@ -108,6 +116,18 @@ exhaustive: $(STAMP)
 
 neon:
 	tests/neon/run
+
+# DIST="--python /path/to/python3.14" adds an interpreter; python -m release.wheels --help says more.
+dist: $(STAMP)
+	$(PY) -m release.wheels $(DIST)
+
+# An environment of its own: what writes pages is no part of the package.
+DOCS := build/docs-venv
+
+docs:
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement release/docs.txt
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --quiet --clean
 
 gpu:
 	$(PYTHON) -m benchmarks.gpu.run

@@ -28,6 +28,19 @@ def add_parser(algorithms: Commands) -> None:
     )
     federated_options.add_run(parser, datasets=DATASETS, clients=100, rounds=10)
     parser.add_argument("--fraction", type=float, default=1.0, help="fraction of clients in a round (default 1)")
+    parser.add_argument(
+        "--weigh",
+        choices=("alike", "examples"),
+        default="alike",
+        help="clients in the mean: alike (default, the paper's), or by the numbers of their examples, public then",
+    )
+    parser.add_argument(
+        "--dropout",
+        type=options.number(least=0, below=1),
+        default=0.0,
+        metavar="P",
+        help="part of the selected clients that fail before their upload (default 0)",
+    )
     parser.add_argument("--network", help="one of ldpkernels.federated.networks (default: the dataset's)")
     mechanism = parser.add_argument_group("mechanism")
     mechanism.add_argument("--eps", type=float, default=4.0, help="privacy parameter of each weight (default 4)")
@@ -81,7 +94,7 @@ def main(args: argparse.Namespace) -> Outcome:
     federated_options.check(args)
     federated_options.check_ledger(args)
     _check_engine(args)
-    args.training = TRAINING[args.dataset]
+    args.training = TRAINING["mnist" if federated_options.own(args) else args.dataset]
     from ldpkernels.commands import ldp_fl_run
 
     return ldp_fl_run.federate(args)
