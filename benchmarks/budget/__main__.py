@@ -103,8 +103,7 @@ def cells_of(options: argparse.Namespace, task: Task, store: Store) -> Iterator[
 
 
 def run_elsewhere(trust: str, name: str) -> bool:
-    """Counts that a protocol adds are those that a shuffler leaves: one run is both. Of Gaussian reports shuffling hides
-    nothing that is proved here."""
+    """Counts that a protocol adds are those that a shuffler leaves; of shuffled Gaussian noise nothing is proved."""
     return (trust, name) in (("secure-aggregation", "two-point"), ("shuffled", "gaussian"))
 
 
