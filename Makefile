@@ -18,13 +18,14 @@ UNHURRIED := tests/triton tests/test_cuda_static.py tests/test_clipped_noise_cud
 # Libraries beside which make bench measures; where one cannot be installed, its rows are left out.
 PEERS := "opendp>=0.12" "diffprivlib>=0.6"
 
-.PHONY: demo test quick numpy lint sanitize fuzz bench battery exhaustive gpu gpu-build neon clean help
+.PHONY: demo test quick numpy lint integrations sanitize fuzz bench battery exhaustive gpu gpu-build neon clean help
 
 help:
 	@echo "make demo        train a small federated model under local differential privacy, and draw the result"
 	@echo "make test        lint, types, every test but the longest; what CI runs"
 	@echo "make quick       lint, types and the tests of a minute, for between two edits; CONTRIBUTING says what is left out"
 	@echo "make numpy       the tests that need no torch, where there is none; PYTHON names the interpreter"
+	@echo "make integrations  Hugging Face's Trainer, PEFT, Lightning, Accelerate, Opacus, ranks of torch.distributed"
 	@echo "make sanitize    the native tests under the address, undefined-behaviour and thread sanitizers (minutes)"
 	@echo "make fuzz        mutated bytes into everything that reads bytes, SECONDS_EACH=30 for each reader"
 	@echo "make bench       throughput beside others and the memory floor: a table and a picture for each suite"
@@ -69,6 +70,13 @@ numpy:
 sanitize: $(STAMP)
 	PYTHON=$(CURDIR)/$(PY) WORKERS=$(WORKERS) tests/sanitize/run address
 	PYTHON=$(CURDIR)/$(PY) tests/sanitize/run thread
+
+# What tests/integrations asks for and the extra `test` leaves out: over 100 MB, for a minute of tests.
+TRAINERS := "transformers>=5" "peft>=0.18" "lightning>=2.5" "accelerate>=1.10" "opacus>=1.5"
+
+integrations: $(STAMP)
+	$(PY) -m pip install --quiet --disable-pip-version-check "$(TORCH)" $(TRAINERS)
+	$(PYTEST) tests/integrations tests/distributed
 
 SECONDS_EACH ?= 30
 FUZZED := report report-header aggregate aggregate-header ledger ledger-records checkpoint checkpoint-pickle idx cifar10 adult

@@ -12,6 +12,7 @@ from ldpkernels.clipped_noise import ClippedInfo, clipped_noised_mean, clipped_n
 from ldpkernels.dp_sgd import dp_sgd_step
 from ldpkernels.expectation import Expected, expected
 from ldpkernels.keys import Key, key, secure_key
+from ldpkernels.laws.distributed import DistributedGaussian, DistributedSkellam
 from ldpkernels.laws.hybrid import Hybrid
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
@@ -19,6 +20,7 @@ from ldpkernels.laws.piecewise import Piecewise
 from ldpkernels.laws.privunitg import PrivUnitG
 from ldpkernels.laws.registry import best_mechanism
 from ldpkernels.laws.two_point import TwoPoint
+from ldpkernels.laws.vector_gaussian import VectorGaussian
 from ldpkernels.loading import load
 from ldpkernels.perturb import Prepared, perturb_, prepare, report, two_point_threshold
 from ldpkernels.planning import plan
@@ -31,6 +33,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Aggregate",
     "ClippedInfo",
+    "DistributedGaussian",
+    "DistributedSkellam",
     "Expected",
     "Hybrid",
     "KOfD",
@@ -41,6 +45,7 @@ __all__ = [
     "PrivUnitG",
     "Report",
     "TwoPoint",
+    "VectorGaussian",
     "Vote",
     "aggregate",
     "backend",

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from ldpkernels.arrays import AnyArray, Array
-from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
+from ldpkernels.inputs.checks import numpy_dtype, refuse_strange_kind, torch_dtype
 from ldpkernels.inputs.containers import Tensors, collect
 from ldpkernels.inputs.modules import Buffers, common_prefix
 from ldpkernels.inputs.shards import is_dtensor, is_sharded, part_of
@@ -19,7 +19,7 @@ from ldpkernels.optional import is_module, is_tensor
 Model = TypeVar("Model")
 
 
-def load(model: Model, mean: object, *, buffers: Buffers | None = None) -> Model:
+def load(model: Model, mean: object, *, buffers: Buffers | None = None, add: bool = False) -> Model:
     """Write averages, as `aggregate`, `Aggregate.mean` or `perturb_vector` give them, into a model, and return it.
 
     Every average must fit one tensor, by name and shape (by place, for sequences), and every tensor must have one: what
@@ -31,17 +31,20 @@ def load(model: Model, mean: object, *, buffers: Buffers | None = None) -> Model
         mean: A mapping for a module or a mapping, a sequence for a sequence, a tensor or an array for one of these.
         buffers: For a module with floating-point buffers, "perturb" where they were reported and "keep" where not;
             None takes them as they are in `mean`.
+        add: The averages are of updates: add them to what the model holds.
 
     >>> import numpy as np, ldpkernels
     >>> model = {"w": np.zeros(3), "b": np.zeros(1)}
     >>> ldpkernels.load(model, {"w": np.ones(3), "b": np.ones(1)})
     {'w': array([1., 1., 1.]), 'b': array([1.])}
+    >>> ldpkernels.load(model, {"w": np.ones(3), "b": np.ones(1)}, add=True)["b"]
+    array([2.])
     """
     if buffers is None and isinstance(mean, Mapping):
         buffers = _buffers_of(model, mean)
     tensors, _ = collect(model, buffers, sharded=is_sharded(model))
     averages = [
-        _fitting(name, tensor, average)
+        _fitting(name, tensor, average, add)
         for name, tensor, average in zip(tensors.names, tensors.values, _matched(tensors, mean), strict=True)
     ]
 
@@ -95,11 +98,12 @@ def _plain(names: Sequence[str]) -> list[str]:
     return [name.removeprefix(prefix) for name in names]
 
 
-def _fitting(name: str, tensor: AnyArray, average: AnyArray) -> AnyArray:
-    """The average as a copy in the tensor's own format: nothing that can fail, or share its memory, is left to do."""
+def _fitting(name: str, tensor: AnyArray, average: AnyArray, add: bool) -> AnyArray:
+    """What to write, as a copy in the tensor's own format: nothing that may fail, or share its memory, is left."""
     label = f"tensor {name!r}" if name else "the tensor"
     if not isinstance(average, np.ndarray) and not is_tensor(average):
         raise TypeError(f"the average of {label} is a {type(average).__name__}: pass a tensor or an array")
+    refuse_strange_kind(f"average of {name}", average)
     if tuple(average.shape) != tuple(tensor.shape):
         raise ValueError(f"{label} has shape {tuple(tensor.shape)} and its average {tuple(average.shape)}")
     if isinstance(average, np.ndarray):
@@ -111,7 +115,7 @@ def _fitting(name: str, tensor: AnyArray, average: AnyArray) -> AnyArray:
     if isinstance(tensor, np.ndarray):
         numpy_dtype(name, tensor, written=True)
         array: Array = average if isinstance(average, np.ndarray) else average.detach().cpu().double().numpy()
-        return array.astype(tensor.dtype)
+        return (tensor + array if add else array).astype(tensor.dtype)
     import torch
 
     if isinstance(average, np.ndarray):
@@ -120,7 +124,10 @@ def _fitting(name: str, tensor: AnyArray, average: AnyArray) -> AnyArray:
         part = part_of(name, tensor)
         tensor, average = part.local, part.of(average)
     torch_dtype(name, tensor)
-    return average.detach().to(tensor.device, tensor.dtype, copy=True)
+    average = average.detach().to(tensor.device)
+    if add:
+        average = tensor.detach().double() + average.double()
+    return average.to(tensor.dtype, copy=True)
 
 
 def _write(tensor: AnyArray, average: AnyArray) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, overload
 import numpy as np
 
 from ldpkernels.accounting.arguments import number
-from ldpkernels.arrays import AnyArray, Array, Floats, Value
+from ldpkernels.arrays import AnyArray, Array, Value
 from ldpkernels.dtypes import FLOAT64, Dtype
-from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
+from ldpkernels.inputs import flat
 from ldpkernels.inputs.containers import Buffers, Tensors, Weights, collect
 from ldpkernels.keys import Generator, Key, numpy_key, torch_key
 from ldpkernels.laws.k_of_d import KOfD
@@ -102,25 +102,19 @@ def perturb_vector(
     >>> sent = ldpkernels.perturb_vector(update, eps=8.0, delta=1e-5, mechanism="gaussian", norm=1.0)
     """
     tensors, _ = collect(model, buffers)
-    check = torch_dtype if tensors.is_torch else lambda n, a: numpy_dtype(n, a, written=False)
-    dtypes = [check(n, t) for n, t in zip(tensors.names, tensors.values, strict=True)]
+    dtypes, sizes = flat.formats(tensors), flat.sizes(tensors)
     norm = _checked_norm(norm)
-    sizes = [math.prod(t.shape) for t in tensors.values]
     law = vector_mechanism(mechanism, eps, sum(sizes), norm, bound, delta=delta, sigma=sigma)
-    key = _key(tensors, generator)
+    key = vector_key(tensors, generator)
     kinds = [np.float64 if dtype is FLOAT64 else np.float32 for dtype in dtypes]
     if isinstance(law, VectorGaussian):
         outs: list[Array] = [np.empty(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
         _gaussian(law, tensors.values, dtypes, outs, key)
     else:
-        sampled = law.sample(clipped(np.concatenate([_float64(t) for t in tensors.values]), norm), key)
+        sampled = law.sample(flat.clipped(flat.float64s(tensors.values), norm), key)
         stretches = np.split(sampled, np.cumsum(sizes)[:-1])
         outs = [stretch.astype(kind) for stretch, kind in zip(stretches, kinds, strict=True)]
-    shaped = [out.reshape(tuple(tensor.shape)) for out, tensor in zip(outs, tensors.values, strict=True)]
-    parts = [_as_library(array, tensors.is_torch) for array in shaped]
-    if tensors.container == "tensor":
-        return parts[0]
-    return parts if tensors.container == "sequence" else dict(zip(tensors.names, parts, strict=True))
+    return flat.contained(tensors, outs)
 
 
 def vector_mechanism(
@@ -162,25 +156,14 @@ def _gaussian(
     law: VectorGaussian, values: Sequence[AnyArray], dtypes: Sequence[Dtype], outs: list[Array], key: Key
 ) -> None:
     """The parts as they lie in memory; in fp64, and cleaned of what is no number, where the norm is none."""
-    host = [np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v.detach().cpu().contiguous() for v in values]
+    host = flat.in_host_memory(values)
     try:
-        law.write([v.ctypes.data if isinstance(v, np.ndarray) else v.data_ptr() for v in host], dtypes, outs, key)
+        law.write([flat.address(v) for v in host], dtypes, outs, key)
     except OverflowError:
-        x = clipped(np.concatenate([_float64(v) for v in values]), law.norm)
+        x = flat.clipped(flat.float64s(host), law.norm)
         ends = np.cumsum([out.size for out in outs])
         places = [x.ctypes.data + 8 * int(end - out.size) for end, out in zip(ends, outs, strict=True)]
         law.write(places, [FLOAT64] * len(outs), outs, key)
-
-
-def clipped(x: Array, norm: float) -> Array:
-    """x scaled to a length of at most `norm`; NaN counts as 0, and infinities dwarf every number."""
-    x = np.where(np.isnan(x), 0.0, x)
-    largest = float(np.max(np.abs(x), initial=0.0))
-    if largest == 0.0:
-        return x
-    x = np.where(np.isinf(x), np.sign(x), 0.0) if math.isinf(largest) else x / largest
-    scaled: Array = x * min(largest, norm / float(np.linalg.norm(x)))
-    return scaled
 
 
 def _checked_norm(norm: float) -> float:
@@ -190,23 +173,9 @@ def _checked_norm(norm: float) -> float:
     return norm
 
 
-def _key(tensors: Tensors, generator: Generator) -> Key:
+def vector_key(tensors: Tensors, generator: Generator) -> Key:
+    """The key of a call on a whole vector, in host memory."""
     if generator is None or isinstance(generator, (str, Key)) or not tensors.is_torch:
         return numpy_key(generator)  # the vector is perturbed in host memory, wherever it came from
     words = torch_key(generator, tensors.values[0].device).cpu().tolist()
     return Key(tuple(w % 2**64 for w in words))
-
-
-def _float64(tensor: AnyArray) -> Floats:
-    if isinstance(tensor, np.ndarray):
-        return tensor.astype(np.float64).ravel()
-    flat: Floats = tensor.detach().double().cpu().numpy().ravel()
-    return flat
-
-
-def _as_library(array: Array, is_torch: bool) -> AnyArray:
-    if not is_torch:
-        return array
-    import torch
-
-    return torch.from_numpy(array)

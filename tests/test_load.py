@@ -35,6 +35,42 @@ def test_reports_of_wrapped_models_are_those_of_the_model():
     assert report(inside, 0.0, 1.0, EPS).layout.names == ("0.weight", "0.bias", "1.weight", "1.bias")
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_ranges_by_the_names_of_a_wrapper_or_of_what_it_wraps():
+    model = network()
+    C, R = {"0": 0.0, "2.weight": 0.1, "2.bias": 0.2}, {"0.weight": 1.0, "0.bias": 0.5, "2": 1.0}
+    wanted = report(model, C, R, EPS, generator=KEY)
+    for prefix in ("module.", "_module.", "_orig_mod.", "module._orig_mod."):
+        named = [{prefix + k: v for k, v in one.items()} for one in (C, R)]
+        for kind, wrapper in [("none", model), *wrapped(network())]:
+            for c, r in (named, (C, named[1]), (named[0], R)):
+                assert report(wrapper, c, r, EPS, generator=KEY).to_bytes() == wanted.to_bytes(), (kind, prefix)
+        state = {prefix + k: v for k, v in model.state_dict().items()}
+        found = report(state, C, R, EPS, generator=KEY)
+        assert torch.equal(found.payload, wanted.payload)
+        assert found.layout.names == tuple(state)  # a mapping's names are its owner's
+    inside = torch.nn.Sequential(network()[0], torch.compile(network()[2]))
+    assert report(inside, {"0": 0.0, "1._orig_mod": 0.5}, 1.0, EPS).layout.c == (0.0, 0.0, 0.5, 0.5)
+    for wrong in (
+        {"module.0": 0.0, "2": 0.0},
+        {"module.0": 0.0, "module.3": 0.0},
+        {"_module.0": 0.0, "0": 1.0, "2": 0.0},
+    ):
+        with pytest.raises(ValueError, match="C names"):
+            report(model, wrong, 1.0, EPS)
+
+
+def test_updates_are_added():
+    model, wanted = network(), network()
+    mean = {name: torch.full(p.shape, 0.25, dtype=torch.float64) for name, p in model.named_parameters()}
+    load(model, mean, add=True)
+    for p, q in zip(model.parameters(), wanted.parameters(), strict=True):
+        assert torch.equal(p, (q.double() + 0.25).float())
+    assert load(np.ones(3, np.float32), np.full(3, 0.5), add=True).tolist() == [1.5] * 3
+    half = torch.ones(2, dtype=torch.bfloat16)
+    assert load(half, torch.full((2,), 0.5), add=True).tolist() == [1.5, 1.5]
+
+
 def test_a_users_own_names_are_kept():
     class Own(torch.nn.Module):
         def __init__(self):

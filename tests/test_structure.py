@@ -22,7 +22,7 @@ PACKAGE = Path(ldpkernels.__file__).parent
 LAYERS = """
 __main__
 commands
-federated audit distributed
+federated audit distributed trainers updates
 ldpkernels
 planning
 adaptive_ranges cldp clipped_noise dp_sgd expectation loading perturb reports vector votes

@@ -11,9 +11,10 @@ from scipy import stats
 
 import ldpkernels
 from ldpkernels import KOfD, Piecewise, PrivUnitG, perturb_vector
+from ldpkernels.inputs.flat import clipped
 from ldpkernels.laws.k_of_d import subset
 from ldpkernels.laws.privunitg import gaussians
-from ldpkernels.vector import clipped, vector_mechanism
+from ldpkernels.vector import vector_mechanism
 from tests.laws import within_exp
 from tests.statistics import Z, chi_square, fits, mean_test, rejected
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, TypeAlias
@@ -13,7 +13,7 @@ import numpy as np
 from ldpkernels.arrays import AnyArray
 from ldpkernels.inputs.checks import PLAIN_KINDS, refuse_strange_kind
 from ldpkernels.inputs.modules import Buffers as Buffers
-from ldpkernels.inputs.modules import Modules, decided, module_tensors, untied
+from ldpkernels.inputs.modules import Modules, decided, module_tensors, untied, unwrapped
 from ldpkernels.inputs.remains import refuse_unvouched
 from ldpkernels.inputs.shards import refuse_unvouched_parts
 from ldpkernels.optional import is_compiling, is_module, is_tensor
@@ -142,6 +142,10 @@ def _name(key: object) -> str:
 
 
 def _by_name(argument: str, value: Mapping[object, object], names: Sequence[str]) -> list[float]:
+    if not _fit(value, names):
+        keys, plain = unwrapped(map(str, value)), unwrapped(names)
+        if len({*keys}) == len(keys) and len({*plain}) == len(plain) and _fit(keys, plain):
+            value, names = dict(zip(keys, value.values(), strict=True)), plain
     used, numbers = set(), []
     for name in names:
         key: str | None = name  # the tensor's own, else its module's, else the module's around that
@@ -155,3 +159,13 @@ def _by_name(argument: str, value: Mapping[object, object], names: Sequence[str]
     if unused:
         raise ValueError(f"{argument} names {sorted(map(str, unused))[0]!r}, which is no tensor or module of the model")
     return numbers
+
+
+def _fit(keys: Iterable[object], names: Sequence[str]) -> bool:
+    """Whether all keys are names of tensors or of modules around them."""
+    known = {""}
+    for name in names:
+        while name not in known:
+            known.add(name)
+            name = name.rpartition(".")[0]
+    return all(key in known for key in keys)

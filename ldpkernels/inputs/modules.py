@@ -118,6 +118,14 @@ def common_prefix(names: Iterable[str]) -> str:
     return prefix
 
 
+def unwrapped(names: Iterable[str]) -> list[str]:
+    """Names of tensors or modules without those that wrappers bring, inside too where no user gives them."""
+    split = [[part for part in name.split(".") if part not in ("_module", "_orig_mod")] for name in names]
+    while split and all(parts[:1] == ["module"] for parts in split):
+        split = [parts[1:] for parts in split]
+    return [".".join(parts) for parts in split]
+
+
 def untied(named: Sequence[tuple[str, Value]]) -> list[tuple[str, Value]]:
     """A state_dict's tied weights are tensors of their own over the same memory: the first of them stands for all."""
     first: dict[object, object] = {}

@@ -24,6 +24,16 @@ DISTANCE = 2.0**-74  # of any table here from its law, at most
 Law = TypeVar("Law", bound="Shares")
 
 
+def rounded_square(c: float, size: int, beta: float) -> float:
+    """What the squared norm of a vector of norm c passes after rounding at random with a probability of beta, at most.
+
+    >>> rounded_square(10.0, 4, 0.01) < 12.0**2
+    True
+    """
+    root = math.sqrt(size)
+    return min((c + root) ** 2, c * c + size / 4 + math.sqrt(-2 * math.log(beta)) * (c + root / 2))
+
+
 @dataclass(frozen=True)
 class Shares:
     """What both mechanisms share. A client sends integers modulo 2^bits, one for each weight after padding.
@@ -106,15 +116,16 @@ class Shares:
                 return None
             if private(low):
                 return at(grid_norm, low)
-            for _ in range(26):
+            for _ in range(18):
                 middle = math.sqrt(low * high)
                 low, high = (low, middle) if private(middle) else (middle, high)
             return at(grid_norm, high)
 
         best, low, high = None, 2.0**-4, 2.0**30
-        for _ in range(26):
+        for _ in range(18):
             middle = math.sqrt(low * high)
-            law = noised(middle)
+            quietest = at(middle, cls.least_stddev)
+            law = noised(middle) if quietest.wrap_probability(invited) <= wrap else None
             if law is not None and law.wrap_probability(invited) <= wrap:
                 best, low = law, middle
             else:
@@ -145,9 +156,7 @@ class Shares:
         With c = grid_norm: the lesser of (c + sqrt(D))^2 and c^2 + D/4 + sqrt(2 ln(1/beta)) (c + sqrt(D)/2), which a
         rounding passes with a probability of at most beta.
         """
-        c, root = self.grid_norm, math.sqrt(self.padded)
-        likely = c * c + self.padded / 4 + math.sqrt(-2 * math.log(BETA)) * (c + root / 2)
-        return math.ceil(min((c + root) ** 2, likely) * UP)
+        return math.ceil(rounded_square(self.grid_norm, self.padded, BETA) * UP)
 
     @property
     def l2(self) -> float:
@@ -204,8 +213,11 @@ class Shares:
         clients = arguments.count("clients", clients)
         half = 2.0 ** (self.bits - 1) - 1
         signal = (clients * self.grid_norm) ** 2 / self.padded + clients / 4
-        t = half / (signal + clients * self.stddev**2)
-        exponent = half * t - signal * t * t / 2 - clients * self._log_moment(t)
+        gaussian = half / (signal + clients * self.stddev**2)  # the best t, were the noise sub-Gaussian
+        exponent = max(
+            half * t - signal * t * t / 2 - clients * self._log_moment(t)
+            for t in (gaussian * 2.0 ** (-i / 4) for i in range(40))
+        )
         kept = 1 - clients * BETA
         if exponent <= 0 or kept <= 0.5:
             return 1.0

@@ -15,8 +15,10 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 import ldpkernels
 from ldpkernels import load, perturb_, ranges, report
 from ldpkernels.distributed import mean
+from ldpkernels.trainers import Upload
 from tests.conftest import EPS, KEY
 from tests.distributed.ranks import SECONDS, refuses
+from tests.integrations.pages import blocks
 
 MECHANISMS = ("two-point", "piecewise", "hybrid", "sign")
 C, R = 0.1, 0.4
@@ -387,6 +389,44 @@ def what_is_refused_of_parts(ranks):
     before = part.to_local().clone()
     refuses(Exception, "", lambda: compiled(part))
     assert torch.equal(part.to_local(), before)
+
+
+@case(2, 4)
+def the_page_is_true(_):
+    torch.manual_seed(dist.get_rank())
+    model = network(seed=dist.get_rank())
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.01)
+    names = {"model": model, "before": before}
+    for block in blocks("distributed.md"):
+        exec(block, names)
+    every = everyones({name: value.tolist() for name, value in names["average"].items()})
+    assert all(one == every[0] for one in every)
+    assert len(set(everyones(names["upload"]))) == 1
+
+
+@case(2)
+def uploads_of_trained_models(ranks):
+    """Parts are reported together, and copies of one model by the first rank alone."""
+
+    def trained(model):
+        upload = Upload(C, R, EPS, generator=KEY)
+        upload.start(model)
+        model(torch.ones(2, 5)).square().sum().backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+        upload.finish(model, first=dist.get_rank() == 0)
+        return upload.report
+
+    wanted = trained(network()) if dist.get_rank() == 0 else None
+    copies = trained(torch.nn.parallel.DistributedDataParallel(network()))
+    parts = trained(fully_shard(network(), mesh=init_device_mesh("cpu", (ranks,))))
+    assert (copies is None) == (dist.get_rank() != 0)
+    payload = common(None if wanted is None else wanted.payload)
+    assert torch.equal(parts.payload, payload)
+    if copies is not None:
+        assert copies.to_bytes() == wanted.to_bytes()
 
 
 # Last: after it a rank is gone

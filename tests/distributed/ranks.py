@@ -9,31 +9,31 @@ import datetime
 import importlib
 import json
 import os
+import tempfile
 import traceback
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
-SECONDS = 60  # for which a rank waits for another: a case that would hang fails
+SECONDS = 120  # for which a rank waits for another: a case that would hang fails
 
 
 def outcomes(path, ranks):
     """Run all cases for so many ranks; writes to `path` what each rank said of each case."""
-    folder = path.with_suffix(f".{ranks}-ranks")
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(dir=path.parent))
     context = torch.multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_run, args=(rank, ranks, str(folder))) for rank in range(ranks)]
+    processes = [context.Process(target=_run, args=(rank, ranks, folder)) for rank in range(ranks)]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
     said = {}
     for rank in range(ranks):
-        lines = (folder / f"{rank}.jsonl").read_text().splitlines()
-        for line in lines:
+        for line in (folder / f"{rank}.jsonl").read_text().splitlines():
             name, outcome = json.loads(line)
             said.setdefault(name, {})[rank] = outcome
     path.write_text(json.dumps(said))
@@ -43,11 +43,9 @@ def _run(rank, ranks, folder):
     warnings.simplefilter("ignore")
     os.environ["TORCH_LOGS"] = "-all"
     torch.set_num_threads(1)
-    store = dist.FileStore(f"{folder}/store", ranks)
-    dist.init_process_group(
-        "gloo", rank=rank, world_size=ranks, store=store, timeout=datetime.timedelta(seconds=SECONDS)
-    )
-    with open(f"{folder}/{rank}.jsonl", "w") as file:
+    with open(folder / f"{rank}.jsonl", "w") as file:
+        store, patience = dist.FileStore(str(folder / "store"), ranks), datetime.timedelta(seconds=SECONDS)
+        dist.init_process_group("gloo", rank=rank, world_size=ranks, store=store, timeout=patience)
 
         def say(name, outcome):
             file.write(json.dumps([name, outcome]) + "\n")

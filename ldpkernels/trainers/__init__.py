@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a client of a federated round sends, from the tools that train its model: docs/integrations/trainers.md."""
+
+from ldpkernels.trainers.callbacks import huggingface, lightning
+from ldpkernels.trainers.uploads import Upload, trainable
+
+__all__ = ["Upload", "huggingface", "lightning", "trainable"]

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One report of what training changed in the parameters that it may change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, SupportsFloat
+
+from ldpkernels.inputs.containers import Numbers, collect
+from ldpkernels.inputs.shards import is_sharded
+from ldpkernels.keys import Generator
+from ldpkernels.laws.registry import MechanismName, mechanism_named
+from ldpkernels.perturb import report
+from ldpkernels.reports import Report
+
+if TYPE_CHECKING:
+    import torch
+
+Sent = Literal["update", "weights"]
+
+
+def trainable(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """A model's parameters that require gradients, by the names that reports have: of a LoRA model, its adapters.
+
+    `report`, `perturb_`, `ranges`, `expected` and `load` take it where they take the model. They take all parameters of
+    a module, frozen ones too: whether a number is private is not told by who trains it. Passing these instead says
+    that the others do not leave, or are public.
+
+    >>> import torch, ldpkernels.trainers
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2).requires_grad_(False), torch.nn.Linear(2, 1))
+    >>> list(ldpkernels.trainers.trainable(model))
+    ['1.weight', '1.bias']
+    """
+    tensors, _ = collect(model, "keep", sharded=is_sharded(model))
+    found = {name: p for name, p in zip(tensors.names, tensors.values, strict=True) if p.requires_grad}
+    if not found:
+        raise ValueError("model has no parameter that requires a gradient: there is nothing to send")
+    return found
+
+
+class Upload:
+    """What one client sends after it trained: a report of its trainable parameters, in place of them.
+
+    `start` before training and `finish` after it, or a callback that calls both: `huggingface(upload)`,
+    `lightning(upload)`. Then `report` holds what may leave. **Nothing else may**: neither the model, nor checkpoints or
+    logged losses of the trainer. Each report costs eps a weight; `ldpkernels.accounting` has a ledger.
+
+    Args:
+        C, R, eps, mechanism, generator: As for `ldpkernels.report`. The server chooses C and R for what is sent.
+        sent: "update", what training added to each parameter, or "weights".
+
+    >>> import torch, ldpkernels
+    >>> from ldpkernels.trainers import Upload, trainable
+    >>> model = torch.nn.Linear(3, 1)
+    >>> upload = Upload(C=0.0, R=0.1, eps=4.0)
+    >>> upload.start(model)
+    >>> _ = model.weight.data.add_(0.05)  # train
+    >>> upload.finish(model).nbytes
+    2
+    """
+
+    def __init__(
+        self,
+        C: Numbers,
+        R: Numbers,
+        eps: SupportsFloat,
+        *,
+        mechanism: MechanismName = "two-point",
+        generator: Generator = None,
+        sent: Sent = "update",
+    ) -> None:
+        mechanism_named(mechanism, eps)
+        if sent not in ("update", "weights"):
+            raise ValueError(f"sent={sent!r} must be 'update' or 'weights'")
+        self.C, self.R, self.eps, self.mechanism, self.generator = C, R, eps, mechanism, generator
+        self.sent = sent
+        self.report: Report | None = None
+        self._before: dict[str, torch.Tensor] | None = None
+
+    def start(self, model: torch.nn.Module) -> None:
+        """Note what training starts from: the server's model."""
+        self.report = None
+        self._before = {name: p.detach().clone() for name, p in trainable(model).items()}
+
+    def finish(self, model: torch.nn.Module, first: bool = True) -> Report | None:
+        """Make the report. `first`: of several processes that hold one model this is the one that reports it.
+
+        Processes that hold parts of it (DTensor) all report, together, and all have the report.
+        """
+        if self._before is None:
+            raise RuntimeError("finish without start: what training started from is not known")
+        after, before, self._before = trainable(model), self._before, None
+        if after.keys() != before.keys():
+            name = min(after.keys() ^ before.keys())
+            raise ValueError(
+                f"parameter {name!r} was frozen or thawed by the training: start again with what it trains"
+            )
+        if not first and not is_sharded(after):
+            return None
+        sent = after if self.sent == "weights" else {name: _difference(after[name], before[name]) for name in before}
+        self.report = report(sent, self.C, self.R, self.eps, mechanism=self.mechanism, generator=self.generator)
+        return self.report
+
+
+def _difference(after: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+    """In fp32 at least: two bf16 numbers are near each other after training."""
+    if after.dtype.itemsize < 4:
+        return after.detach().float() - before.float()
+    return after.detach() - before

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole updates with others' help: a public rotation, shares of noise under secure aggregation.
+
+- `rotate_`, `rotate_back_`: a random rotation, whose signs come from a public key.
+- `encode`, `decode`: a client's integers for a secure sum, and the mean of the clients from it.
+
+What they are worth is said by laws: `ldpkernels.DistributedGaussian`, `ldpkernels.DistributedSkellam`.
+"""
+
+from ldpkernels.updates.rotation import rotate_, rotate_back_
+from ldpkernels.updates.secure_sum import decode, encode
+
+__all__ = ["decode", "encode", "rotate_", "rotate_back_"]

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Updates as integers modulo a power of two, noised so that their sum is private: docs/mechanisms/distributed.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import overload
+
+import numpy as np
+
+from ldpkernels import launch
+from ldpkernels.arrays import AnyArray, Array, Words
+from ldpkernels.dtypes import DTYPES
+from ldpkernels.inputs import flat
+from ldpkernels.inputs.containers import Buffers, Weights, collect
+from ldpkernels.inputs.spans import span_table
+from ldpkernels.keys import Generator, Key
+from ldpkernels.laws.clipped_noise import MARGIN
+from ldpkernels.laws.distributed import Shares
+from ldpkernels.updates.rotation import Singles, rotate_, rotate_back_
+from ldpkernels.vector import vector_key
+
+FLOAT32 = DTYPES["float32"]
+_ROUNDING, _NOISE = 0, 1  # fold_in of a call's key
+_TRIES = 64  # a rounding is refused with probability 2^-40
+
+
+def encode(
+    update: Weights, law: Shares, rotation: Key, *, generator: Generator = None, buffers: Buffers | None = None
+) -> Words:
+    """A client's integers for a secure sum: clipped, rotated, rounded at random, with its share of the noise.
+
+    **They are private only in the sum**: send them by secure aggregation, and by nothing else.
+
+    Args:
+        update: A module, a tensor, an array, or a sequence or mapping of them; `law.dimension` weights in all. Send
+            differences from the server's model. It is not changed.
+        law: `DistributedGaussian` or `DistributedSkellam`, the same for all clients of a round.
+        rotation: The round's public key, the same for all its clients; not a client's own.
+        generator: The client's own secret, as for `perturb_`; None for a key from the operating system.
+        buffers: As for `perturb_`.
+
+    Returns:
+        `law.padded` integers below 2^bits, uint32. Sums are modulo 2^bits.
+
+    >>> import numpy as np, ldpkernels
+    >>> law = ldpkernels.DistributedGaussian.calibrated(8.0, 1e-5, dimension=100, clients=1000, bits=24)
+    >>> round_key = ldpkernels.key(3)
+    >>> total = np.zeros(law.padded, np.uint32)
+    >>> for client in range(1000):
+    ...     total += encode(np.full(100, 0.1), law, round_key)
+    >>> bool(abs(decode(total, law, round_key, clients=1000) - 0.1).max() < 0.01)
+    True
+    """
+    tensors, _ = collect(update, buffers)
+    flat.formats(tensors)
+    if sum(flat.sizes(tensors)) != law.dimension:
+        raise ValueError(f"the update has {sum(flat.sizes(tensors))} weights, and the law is of {law.dimension}")
+    key = vector_key(tensors, generator)
+    host = flat.in_host_memory(tensors.values)
+    x = np.zeros(law.padded, np.float32)
+    with np.errstate(over="ignore"):
+        _fill(x, host)
+    rotate_(x, rotation)
+    integers = np.empty(law.padded, np.int32)
+    spans = span_table([x.ctypes.data], [integers.ctypes.data], [x.size], [FLOAT32])
+    above = launch.norm(spans) * MARGIN
+    if not np.isfinite(above):
+        x[:] = 0
+        x[: law.dimension] = flat.clipped(flat.float64s(host), law.norm)
+        rotate_(x, rotation)
+        above = launch.norm(spans) * MARGIN
+    scale = min(1.0, law.norm / above if above else 1.0) / law.unit
+    _round(spans, scale, law, key.fold_in(_ROUNDING))
+    out = np.empty(law.padded, np.uint32)
+    noised = span_table([integers.ctypes.data], [out.ctypes.data], [x.size], [FLOAT32])
+    launch.add_noise(noised, law.table, key.fold_in(_NOISE), bits=law.bits)
+    return out
+
+
+@overload
+def decode(total: Array, law: Shares, rotation: Key, *, clients: int, like: None = None) -> Singles: ...
+
+
+@overload
+def decode(
+    total: Array, law: Shares, rotation: Key, *, clients: int, like: Weights, buffers: Buffers | None = None
+) -> AnyArray | Sequence[AnyArray] | Mapping[str, AnyArray]: ...
+
+
+def decode(
+    total: Array,
+    law: Shares,
+    rotation: Key,
+    *,
+    clients: int,
+    like: Weights | None = None,
+    buffers: Buffers | None = None,
+) -> AnyArray | Sequence[AnyArray] | Mapping[str, AnyArray]:
+    """The mean of the clients' updates, from the sum of their integers.
+
+    Args:
+        total: The sum, `law.padded` integers of any type; whole multiples of 2^bits are dropped.
+        law: The round's law. Its eps holds for at least `law.clients` honest clients in the sum.
+        rotation: The round's public key.
+        clients: How many are in the sum. Fewer than `law.clients` are refused: their noise is less than was promised.
+        like: A model whose shapes and container the mean takes; None for one array.
+        buffers: As for `encode`.
+    """
+    total = np.asarray(total)
+    if total.dtype.kind not in "iu" or total.shape != (law.padded,):
+        raise ValueError(f"total is {total.dtype} of shape {total.shape}: pass {law.padded} integers")
+    if not law.clients <= clients <= law.invited:
+        raise ValueError(
+            f"clients={clients} must be from {law.clients} to {law.invited}, for which the noise and the range were "
+            "planned: law.with_clients says what fewer are worth"
+        )
+    half = 1 << (law.bits - 1)
+    signed = ((total.astype(np.int64) + half) & (2 * half - 1)) - half
+    mean = rotate_back_((signed * (law.unit / clients)).astype(np.float32), rotation)[: law.dimension]
+    if like is None:
+        return mean
+    tensors, _ = collect(like, buffers)
+    sizes = flat.sizes(tensors)
+    if sum(sizes) != law.dimension:
+        raise ValueError(f"like has {sum(sizes)} weights, and the law is of {law.dimension}")
+    return flat.contained(tensors, [part.copy() for part in np.split(mean, np.cumsum(sizes)[:-1])])
+
+
+def _fill(x: Singles, values: Sequence[AnyArray]) -> None:
+    start = 0
+    for value in values:
+        part = value.reshape(-1) if isinstance(value, np.ndarray) else value.float().numpy().reshape(-1)
+        x[start : start + part.size] = part
+        start += part.size
+
+
+def _round(spans: Array, scale: float, law: Shares, key: Key) -> None:
+    """Round at random until the integers' norm is within the law's bound: the comparison is the guarantee."""
+    for attempt in range(_TRIES):
+        if launch.quantise(spans, scale, key, attempt) <= law.square_bound:
+            return
+    raise ArithmeticError("no rounding was within its bound: the update's norm is not what was computed")
