@@ -22,9 +22,9 @@ PACKAGE = Path(ldpkernels.__file__).parent
 LAYERS = """
 __main__
 commands
-federated audit distributed trainers updates
+federated audit distributed trainers
 ldpkernels
-planning
+planning updates
 adaptive_ranges cldp clipped_noise dp_sgd expectation loading perturb reports vector votes
 ops
 reference triton wire
