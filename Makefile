@@ -10,7 +10,7 @@ STAMP := $(VENV)/.ready
 PYTHON312 ?= python3.12
 # Processes that run tests; make test WORKERS=0 runs them in the first, for a debugger.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n : 4)))
-PYTEST := $(PY) -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not exhaustive and not gpu"
+PYTEST := $(PY) -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not exhaustive and not gpu and not flower"
 # What takes long to show what changes rarely: Triton's interpreter, compilers, other processes, runs of commands.
 UNHURRIED := tests/triton tests/test_cuda_static.py tests/test_clipped_noise_cuda.py tests/test_ordinal_cldp_cuda.py \
   tests/test_sign.py tests/test_typing.py tests/test_gpu_run.py tests/test_import.py tests/test_cli.py tests/streams tests/planning \
@@ -18,7 +18,11 @@ UNHURRIED := tests/triton tests/test_cuda_static.py tests/test_clipped_noise_cud
 # Libraries beside which make bench measures; where one cannot be installed, its rows are left out.
 PEERS := "opendp>=0.12" "diffprivlib>=0.6"
 
-.PHONY: demo test quick numpy lint integrations sanitize fuzz bench battery exhaustive gpu gpu-build neon clean help
+# As pyproject.toml's extra of that name has it.
+FLOWER := "flwr[simulation]>=1.32,<2"
+
+.PHONY: demo test quick numpy lint integrations flower sanitize fuzz bench battery cost exhaustive gpu gpu-build neon dist docs \
+  clean help
 
 help:
 	@echo "make demo        train a small federated model under local differential privacy, and draw the result"
@@ -28,11 +32,15 @@ help:
 	@echo "make integrations  Hugging Face's Trainer, PEFT, Lightning, Accelerate, Opacus, ranks of torch.distributed"
 	@echo "make sanitize    the native tests under the address, undefined-behaviour and thread sanitizers (minutes)"
 	@echo "make fuzz        mutated bytes into everything that reads bytes, SECONDS_EACH=30 for each reader"
+	@echo "make flower      installs Flower and Ray, and runs tests/flower whole: SuperLink, SuperNodes, simulation (minutes)"
 	@echo "make bench       throughput beside others and the memory floor: a table and a picture for each suite"
+	@echo "make cost        instructions and cache misses of every kernel and call, held to benchmarks/cost.json; needs valgrind"
 	@echo "make battery     dieharder on the random streams as mechanisms use them (about an hour; needs dieharder)"
 	@echo "make exhaustive  every one of the 2^32 floats, for several settings (about 10 minutes)"
 	@echo "make gpu         GPU tests and benchmarks with the machine's own python3, torch and nvcc; needs no network"
 	@echo "make gpu-build   compile the modules for such a machine here, so that make gpu need not (PYTHON312=python3.12)"
+	@echo "make dist        wheels for CPython 3.10 to 3.14 on x86-64 and aarch64, each built twice and tested, in dist/"
+	@echo "make docs        the documentation as a site, in build/site; open build/site/index.html"
 	@echo "make neon        cross-compile the AArch64 kernels and run them under qemu"
 
 $(STAMP): pyproject.toml CMakeLists.txt $(shell find csrc -type f)
@@ -71,6 +79,11 @@ sanitize: $(STAMP)
 	PYTHON=$(CURDIR)/$(PY) WORKERS=$(WORKERS) tests/sanitize/run address
 	PYTHON=$(CURDIR)/$(PY) tests/sanitize/run thread
 
+flower: $(STAMP)
+	$(PY) -m pip install --quiet --disable-pip-version-check "$(TORCH)" $(FLOWER)
+	$(PY) -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not flower" tests/flower
+	$(PY) -m pytest -m flower tests/flower
+
 # What tests/integrations asks for and the extra `test` leaves out: over 100 MB, for a minute of tests.
 TRAINERS := "transformers>=5" "peft>=0.18" "lightning>=2.5" "accelerate>=1.10" "opacus>=1.5"
 
@@ -91,6 +104,10 @@ bench: $(STAMP)
 	-$(PY) -m pip install --quiet --disable-pip-version-check $(PEERS)
 	$(PY) -m benchmarks.report --out out/bench
 
+# A gate without noise: instructions, counted. NVCC's machine code likewise, where nvcc is found.
+cost: $(STAMP)
+	$(PY) -m benchmarks.cost $(COST)
+
 battery: $(STAMP)
 	$(PY) -m tests.streams.battery
 
@@ -99,6 +116,18 @@ exhaustive: $(STAMP)
 
 neon:
 	tests/neon/run
+
+# DIST="--python /path/to/python3.14" adds an interpreter; python -m release.wheels --help says more.
+dist: $(STAMP)
+	$(PY) -m release.wheels $(DIST)
+
+# An environment of its own: what writes pages is no part of the package.
+DOCS := build/docs-venv
+
+docs:
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement release/docs.txt
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --quiet --clean
 
 gpu:
 	$(PYTHON) -m benchmarks.gpu.run

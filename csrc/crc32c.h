@@ -83,7 +83,7 @@ class Crc32c {
 
 #if defined(__x86_64__) || defined(__ARM_FEATURE_CRC32)
 #if defined(__x86_64__)
-#define LDPK_CRC __attribute__((target("sse4.2")))
+#define LDPK_CRC __attribute__((target("sse4.2,crc32")))  // the first is GCC's name, the second Clang's
   LDPK_CRC static uint32_t step8(uint32_t sum, uint64_t word) {
     return static_cast<uint32_t>(_mm_crc32_u64(sum, word));
   }

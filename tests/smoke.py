@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an installed wheel must do with NumPy alone: `python tests/smoke.py`, with neither torch nor pytest."""
+"""What an installed wheel must do with NumPy alone: `python -I tests/smoke.py`, with neither torch nor pytest."""
 
 import platform
 import sys

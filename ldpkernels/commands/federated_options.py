@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from ldpkernels.commands import options
 from ldpkernels.optional import require
@@ -17,7 +18,11 @@ def add_run(parser: argparse.ArgumentParser, *, datasets: tuple[str, ...], clien
         "--data",
         metavar="DIR",
         help="the folder that torchvision was given as root: it holds MNIST/raw, FashionMNIST/raw, "
-        "cifar-10-batches-py (the digits come with scikit-learn)",
+        "cifar-10-batches-py (the digits come with scikit-learn). Or your own: package.module:function, which gives "
+        "four tensors or two torch Datasets",
+    )
+    data.add_argument(
+        "--model", metavar="MODULE:FUNCTION", help="your own network: what this function without arguments builds"
     )
     data.add_argument("--clients", type=options.integer(1), default=clients, metavar="N", help=f"default {clients}")
     data.add_argument(
@@ -25,6 +30,12 @@ def add_run(parser: argparse.ArgumentParser, *, datasets: tuple[str, ...], clien
         type=options.number(above=0),
         metavar="A",
         help="deal classes unevenly, by a Dirichlet distribution of concentration A; default: alike for all",
+    )
+    data.add_argument(
+        "--uneven",
+        type=options.number(above=0),
+        metavar="A",
+        help="deal unequal numbers of examples, by a Dirichlet distribution of concentration A over the clients",
     )
     run = parser.add_argument_group("run")
     run.add_argument("--rounds", type=options.integer(1), default=rounds, metavar="T", help=f"default {rounds}")
@@ -101,6 +112,18 @@ def check(args: argparse.Namespace) -> None:
         require(package, "federated", "the command")
     if args.resume and args.out is None:
         raise ValueError("--resume goes on from the checkpoint in --out: give --out DIR")
+
+
+def own(args: argparse.Namespace) -> bool:
+    """Whether --data names a function of the user's; its name is that of the dataset then."""
+    named = args.data is not None and ":" in args.data and not os.path.isdir(args.data)
+    if named:
+        args.dataset = args.data
+        if args.model is None and args.network is None:
+            raise ValueError(f"--data {args.data} needs a network for it: give --model MODULE:FUNCTION, or --network")
+    if args.model is not None and args.network is not None:
+        raise ValueError("--model and --network both name the network: give one of them")
+    return named
 
 
 def check_ledger(args: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ from torch import nn
 
 import ldpkernels
 from ldpkernels.accounting import Ledger
-from ldpkernels.federated import data, networks, training, workers
+from ldpkernels.federated import data, networks, own, training, workers
 from ldpkernels.federated.training import Crew
 from ldpkernels.plot import new_figure, save
 
@@ -42,9 +42,9 @@ def prepared(args: argparse.Namespace, network: str) -> Federation:
     """What the options of data and run say, on the device."""
     device = checked_device(args.device)
     torch.set_num_threads(args.threads)
-    model = networks.network(network, args.seed)
-    dataset = data.load(args.dataset, args.data)
-    parts = data.deal(dataset.train_y, args.clients, args.seed, skew=args.skew)
+    model = own.network(network, args.seed) if args.model else networks.network(network, args.seed)
+    dataset = own.named(args.data) if own.is_name(args.data) else data.load(args.dataset, args.data)
+    parts = data.deal(dataset.train_y, args.clients, args.seed, skew=args.skew, uneven=args.uneven)
     moved = {name: getattr(dataset, name).to(device) for name in ("train_x", "train_y", "test_x", "test_y")}
     dataset = dataclasses.replace(dataset, **moved)
     clients = training.clients_of(dataset.train_x, dataset.train_y, parts, ldpkernels.key(args.seed))
@@ -65,6 +65,11 @@ def checked_device(name: str) -> torch.device:
     return device
 
 
+def network_of(args: argparse.Namespace, usual: Mapping[str, str]) -> str:
+    """The name of the network: the user's own, or what the dataset usually has."""
+    return str(args.model or args.network or usual[args.dataset])
+
+
 def local_of(args: argparse.Namespace) -> training.Local:
     """The client's training that the options describe."""
     epochs, batch, rate = (
@@ -76,7 +81,7 @@ def local_of(args: argparse.Namespace) -> training.Local:
 
 def described(args: argparse.Namespace, algorithm: str, config: object, network: str) -> dict[str, object]:
     """All that the run depends on."""
-    names = ("dataset", "clients", "skew", "threads", "device")
+    names = ("dataset", "clients", "skew", "uneven", "threads", "device")
     return {
         "algorithm": algorithm, "config": config, "network": network, **{name: getattr(args, name) for name in names}
     }  # fmt: skip

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from ldpkernels.commands import federated_options
 from ldpkernels.commands.options import Commands
@@ -33,7 +34,8 @@ def add_parser(algorithms: Commands) -> None:
     data.add_argument(
         "--data",
         metavar="DIR",
-        help="the folder that holds adult (adult.data, adult.test), MNIST/raw, FashionMNIST/raw",
+        help="the folder that holds adult (adult.data, adult.test), MNIST/raw, FashionMNIST/raw. Or your own: "
+        "package.module:function, which gives four tensors or two torch Datasets",
     )
     data.add_argument("--parties", type=int, default=5, metavar="N", help="parties that the data is dealt to (5)")
     gan = parser.add_argument_group("generators (Algorithm 1)")
@@ -80,7 +82,9 @@ def main(args: argparse.Namespace) -> Outcome:
     federated_options.check(args)
     if args.dataset == "adult" and args.data is None:
         raise ValueError("dataset 'adult' is read from disk: give the folder that holds adult/ (--data DIR)")
-    steps, batch, epochs = SCHEDULE[args.dataset]
+    own = args.data is not None and ":" in args.data and not os.path.isdir(args.data)
+    steps, batch, epochs = SCHEDULE["digits" if own else args.dataset]
+    args.dataset = args.data if own else args.dataset
     defaults = {"steps": steps, "batch": batch, "epochs": epochs, "local_epochs": epochs}
     for name, default in defaults.items():
         if getattr(args, name) is None:

@@ -12,7 +12,7 @@ import torch
 
 from ldpkernels.commands import han_xue_picture
 from ldpkernels.commands.program import Outcome
-from ldpkernels.federated import adult, data, han_xue, han_xue_privacy, runs, workers
+from ldpkernels.federated import adult, data, han_xue, han_xue_privacy, own, runs, workers
 from ldpkernels.federated.dp_gan import Recipe
 from ldpkernels.federated.han_xue import Config, State, World
 from ldpkernels.federated.workers import Workers
@@ -22,7 +22,10 @@ def federate(args: argparse.Namespace) -> Outcome:
     """Run, print, draw."""
     torch.set_num_threads(args.threads)
     config = config_of(args)
-    dataset = adult.load(args.data) if args.dataset == "adult" else data.load(args.dataset, args.data)
+    if own.is_name(args.data):
+        dataset = own.named(args.data)
+    else:
+        dataset = adult.load(args.data) if args.dataset == "adult" else data.load(args.dataset, args.data)
     world = World(dataset, config)
     described = {"algorithm": "han-xue", "config": config, "dataset": args.dataset, "threads": args.threads}
     state, rows = rounds_of(args, world, described)

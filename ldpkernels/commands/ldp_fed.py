@@ -80,6 +80,7 @@ def main(args: argparse.Namespace) -> Outcome:
     if args.ledger is not None and (args.method not in FED or args.no_noise):
         raise ValueError("--ledger accounts for uploads under alpha-CLDP: leave it out for other methods")
     federated_options.check_ledger(args)
+    federated_options.own(args)
     from ldpkernels.commands import ldp_fed_run
 
     return ldp_fed_run.federate(args)

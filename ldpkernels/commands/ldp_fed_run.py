@@ -36,7 +36,7 @@ class Driver(NamedTuple):
 
 def federate(args: argparse.Namespace) -> Outcome:
     """Run, print, draw."""
-    network = args.network or networks.LDP_FED[args.dataset]
+    network = federated_run.network_of(args, networks.LDP_FED)
     config = fed_config(args) if args.method in FED else other_config(args)
     federation = federated_run.prepared(args, network)
     if isinstance(config, ldp_fed.Config):

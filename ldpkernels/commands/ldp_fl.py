@@ -8,6 +8,7 @@ import argparse
 from ldpkernels.commands import federated_options, options
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
+from ldpkernels.optional import require
 
 DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10")
 # Local epochs, batch and learning rate. The rates are the paper's for clients of some hundred examples, whose epoch is
@@ -27,6 +28,19 @@ def add_parser(algorithms: Commands) -> None:
     )
     federated_options.add_run(parser, datasets=DATASETS, clients=100, rounds=10)
     parser.add_argument("--fraction", type=float, default=1.0, help="fraction of clients in a round (default 1)")
+    parser.add_argument(
+        "--weigh",
+        choices=("alike", "examples"),
+        default="alike",
+        help="clients in the mean: alike (default, the paper's), or by the numbers of their examples, public then",
+    )
+    parser.add_argument(
+        "--dropout",
+        type=options.number(least=0, below=1),
+        default=0.0,
+        metavar="P",
+        help="part of the selected clients that fail before their upload (default 0)",
+    )
     parser.add_argument("--network", help="one of ldpkernels.federated.networks (default: the dataset's)")
     mechanism = parser.add_argument_group("mechanism")
     mechanism.add_argument("--eps", type=float, default=4.0, help="privacy parameter of each weight (default 4)")
@@ -57,6 +71,13 @@ def add_parser(algorithms: Commands) -> None:
         "CIFAR-10 has the paper's --rate {:g}.".format(*TRAINING["digits"], TRAINING["cifar10"][2])
     )
     federated_options.add_training(parser, defaults=TRAINING["mnist"], otherwise=otherwise)
+    parser.add_argument(
+        "--engine",
+        choices=("local", "flower"),
+        default="local",
+        help="where clients train: in processes of this command (default), or on the nodes of Flower's simulation on "
+        "Ray; the results are the same",
+    )
     federated_options.add_ledger(parser)
     shuffling = parser.add_argument_group("parameter shuffling")
     shuffling.add_argument(
@@ -72,7 +93,19 @@ def main(args: argparse.Namespace) -> Outcome:
     """Check what can be checked without torch, then run."""
     federated_options.check(args)
     federated_options.check_ledger(args)
-    args.training = TRAINING[args.dataset]
+    _check_engine(args)
+    args.training = TRAINING["mnist" if federated_options.own(args) else args.dataset]
     from ldpkernels.commands import ldp_fl_run
 
     return ldp_fl_run.federate(args)
+
+
+def _check_engine(args: argparse.Namespace) -> None:
+    if args.engine != "flower":
+        return
+    for package in ("flwr", "ray"):
+        require(package, "flower", "--engine flower")
+    if args.no_noise:
+        raise ValueError("--no-noise sends weights as they are, and Flower's nodes send reports: use --engine local")
+    if args.device != "cpu":
+        raise ValueError(f"--device {args.device}: Flower's nodes train on the CPU here: use --engine local")

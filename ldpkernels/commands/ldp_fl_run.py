@@ -4,18 +4,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TypedDict
 
 import ldpkernels
 from ldpkernels.commands import federated_run
 from ldpkernels.commands.program import Outcome
 from ldpkernels.federated import latency, ldp_fl, networks, runs
+from ldpkernels.federated.training import Crew
+
+MOST_ARRIVALS = 10_000_000  # that a simulated shuffling keeps in memory; of larger models it sends the first weights
 
 
 def federate(args: argparse.Namespace) -> Outcome:
     """Run, print, draw."""
-    config, network = config_of(args), args.network or networks.LDP_FL[args.dataset]
+    config, network = config_of(args), federated_run.network_of(args, networks.LDP_FL)
     described = federated_run.described(args, "ldp-fl", config, network)
     rows, weights = rounds_of(args, config, described)
     columns = {"round": "d", "clients": "d", "accuracy": ".2%", "upload_bytes": ",d", "honest_eps": ",.0f"}
@@ -27,8 +33,9 @@ def federate(args: argparse.Namespace) -> Outcome:
         )
     found = {**described, "weights": weights, "rounds": rows}
     if args.latency is not None:
-        found["latency"] = links = latency.report(args.clients, 200, args.latency, ldpkernels.key(args.seed))
-        print(f"\nParameter shuffling, simulated; a guess links {1 / args.clients:.2%}:")
+        sent = min(weights, MOST_ARRIVALS // args.clients)
+        found["latency"] = links = latency.report(args.clients, sent, args.latency, ldpkernels.key(args.seed))
+        print(f"\nParameter shuffling of {sent:,} weights, simulated; a guess links {1 / args.clients:.2%}:")
         print(runs.table(links, {"sending": "s", "T": "g", "linked": ".2%", "duration": ".0f"}))
     if args.out:
         title = f"LDP-FL, {args.dataset}, {args.clients} clients"
@@ -53,6 +60,8 @@ def config_of(args: argparse.Namespace) -> ldp_fl.Config:
         adaptive=args.adaptive,
         ranges=ranges,
         fraction=args.fraction,
+        weigh=args.weigh,
+        dropout=args.dropout,
         mechanism=args.mechanism,
         local=federated_run.local_of(args),
         seed=args.seed,
@@ -64,6 +73,28 @@ def name_of(config: ldp_fl.Config) -> str:
     return "no noise" if config.eps is None else f"{config.mechanism}, eps={config.eps:g}"
 
 
+class _Trainers(TypedDict, total=False):
+    """Where clients train: arguments of `ldp_fl.round_`."""
+
+    workers: Crew | None
+    uploads: ldp_fl.Uploads
+
+
+@contextlib.contextmanager
+def _trainers(
+    args: argparse.Namespace, federation: federated_run.Federation, config: ldp_fl.Config, network: str
+) -> Iterator[_Trainers]:
+    if args.engine == "flower":
+        from ldpkernels.commands import flower_run
+
+        with flower_run.uploads(args, config, network) as uploads:
+            yield {"uploads": uploads}
+        return
+    busy = max(1, round(config.fraction * len(federation.clients)))
+    with federated_run.hired(args, federation, config.local, busy) as crew:
+        yield {"workers": crew}
+
+
 def rounds_of(
     args: argparse.Namespace, config: ldp_fl.Config, described: dict[str, object]
 ) -> tuple[list[runs.Row], int]:
@@ -71,10 +102,9 @@ def rounds_of(
     federation = federated_run.prepared(args, str(described["network"]))
     network, clients, weights = federation.network, federation.clients, federation.weights
     started = time.perf_counter()
-    busy = max(1, round(config.fraction * len(clients)))
     with (
         federated_run.opened_ledger(args) as ledger,
-        federated_run.hired(args, federation, config.local, busy) as crew,
+        _trainers(args, federation, config, str(described["network"])) as trainers,
     ):
 
         def spend() -> None:
@@ -82,7 +112,7 @@ def rounds_of(
                 ledger.spend(ldp_fl.event(config), times=weights)
 
         def step(state: ldp_fl.State) -> tuple[ldp_fl.State, runs.Row]:
-            after, row = ldp_fl.round_(state, clients, network, config, before_upload=spend, workers=crew)
+            after, row = ldp_fl.round_(state, clients, network, config, before_upload=spend, **trainers)
             honest = None if config.eps is None else ldp_fl.honest_epsilon(config, weights, after.round, args.delta)
             return after, {**row, "accuracy": federation.accuracy(after.weights), "honest_eps": honest}
 

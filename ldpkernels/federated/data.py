@@ -54,28 +54,35 @@ def load(name: str, root: str | Path | None = None) -> Dataset:
     return _READERS[name](Path(root))
 
 
-def deal(labels: torch.Tensor, clients: int, seed: int, *, skew: float | None = None) -> list[torch.Tensor]:
+def deal(
+    labels: torch.Tensor, clients: int, seed: int, *, skew: float | None = None, uneven: float | None = None
+) -> list[torch.Tensor]:
     """Which examples each client holds: as many for each, at random; examples that do not divide evenly are left out.
 
     `skew` is the concentration of a Dirichlet distribution over the classes, one draw for each client: .1 gives most
-    clients one or two classes, 100 is nearly even. None deals regardless of labels.
+    clients one or two classes, 100 is nearly even. None deals regardless of labels. `uneven` is that of one Dirichlet
+    distribution over the clients: .5 gives some a hundred times what others have, and everyone at least one example.
 
     >>> [len(part) for part in deal(torch.arange(10) % 2, clients=3, seed=0)]
     [3, 3, 3]
+    >>> sum(len(part) for part in deal(torch.arange(10) % 2, clients=3, seed=0, uneven=0.5))
+    10
     """
     size = len(labels) // clients if clients > 0 else 0
     if size < 1:
         raise ValueError(f"clients={clients} must be from 1 to {len(labels)}, the number of training examples")
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(labels), generator=generator)
+    for name, value in (("skew", skew), ("uneven", uneven)):
+        if value is not None and not value > 0:
+            raise ValueError(f"{name}={value} must be above 0, or None for an even deal")
+    sizes = [size] * clients if uneven is None else _sizes(len(labels), clients, uneven, seed)
     if skew is None:
-        return [order[i * size : (i + 1) * size] for i in range(clients)]
-    if not skew > 0:
-        raise ValueError(f"skew={skew} must be above 0, or None for an even deal")
+        return list(order[: sum(sizes)].split(sizes))
     pools = {int(c): order[labels[order] == c].tolist() for c in labels.unique()}
     draws = np.random.default_rng(seed).dirichlet([skew] * len(pools), clients)
     parts = []
-    for weights in torch.tensor(draws):
+    for weights, size in zip(torch.tensor(draws), sizes, strict=True):
         part = []
         for _ in range(size):
             left = torch.tensor([float(bool(pool)) for pool in pools.values()], dtype=torch.float64)
@@ -84,6 +91,14 @@ def deal(labels: torch.Tensor, clients: int, seed: int, *, skew: float | None = 
             part.append(list(pools.values())[chosen].pop())
         parts.append(torch.tensor(part))
     return parts
+
+
+def _sizes(examples: int, clients: int, concentration: float, seed: int) -> list[int]:
+    """How many examples each client gets: one, and its share of the others."""
+    shares = np.random.default_rng([seed, 1]).dirichlet([concentration] * clients)
+    ends = np.floor(np.concatenate([[0.0], np.cumsum(shares)]) * (examples - clients) + 1e-9).astype(int)
+    ends[-1] = examples - clients
+    return [1 + int(more) for more in np.diff(ends)]
 
 
 def _digits() -> Dataset:

@@ -101,9 +101,22 @@ class State:
 
 
 class World:
-    """A dataset dealt to parties. It holds no state but caches: of samples, and of what workers do ahead."""
+    """A dataset dealt to parties. It holds no state but caches: of samples, and of what workers do ahead.
 
-    def __init__(self, dataset: Dataset, config: Config, models: Sequence[parties.Model] | None = None) -> None:
+    Args:
+        dataset: Whose test examples measure all accuracies.
+        config: What the parties agree on.
+        models: One for each party, of the user's own; None for those of `config.models`.
+        shards: Which training examples each party has, as indices; None deals them alike.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        config: Config,
+        models: Sequence[parties.Model] | None = None,
+        shards: Sequence[torch.Tensor] | None = None,
+    ) -> None:
         self.dataset, self.config = dataset, config
         self.shape = tuple(dataset.train_x.shape[1:])
         images = len(self.shape) > 1
@@ -113,8 +126,10 @@ class World:
         # The range of pixels is known to all; features have none.
         self.span = (float(dataset.train_x.min()), float(dataset.train_x.max())) if images else None
         self.key = ldpkernels.key(config.seed)
-        self.shards = data.deal(dataset.train_y, config.parties, config.seed)
+        self.shards = list(shards or data.deal(dataset.train_y, config.parties, config.seed))
         self.models = models
+        if len(self.shards) != config.parties:
+            raise ValueError(f"{len(self.shards)} shards for parties={config.parties}: give one for each party")
         if models is not None and len(models) != config.parties:
             raise ValueError(f"{len(models)} models for parties={config.parties}: give one for each party")
         if config.recipe.batch > self.examples:
@@ -128,8 +143,8 @@ class World:
 
     @property
     def examples(self) -> int:
-        """The examples of one party, N."""
-        return len(self.shards[0])
+        """The examples of the party that has fewest, N: every epsilon is that of its examples."""
+        return min(len(shard) for shard in self.shards)
 
     def party(self, i: int) -> Key:
         """The key of a party."""

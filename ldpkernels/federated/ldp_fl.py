@@ -9,8 +9,8 @@ range. A client's whole upload of d weights, T times, is not eps but far more: d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypedDict
 
 from torch import nn
@@ -20,7 +20,7 @@ from ldpkernels.accounting import Event, local_epsilon
 from ldpkernels.adaptive_ranges import By, Method
 from ldpkernels.federated.checks import check, initial_weights
 from ldpkernels.federated.runs import Row
-from ldpkernels.federated.selection import select
+from ldpkernels.federated.selection import remaining, select
 from ldpkernels.federated.training import NOISE, Client, Crew, Local, Mean, Weights, train
 from ldpkernels.keys import Key
 from ldpkernels.laws.registry import MechanismName, mechanism_named
@@ -52,6 +52,10 @@ class Config:
         mechanism: "two-point" is the paper's; "piecewise" and "hybrid" have less variance where eps is above 0.61.
         local: How a client trains.
         seed: What everything random follows from.
+        weigh: "alike" is the paper's mean. "examples" weighs a client by the number of its examples, which becomes
+            public: reports of one number are added, and their means are weighed. The privacy of weights is the same.
+        dropout: The part of the selected clients that fail before their upload, at random; the mean is of the others.
+            Where all fail, the round changes nothing.
     """
 
     eps: float | None
@@ -64,8 +68,14 @@ class Config:
     mechanism: MechanismName = "two-point"
     local: Local = field(default_factory=Local)
     seed: int = 0
+    weigh: Literal["alike", "examples"] = "alike"
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.weigh not in ("alike", "examples"):
+            raise ValueError(f"weigh={self.weigh!r} must be 'alike' or 'examples'")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout} must be at least 0 and below 1")
         if self.eps is not None:
             mechanism_named(self.mechanism, self.eps)  # it refuses what is no mechanism or no eps
         if not 0 < self.fraction <= 1:
@@ -84,6 +94,9 @@ class State:
     weights: Weights
     C: Range
     R: Range
+
+
+Uploads = Callable[[State, Sequence[Client]], Iterable[bytes]]
 
 
 def init(network: nn.Module, config: Config) -> State:
@@ -113,38 +126,80 @@ def round_(
     *,
     before_upload: Callable[[], object] | None = None,
     workers: Crew | None = None,
+    uploads: Uploads | None = None,
 ) -> tuple[State, Row]:
     """Lines 5 to 14: select clients, train them, perturb, average, and choose the next ranges.
 
     `before_upload` is called once before the first report is made: a ledger that refuses the round raises there. With
-    `workers` (`training.crew`) clients train beside each other.
+    `workers` (`training.crew`) clients train beside each other. With `uploads` they train and perturb elsewhere: it
+    gives the bytes of the chosen clients' reports, in any order (ldpkernels/flower/engine.py).
     """
     chosen = select(clients, max(1, round(config.fraction * len(clients))), config.seed, state.round)
+    chosen = remaining(chosen, config.dropout, config.seed, state.round)
+    if not chosen:
+        return replace(state, round=state.round + 1), {"clients": 0, "upload_bytes": 0}
     check(network, state.weights, chosen, config.local, state.round)
     if before_upload is not None:
         before_upload()
-    reports, plain, size = _server(state, config), Mean(), 0
-    for client, weights in train(network, state.weights, chosen, config.local, state.round, workers=workers):
+    servers: dict[int, ldpkernels.Aggregate[Weights] | Mean] = {}  # by the weight of a client
+    size = 0
+    if uploads is not None:
+        server = _server(state, config)
+        if isinstance(server, Mean) or config.weigh != "alike":
+            raise ValueError("uploads are reports, all alike: they need noise and weigh='alike', or leave them out")
+        for sent in uploads(state, chosen):
+            server.add(sent)
+            size = len(sent)
+        servers[1] = server
+    here = chosen if uploads is None else []
+    for client, weights in train(network, state.weights, here, config.local, state.round, workers=workers):
         if config.upload == "updates":
             weights = {name: w - state.weights[name] for name, w in weights.items()}
-        if reports is None:
-            plain.add(weights)
+        weight = 1 if config.weigh == "alike" else len(client.data[1])
+        if weight not in servers:
+            servers[weight] = _server(state, config)
+        server = servers[weight]
+        if isinstance(server, Mean):
+            server.add(weights)
             continue
         upload = data_perturbation(weights, state, config, client.round_key(state.round, NOISE))
-        reports.add(upload)  # in any order and from anyone: what ParameterShuffling relies on
+        server.add(upload)  # in any order and from anyone: what ParameterShuffling relies on
         size = size or len(upload.to_bytes())
-    mean = plain.mean() if reports is None else reports.mean()
-    C, R = _next_ranges(mean, state, config, len(chosen)) if config.adaptive else (state.C, state.R)
+    plain = next((server.nbytes for server in servers.values() if isinstance(server, Mean)), 0)
+    counts = {weight: _count(server) for weight, server in servers.items()}
+    mean = _weighed({weight: (counts[weight], server.mean()) for weight, server in servers.items()})
+    # The noise of a weighed mean is that of fewer clients.
+    as_many = sum(w * n for w, n in counts.items()) ** 2 // sum(w * w * n for w, n in counts.items())
+    C, R = _next_ranges(mean, state, config, as_many) if config.adaptive else (state.C, state.R)
     mean = {name: value.to(state.weights[name].device) for name, value in mean.items()}  # reports decode on the host
     if config.upload == "updates":
         mean = {name: state.weights[name] + update for name, update in mean.items()}
-    return State(state.round + 1, mean, C, R), {"clients": len(chosen), "upload_bytes": size or plain.nbytes}
+    return State(state.round + 1, mean, C, R), {"clients": len(chosen), "upload_bytes": size or plain}
 
 
-def _server(state: State, config: Config) -> ldpkernels.Aggregate[Weights] | None:
-    """The sum of uploads of this round's model, ranges and eps, and of no others; None without noise."""
+def _count(server: ldpkernels.Aggregate[Weights] | Mean) -> int:
+    """The clients that were added."""
+    return server.count if isinstance(server, Mean) else server.clients
+
+
+def _weighed(means: dict[int, tuple[int, Weights]]) -> Weights:
+    """The mean over all clients, from those over clients of one weight: how many they are, and their mean."""
+    if len(means) == 1:
+        return next(iter(means.values()))[1]
+    total = sum(weight * count for weight, (count, _) in means.items())
+    found: Weights = {}
+    for weight, (count, mean) in sorted(means.items()):
+        for name, value in mean.items():
+            part = value.double() * (weight * count / total)
+            found[name] = found[name] + part if name in found else part
+    dtypes = {name: value.dtype for name, value in next(iter(means.values()))[1].items()}
+    return {name: value.to(dtypes[name]) for name, value in found.items()}
+
+
+def _server(state: State, config: Config) -> ldpkernels.Aggregate[Weights] | Mean:
+    """The sum of uploads of this round's model, ranges and eps, and of no others; without noise a plain mean."""
     if config.eps is None:
-        return None
+        return Mean()
     return ldpkernels.Aggregate(
         ldpkernels.expected(state.weights, state.C, state.R, config.eps, mechanism=config.mechanism)
     )

@@ -11,6 +11,7 @@ import ldpkernels
 from ldpkernels.federated.training import Client
 
 _SELECTION = 2**63  # the server's own key, apart from every client's
+_DROPOUT = 2**63 + 2  # likewise
 
 
 def select(clients: Sequence[Client], k: int | None, seed: int, round_: int, *, law: str = "fixed") -> list[Client]:
@@ -34,3 +35,12 @@ def select(clients: Sequence[Client], k: int | None, seed: int, round_: int, *, 
         accepted = torch.rand(len(clients), generator=generator, dtype=torch.float64) < k / len(clients)
         return [client for client, yes in zip(clients, accepted.tolist(), strict=True) if yes]
     return [clients[i] for i in sorted(torch.randperm(len(clients), generator=generator)[:k].tolist())]
+
+
+def remaining(clients: Sequence[Client], dropout: float, seed: int, round_: int) -> list[Client]:
+    """The clients that do not fail in this round, each with probability 1 - dropout, in their order."""
+    if not dropout:
+        return list(clients)
+    key = ldpkernels.key(seed).fold_in(_DROPOUT).fold_in(round_).words[0] % 2**63
+    draws = torch.rand(len(clients), generator=torch.Generator().manual_seed(key), dtype=torch.float64)
+    return [client for client, draw in zip(clients, draws.tolist(), strict=True) if draw >= dropout]

@@ -22,7 +22,7 @@ from ldpkernels.arrays import AnyArray, Spans
 from ldpkernels.dtypes import DTYPES, Dtype
 from ldpkernels.inputs.modules import Buffers
 from ldpkernels.inputs.remains import is_fully_sharded, usual_attributes
-from ldpkernels.optional import is_compiling
+from ldpkernels.optional import is_compiling, refuse_old_torch
 
 _CODES = {dtype.code: dtype for dtype in DTYPES.values()}
 
@@ -60,7 +60,7 @@ def plain(model: object, buffers: Buffers | None = None, shapes: bool = False) -
         found = _native.plain_arrays(values, shapes)
         return found and _plain(values, *found, is_torch=False)
     torch = sys.modules.get("torch")
-    if torch is None or not _bare() or (reader := _reader()) is None:
+    if torch is None or (reader := _reader()) is None or not _bare():
         return None
     if isinstance(model, torch.nn.Module):
         parameters: list[AnyArray] = []
@@ -95,6 +95,7 @@ def _reader() -> _native.PlainTensors | None:
     """None where torch has no exchange interface."""
     import torch
 
+    refuse_old_torch(torch.__version__)
     exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if exchange is None:
         return None

@@ -10,6 +10,14 @@ from ldpkernels.federated import networks, side_by_side, training
 from ldpkernels.federated.training import Local
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def group_normalised():
     return nn.Sequential(
         nn.Conv2d(2, 8, 3, stride=2, padding=1, dilation=1, bias=False),
@@ -62,7 +70,6 @@ def test_each_client_arrives_where_it_arrives_alone(name, trains):
 
 def test_workers_change_no_bit():
     network, weights, clients = setting("ldp-fl-cnn", clients=17, size=10, dtype=torch.float32)
-    torch.set_num_threads(1)
     expected = list(training.train(network, weights, clients, Local(batch=5), 0))
     for count in (1, 2):
         with training.crew(network, clients, count) as crew:

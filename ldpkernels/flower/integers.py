@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports as integers that a secure sum adds: several weights an integer, in a base that no honest sum overflows.
+
+The sum modulo 2^32 of everyone's integers is the counts of a round, which is what `Aggregate` has in the clear.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import ldpkernels
+from ldpkernels.arrays import Integers
+from ldpkernels.flower.releases import Arrays, EachWeight, Release
+from ldpkernels.laws.registry import mechanism_named
+from ldpkernels.reports import Aggregate, Report
+from ldpkernels.wire.codec import sums_dtype
+from ldpkernels.wire.envelope import encode
+from ldpkernels.wire.layout import Layout
+
+MODULUS = 2**32  # the largest of Flower's SecAgg+
+
+
+def countable(release: Release) -> EachWeight:
+    """The release, if its reports are integers: whole vectors are real numbers."""
+    if not isinstance(release, EachWeight):
+        raise ValueError("secure aggregation adds counts: use 'two-point', 'piecewise' or 'hybrid' with it")
+    return release
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How many weights an integer holds, and in which base.
+
+    SecAgg+ adds an offset of `bound` to every integer, so sums stay below twice `bound` times the number of clients,
+    which must fit the modulus.
+
+    >>> Packing.of(EachWeight(1.0, "two-point"), clients=10)
+    Packing(largest=1, clients=10, digits=8)
+    """
+
+    largest: int  # number that a client reports of a weight
+    clients: int
+    digits: int
+
+    @classmethod
+    def of(cls, release: EachWeight, clients: int) -> Packing:
+        """The tightest for so many clients."""
+        largest = 1 if mechanism_named(release.mechanism, release.eps).reported == "bits" else 255
+        digits = 0
+        while 2 * clients * (largest * clients + 1) ** (digits + 1) < MODULUS:
+            digits += 1
+        if not digits:
+            raise ValueError(f"{clients} clients' reports do not fit a secure sum modulo 2^32: select fewer a round")
+        return cls(largest, clients, digits)
+
+    @property
+    def base(self) -> int:
+        """One more than the largest sum of a weight."""
+        return self.largest * self.clients + 1
+
+    @property
+    def bound(self) -> int:
+        """Above every client's integer, and above the sum of an honest round."""
+        return int(self.base**self.digits)
+
+    def packed(self, report: Report) -> Integers:
+        """A client's integers."""
+        numbers = _numbers(report)
+        rows = np.zeros((-(-numbers.size // self.digits), self.digits), np.int64)
+        rows.reshape(-1)[: numbers.size] = numbers
+        integers: Integers = rows @ self._powers
+        return integers
+
+    def counts(self, sums: Integers, clients: int, weights: int) -> Integers:
+        """The sum of each weight over so many clients, from the sums of their integers."""
+        if sums.shape != (-(-weights // self.digits),) or not ((sums >= 0) & (sums < self.bound)).all():
+            raise ValueError(_LIE)
+        numbers: Integers = (sums[:, None] // self._powers % self.base).reshape(-1)
+        if numbers[weights:].any() or (numbers > self.largest * clients).any():
+            raise ValueError(_LIE)
+        return numbers[:weights]
+
+    @property
+    def _powers(self) -> Integers:
+        return self.base ** np.arange(self.digits, dtype=np.int64)
+
+
+_LIE = "the secure sum is none that honest reports have: a client sent something else, and nobody can say which"
+
+
+def aggregate_of(expect: ldpkernels.Expected[Arrays], counts: Integers, clients: int) -> Aggregate[Arrays]:
+    """The aggregate of so many reports, from the sum of each weight."""
+    layout = expect.layout
+    if _bits(layout):
+        payload = b"".join(_bytes(layout, counts >> plane & 1) for plane in range(clients.bit_length()))
+    else:
+        payload = counts.astype(sums_dtype(clients).newbyteorder("<")).tobytes()
+    return Aggregate.from_bytes(encode({"kind": "aggregate", "clients": clients, **layout.header}, payload), expect)
+
+
+def _bits(layout: Layout) -> bool:
+    return mechanism_named(layout.mechanism, layout.eps).reported == "bits"
+
+
+def _numbers(report: Report) -> Integers:
+    """What a report has of each weight, tensor after tensor."""
+    layout, data = report.layout, report.bits
+    if not _bits(layout):
+        return data.astype(np.int64)
+    starts = layout.codec.offsets(layout.sizes)
+    parts = [
+        np.unpackbits(data[at:], count=size, bitorder="little") for at, size in zip(starts, layout.sizes, strict=True)
+    ]
+    return np.concatenate(parts).astype(np.int64)
+
+
+def _bytes(layout: Layout, ones: Integers) -> bytes:
+    """A bit for each weight, laid out as in a report: every tensor from a byte of its own."""
+    parts = np.split(ones.astype(np.uint8), np.cumsum(layout.sizes)[:-1])
+    return b"".join(np.packbits(part, bitorder="little").tobytes() for part in parts)

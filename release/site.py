@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documentation as a site: what mkdocs.yml calls.
+
+Pages are written for who reads the repository: README.md is the first page, results lie beside what measured them, and
+links are paths of files. Here they become pages of the site; a link to a file that is no page goes to the repository. A
+file that does not exist is an error.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+import griffe
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parent.parent
+# Pages outside docs/, and what they are called on the site.
+OUTSIDE = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "reporting.md",
+}
+RESULTS = ("benchmarks/results", "benchmarks/papers/results", "benchmarks/budget")
+LINK = re.compile(r"(?P<before>\]\()(?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?(?=\))")
+FENCE = re.compile(r"^```(\w+) (\S+\.\w+)$", re.M)
+MENTION = re.compile(r"(?<![\w/`(\[])docs/[\w/]+\.md\b(?![^\[\]]*\]\()")
+EXAMPLE = re.compile(r"(?:^[ ]*>>> .*\n(?:(?![ ]*$).*\n?)*)", re.M)
+
+
+def site_path(source: str) -> str | None:
+    """Where a file of the repository lies on the site; None where it does not."""
+    if source in OUTSIDE:
+        return OUTSIDE[source]
+    if source.startswith("docs/"):
+        return source.removeprefix("docs/")
+    if source.startswith(RESULTS) and source.endswith((".md", ".png", ".svg")):
+        return source
+    return None
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """A folder in the navigation, "integrations/*", stands for its pages, the newest result first."""
+    config.nav = _expanded(config.nav)
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """The pages and pictures outside docs/."""
+    for folder in (".", *RESULTS):
+        for path in sorted((ROOT / folder).glob("*.*")):
+            source = path.relative_to(ROOT).as_posix()
+            if not source.startswith("docs/") and (target := site_path(source)):
+                files.append(File.generated(config, target, abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links as the site has them; a fence that names its file has it as its title."""
+    if page.file.abs_src_path is None:
+        return markdown
+    source = Path(page.file.abs_src_path).relative_to(ROOT)
+
+    def link(found: re.Match[str]) -> str:
+        target = found["target"]
+        if "://" in target or target.startswith("mailto:"):
+            return found[0]
+        path = posixpath.normpath(posixpath.join(source.parent.as_posix(), target))
+        if not (ROOT / path).exists():
+            raise PluginError(f"{source} links to {target}, which does not exist")
+        on_site = site_path(path)
+        if on_site is None or files.get_file_from_path(on_site) is None:
+            return f"{found['before']}{config.extra['repository']}/{path}{found['anchor'] or ''}"
+        here = posixpath.dirname(page.file.src_uri) or "."
+        return f"{found['before']}{posixpath.relpath(on_site, here)}{found['anchor'] or ''}"
+
+    def mention(found: re.Match[str]) -> str:
+        exists = (ROOT / found[0]).exists()
+        return link_to(found[0]) if exists else found[0]
+
+    def link_to(path: str) -> str:
+        here = posixpath.dirname(page.file.src_uri) or "."
+        return f"[{path}]({posixpath.relpath(path.removeprefix('docs/'), here)})"
+
+    parts = re.split(r"(^```.*?^```$)", _with_pictures(markdown, source), flags=re.M | re.S)
+    parts[::2] = [MENTION.sub(mention, LINK.sub(link, text)) for text in parts[::2]]
+    return FENCE.sub(r'```\1 title="\2"', "".join(parts))
+
+
+def _with_pictures(markdown: str, source: Path) -> str:
+    """A result's pictures under its title, where the page does not show them itself."""
+    folder = ROOT / source.parent
+    pictures = [p.name for p in sorted(folder.glob(f"{source.stem}*.png")) if source.parent.as_posix() in RESULTS]
+    own = [p for p in pictures if p not in markdown and not _of_a_longer_name(p, source, folder)]
+    title, _, rest = markdown.partition("\n")
+    return "\n".join([title, "", *(f"![{Path(p).stem}]({p})\n" for p in own), rest])
+
+
+def _of_a_longer_name(picture: str, source: Path, folder: Path) -> bool:
+    return any(p.stem != source.stem and picture.startswith(p.stem) for p in folder.glob(f"{source.stem}*.md"))
+
+
+def _expanded(nav: Any) -> Any:
+    """The navigation with every "folder/*" replaced by the folder's pages."""
+    if isinstance(nav, dict):
+        return {title: _expanded(below) for title, below in nav.items()}
+    if not isinstance(nav, list):
+        return nav
+    out = []
+    for entry in nav:
+        if isinstance(entry, str) and entry.endswith("/*"):
+            folder = entry.removesuffix("/*")
+            base = ROOT if folder.startswith("benchmarks") else ROOT / "docs"
+            pages = sorted((base / folder).glob("*.md"), reverse=folder == RESULTS[0])
+            out += [p.relative_to(base).as_posix() for p in pages]
+        else:
+            out.append(_expanded(entry))
+    return [entry for entry in out if entry not in ({}, [])]
+
+
+class FencedExamples(griffe.Extension):
+    """Docstrings have examples as doctest reads them; Markdown would read quotations."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Fence the examples of one docstring."""
+        if obj.docstring is not None:
+            text = obj.docstring.value + "\n"
+            obj.docstring.value = EXAMPLE.sub(lambda e: f"```pycon\n{e[0].rstrip()}\n```\n", text)

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LdpMod and LdpFedAvg together, in one process: what leaves a client, and what a server makes of it."""
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+import ldpkernels
+from ldpkernels.flower import LdpFedAvg, LdpMod, records
+from tests.flower.grid import LocalGrid
+
+NODES = list(range(101, 141))
+SETTINGS = [
+    ("two-point", {}, {"R": 0.1}),
+    ("piecewise", {}, {"R": 0.1}),
+    ("hybrid", {}, {"R": 0.1}),
+    ("privunitg", {"norm": 0.5}, {}),
+    ("k-of-d", {"norm": 0.5, "bound": 0.1}, {}),
+]
+START = {"a.weight": np.full((6, 5), 2.0, np.float32), "a.scale": np.array(1.5, np.float32), "b": np.zeros(3)}
+STEP = 0.05  # what training adds to every weight
+
+
+def app_of(mod, *, step=STEP, metrics=None):
+    app = ClientApp(mods=[mod])
+
+    @app.train()
+    def train(message, context):
+        (arrays,) = message.content.array_records.values()
+        trained = {name: np.asarray(array.numpy() + step, array.numpy().dtype) for name, array in arrays.items()}
+        content = RecordDict({"arrays": records.record_of(trained), "metrics": MetricRecord(metrics or {"loss": 0.25})})
+        return Message(content, reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message, context):
+        return Message(RecordDict({"metrics": MetricRecord({"loss": 0.25, "num-examples": 7})}), reply_to=message)
+
+    return app
+
+
+def keyed(message, context):
+    return ldpkernels.key(context.node_id).fold_in(message.content["ldp"]["round"])
+
+
+def started(strategy, grid, rounds=1, **options):
+    return strategy.start(grid, records.record_of(START), num_rounds=rounds, timeout=1, **options)
+
+
+@pytest.mark.parametrize(("mechanism", "both", "server"), SETTINGS)
+def test_the_mean_of_the_updates_moves_the_model(mechanism, both, server):
+    """40 clients at eps = 12 a weight, or 60 a vector: the mean is off by some deviations of the mechanism."""
+    eps = 12.0 if "R" in server else 60.0
+    mod = LdpMod(eps, mechanism, generator=keyed, **both)
+    result = started(LdpFedAvg(eps, mechanism, **both, **server), LocalGrid(app_of(mod), NODES))
+    (metrics,) = result.train_metrics_clientapp.values()
+    assert dict(metrics) == {"reports": 40, "skipped": 0, "failures": 0, "silent": 0}
+    after = {name: array.numpy() for name, array in result.arrays.items()}
+    assert {n: (a.shape, a.dtype) for n, a in after.items()} == {n: (a.shape, a.dtype) for n, a in START.items()}
+    moved = np.concatenate([(after[name] - START[name]).ravel() for name in START])
+    assert abs(moved.mean() - STEP) < 0.01
+    assert np.abs(moved - STEP).max() < 0.1
+    assert np.abs(moved).max() > 0
+
+
+def test_the_bits_are_those_of_the_library():
+    """What the server gets is `report`, of what training changed, by the key; and the mean is `aggregate`'s."""
+    mod = LdpMod(2.0, generator=keyed)
+    grid = LocalGrid(app_of(mod), NODES)
+    result = started(LdpFedAvg(2.0, R=0.1), grid)
+    update = {name: np.asarray((value + STEP).astype(value.dtype) - value) for name, value in START.items()}
+    reports = {
+        node: ldpkernels.report(update, 0.0, 0.1, 2.0, generator=ldpkernels.key(node).fold_in(1)) for node in NODES
+    }
+    sent = {reply.metadata.src_node_id: records.report_in(reply.content) for reply in grid.received}
+    assert sent == {node: one.to_bytes() for node, one in reports.items()}
+    mean = ldpkernels.aggregate(reports.values())
+    for name, array in result.arrays.items():
+        assert np.array_equal(array.numpy(), (START[name] + mean[name]).astype(START[name].dtype)), name
+
+
+def test_nothing_leaves_but_the_report_and_what_is_allowed():
+    mod = LdpMod(1.0, metrics=["accuracy"])
+    grid = LocalGrid(app_of(mod, metrics={"loss": 0.5, "num-examples": 600, "accuracy": 0.75}), NODES[:2])
+    started(LdpFedAvg(1.0, R=0.1), grid)
+    for reply in grid.received:
+        assert set(reply.content) == {"report", "metrics"}
+        assert dict(reply.content["metrics"]) == {"accuracy": 0.75}
+        assert list(reply.content["report"]) == ["report"]
+
+
+def test_weights_instead_of_updates():
+    mod = LdpMod(12.0, upload="weights", generator=keyed)
+    strategy = LdpFedAvg(12.0, C={"a": 2.0, "b": 0.0}, R={"a": 1.0, "b": 0.5}, upload="weights")
+    result = started(strategy, LocalGrid(app_of(mod), NODES))
+    assert abs(result.arrays["a.weight"].numpy().mean() - 2.05) < 5 / np.sqrt(40 * 30)
+    assert abs(result.arrays["b"].numpy().mean() - 0.05) < 5 * 0.5 / np.sqrt(40 * 3)
+
+
+def test_the_next_ranges_are_found_from_the_mean():
+    mod = LdpMod(8.0, generator=keyed)
+    strategy = LdpFedAvg(8.0, R=0.5, ranges="noise-subtracted", growth=1.5)
+    grid = LocalGrid(app_of(mod), NODES)
+    started(strategy, grid, rounds=3)
+    first, *_, last = (message.content["ldp"]["r"] for message in grid.sent)
+    assert first == [0.5] * 3
+    assert max(last) < 0.25
+    C, R = strategy.ranges
+    assert set(C) == set(R) == {"a", ""}
+
+
+def test_statistics_stay_or_are_perturbed_as_both_sides_say():
+    start = {**START, "n.running_mean": np.ones(4, np.float32), "n.num_batches_tracked": np.array(9)}
+    arrays = records.record_of(start)
+    with pytest.raises(ValueError, match="running_mean"):
+        LdpFedAvg(1.0, R=0.1).start(LocalGrid(app_of(LdpMod(1.0)), NODES), arrays, num_rounds=1)
+    with pytest.raises(ValueError, match=r"num_batches_tracked.*int64.*'keep'"):
+        LdpFedAvg(1.0, R=0.1, buffers="perturb").start(LocalGrid(app_of(LdpMod(1.0)), NODES), arrays, num_rounds=1)
+    grid = LocalGrid(app_of(LdpMod(1.0, buffers="keep")), NODES)
+    result = LdpFedAvg(1.0, R=0.1, buffers="keep").start(grid, arrays, num_rounds=1)
+    assert result.train_metrics_clientapp[1]["reports"] == 40
+    for name in ("n.running_mean", "n.num_batches_tracked"):
+        assert np.array_equal(result.arrays[name].numpy(), start[name])
+    grid = LocalGrid(app_of(LdpMod(1.0)), NODES)  # which was not told to keep them
+    LdpFedAvg(1.0, R=0.1, buffers="keep").start(grid, arrays, num_rounds=1, timeout=1)
+    assert all("buffers='keep'" in reply.error.reason for reply in grid.received)
+
+
+def test_a_run_that_is_resumed_ends_with_the_same_bits(tmp_path):
+    def strategy(**options):
+        return LdpFedAvg(8.0, R=0.5, ranges="noise-subtracted", **options)
+
+    whole = started(strategy(), LocalGrid(app_of(LdpMod(8.0, generator=keyed)), NODES), rounds=4)
+    grid = LocalGrid(app_of(LdpMod(8.0, generator=keyed)), NODES)
+    started(strategy(save=tmp_path), grid, rounds=2)
+    with pytest.raises(RuntimeError, match="resume"):
+        started(strategy(save=tmp_path), grid, rounds=4)
+    with pytest.raises(RuntimeError, match=r"another run.*eps"):
+        started(LdpFedAvg(9.0, R=0.5, ranges="noise-subtracted", save=tmp_path, resume=True), grid, rounds=4)
+    rest = started(strategy(save=tmp_path, resume=True), grid, rounds=4)
+    assert rest.train_metrics_clientapp == whole.train_metrics_clientapp
+    for name, array in whole.arrays.items():
+        assert np.array_equal(array.numpy(), rest.arrays[name].numpy())
+    (tmp_path / "round.npz").write_bytes((tmp_path / "round.npz").read_bytes()[:-40])
+    with pytest.raises(RuntimeError, match="damaged"):
+        started(strategy(save=tmp_path, resume=True), grid, rounds=5)
+
+
+def test_evaluation_is_the_servers():
+    with pytest.raises(ValueError, match="evaluate_fn"):
+        LdpFedAvg(1.0, R=0.1, fraction_evaluate=0.5)
+    seen = []
+    started(
+        LdpFedAvg(1.0, R=0.1),
+        LocalGrid(app_of(LdpMod(1.0)), NODES),
+        rounds=2,
+        train_config=ConfigRecord({"lr": 0.1}),
+        evaluate_fn=lambda round_, arrays: seen.append(round_),
+    )
+    assert seen == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: LdpMod(0.0), "eps"),
+        (lambda: LdpMod(1.0, "gaussian"), "mechanism"),
+        (lambda: LdpMod(1.0, "privunitg"), "norm"),
+        (lambda: LdpMod(1.0, norm=1.0), "norm"),
+        (lambda: LdpMod(1.0, upload="gradients"), "upload"),
+        (lambda: LdpMod(1.0, ledger="spent.jsonl"), "budget"),
+        (lambda: LdpMod(1.0, ledger="spent.jsonl", budget=-1.0), "epsilon"),
+        (lambda: LdpMod(1.0, buffers="send"), "buffers"),
+        (lambda: LdpMod(1.0, "privunitg", norm=1.0, secure=True), "counts"),
+        (lambda: LdpFedAvg(1.0), "R is missing"),
+        (lambda: LdpFedAvg(1.0, "privunitg", norm=1.0, R=0.1), "leave out"),
+        (lambda: LdpFedAvg(1.0, R=0.1, growth=1.5), "ranges"),
+        (lambda: LdpFedAvg(1.0, R=0.1, resume=True), "save"),
+    ],
+)
+def test_settings_are_checked_where_they_are_given(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_ranges_of_no_array_are_refused_before_anyone_trains():
+    grid = LocalGrid(app_of(LdpMod(1.0)), NODES)
+    with pytest.raises(ValueError, match="'c'"):
+        started(LdpFedAvg(1.0, C=0.0, R={"a": 0.1, "b": 0.1, "c": 0.1}), grid)
+    assert not grid.sent

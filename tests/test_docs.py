@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every block of code of the README and of docs/ runs, a page from its top to its end in one namespace.
+
+What a block's fence says decides how: ```python is executed, ```pycon is a doctest, ```console is held by
+tests/accounting/test_account_cli.py, and a fence that names a file holds a part of that file. `<!-- needs: X -->` on
+the line before runs a block where X can be imported; `<!-- not run: why -->` is for what no test can run.
+"""
+
+import doctest
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [p.relative_to(ROOT).as_posix() for p in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))]
+FENCE = re.compile(r"^(?:<!-- (needs|not run): ([^\n]*) -->\n)?```(\w*) ?(\S*)\n(.*?)^```$", re.M | re.S)
+MOST_NOT_RUN = 3
+OPTIONAL = {"torch", "sklearn", "scipy", "dp_accounting"}  # what make numpy has not
+CONSOLE = {
+    "docs/privacy.md": "tests/accounting/test_account_cli.py",
+    "docs/planning.md": "tests/planning/test_command.py",
+}
+INTEGRATIONS = "docs/integrations/"  # tests of the real libraries run these pages' blocks: tests/integrations/pages.py
+# What a page takes as given.
+GIVEN = {
+    "README.md": """
+import copy
+import numpy as np
+import torch
+import ldpkernels
+def train(model, client):
+    return model
+model, server, clients = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3), range(3)
+C, R, c, r, eps = 0.0, 1.0, 0.0, 1.0, 4.0
+weights = np.zeros(5, np.float32)
+""",
+    "docs/privacy.md": "digest = None\n",
+    "docs/tutorial.md": "import torch\ntorch.set_num_threads(1)\n",  # models so small are slower with more
+}
+
+
+class Block(NamedTuple):
+    line: int
+    marker: str | None
+    reason: str | None
+    kind: str
+    file: str
+    text: str
+
+
+def blocks(page):
+    text = (ROOT / page).read_text()
+    assert len(FENCE.findall(text)) * 2 == len(re.findall(r"^```", text, re.M)), (
+        f"{page}: a fence that is not understood"
+    )
+    return [Block(text[: m.start(5)].count("\n") + 1, *m.groups()) for m in FENCE.finditer(text)]
+
+
+def run(page, block, namespace):
+    where = f"{page}, line {block.line}"
+    if block.kind == "python" and not block.text.startswith(">>> "):
+        exec(compile("\n" * (block.line - 1) + block.text, str(ROOT / page), "exec"), namespace)
+        return
+    test = doctest.DocTestParser().get_doctest(block.text, namespace, where, page, block.line)
+    test.globs = namespace
+    assert test.examples, f"{where} has no example"
+    runner, words = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS), []
+    runner.run(test, out=words.append, clear_globs=False)
+    assert runner.failures == 0, "".join(words)
+
+
+@pytest.fixture
+def torch_threads():
+    """As many afterwards as before."""
+    torch = sys.modules.get("torch")
+    threads = torch.get_num_threads() if torch else None
+    yield
+    if torch:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page) and not page.startswith(INTEGRATIONS)])
+def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch, torch_threads):
+    monkeypatch.chdir(tmp_path)
+    try:
+        missing = run_page(page)
+    except ModuleNotFoundError as error:
+        if error.name not in OPTIONAL:
+            raise
+        missing = {error.name}
+    if missing:
+        pytest.skip(f"all but the blocks that need {', '.join(sorted(missing))}")
+
+
+def run_page(page):
+    """What its blocks need and is not here."""
+    namespace, missing = {"__name__": "page"}, set()
+    exec(GIVEN.get(page, ""), namespace)
+    for block in blocks(page):
+        if block.file:
+            assert f"\n{block.text}" in (ROOT / block.file).read_text(), f"{block.file} has no\n{block.text}"
+        elif block.kind == "console":
+            assert page in CONSOLE, f"{page}, line {block.line}: who runs this command?"
+            assert page.rpartition("/")[2] in (ROOT / CONSOLE[page]).read_text()
+        elif block.kind in ("python", "pycon") and block.marker != "not run":
+            needed = [name for name in re.split(r"[, ]+", block.reason or "") if name]
+            absent = {name for name in needed if importlib.util.find_spec(name) is None}
+            missing |= absent
+            if not absent:
+                run(page, block, namespace)
+    return missing
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith(INTEGRATIONS)])
+def test_a_page_of_an_integration_is_run_beside_the_real_library(page):
+    name = page.removeprefix(INTEGRATIONS)
+    python = [block for block in blocks(page) if block.kind == "python"]
+    tests = (path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__))
+    assert not python or any(f'"{name}"' in path.read_text() for path in tests), f"no test runs the blocks of {page}"
+
+
+def test_few_blocks_are_not_run():
+    marked = [(page, block) for page in PAGES for block in blocks(page) if block.marker == "not run"]
+    assert len(marked) <= MOST_NOT_RUN, marked
+    assert all(block.reason for _, block in marked)
+
+
+def test_a_wrong_block_is_seen():
+    with pytest.raises(AssertionError, match="Got"):
+        run("x.md", Block(1, None, None, "pycon", "", ">>> 1 + 1\n3\n"), {})
+    with pytest.raises(NameError):
+        run("x.md", Block(1, None, None, "python", "", "unknown\n"), {})
+
+
+def test_the_reference_names_every_public_name():
+    import ldpkernels
+    from ldpkernels import accounting, audit, distributed, planning, trainers
+
+    modules = {ldpkernels: "index", accounting: "accounting", audit: "audit", planning: "planning"}
+    modules |= dict.fromkeys((distributed, trainers), "integrations")
+    for module, page in modules.items():
+        text = (ROOT / f"docs/reference/{page}.md").read_text()
+        named = re.findall(rf"^::: {module.__name__}\.(\w+)$", text, re.M)
+        assert sorted(named) == sorted(module.__all__), page
