@@ -21,6 +21,7 @@
 #include "cpu/parallel.h"
 #include "cpu/reduce.h"
 #include "cpu/rotation.h"
+#include "cpu/select.h"
 #include "cpu/tally.h"
 #include "crc32c.h"
 #include "philox.h"
@@ -154,6 +155,14 @@ std::vector<Summary> summarize_spans(const py::array& spans, const std::string& 
     for (const Summary& part : parts[i]) sums[i].add(part);
   }
   return sums;
+}
+
+std::vector<double> select(const py::array& spans, const std::vector<int64_t>& ranks, int64_t threads) {
+  if (threads < 1) throw std::invalid_argument("at least one thread");
+  const Span* s = records<Span>(spans, "spans");
+  const int64_t count = spans.size();
+  py::gil_scoped_release unlocked;
+  return order_statistics(s, count, ranks, threads);
 }
 
 void tally_add(Tally& tally, const std::vector<Bytes>& reports, int64_t threads) {
@@ -384,6 +393,22 @@ void rotate(Table<float> x, const Table<uint32_t>& key_words, bool inverse, cons
   }
 }
 
+// Both passes of a matrix of few columns at once. Writes the rows' norms where there is room for them.
+void narrow_sums(const py::array& spans, int64_t rows, std::optional<Table<double>> norms, double bound, double stddev,
+                 double divisor, double unit, int64_t grid_std, const py::object& key_words, const std::string& isa,
+                 int64_t threads) {
+  const Span* s = records<Span>(spans, "spans");
+  if (spans.size() != 1 || s->numel < 1 || s->numel > kNarrowColumns)
+    throw std::invalid_argument("one matrix of few columns");
+  if (norms && norms->size() != rows) throw std::invalid_argument("one norm for each row");
+  const Kernels& kernels = kernels_named(isa);
+  const Key key = key_of(key_words);
+  const ClippedNoise noise{stddev, divisor, unit, grid_std};
+  double* out = norms ? norms->mutable_data() : nullptr;
+  py::gil_scoped_release unlocked;
+  sum_narrow(kernels, *s, bound, rows, noise, key, threads, out);
+}
+
 // A free-threaded Python takes its lock back for this module, which does not say that it can do without: nothing else
 // keeps another thread from resizing an array that a call reads. Calls give the lock up for their work, so the objects
 // of this module have locks of their own.
@@ -416,6 +441,8 @@ PYBIND11_MODULE(_native, m) {
   m.def("clipped_squares", clipped_squares);
   m.def("clipped_scales", clipped_scales);
   m.def("clipped_sums", clipped_sums);
+  m.def("narrow_sums", narrow_sums);
+  m.attr("NARROW") = kNarrowColumns;
   m.def("cipher_block", cipher_block);
   m.def("lattice_quantise", lattice_quantise);
   m.def("lattice_noise", lattice_noise_integers);
@@ -439,6 +466,7 @@ PYBIND11_MODULE(_native, m) {
       .def_readonly("sum_squares", &Summary::sum_squares)
       .def_readonly("finite", &Summary::finite);
   m.def("summarize", summarize_spans);
+  m.def("order_statistics", select);
 
   py::class_<Tally>(m, "Tally")
       .def(py::init(

@@ -44,6 +44,9 @@ struct Rotation {
   float factor;
 };
 
+// The most columns of a matrix whose rows lie across the lanes.
+constexpr int64_t kNarrowColumns = 8;
+
 struct Kernels {
   // Elements [begin, end) of a span, begin a multiple of 8. The law is one of the mechanism's.
   using RunAction = void (*)(const Span&, const void* law, const Key&, int64_t begin, int64_t end);
@@ -63,6 +66,8 @@ struct Kernels {
                      double* scales);
   void (*row_sums)(const Span&, const RowScales& scales, double unit, int64_t row, int64_t row_end, int64_t begin,
                    int64_t end, double* total);
+  void (*narrow_rows)(const Span&, double bound, double unit, int64_t row, int64_t row_end, double* norms,
+                      double* total);
   bool (*majority)(const Ballots&, int64_t begin, int64_t end);
   void (*noised)(const Span&, const ClippedNoise&, const Key&, int64_t begin, int64_t n, double* total);
   Squares (*quantise)(const Span&, double scale, const Key*, uint32_t stream, int64_t begin, int64_t end);

@@ -7,6 +7,7 @@
 #include "clipped_noise.h"
 #include "dispatch.h"
 #include "lattice.h"
+#include "narrow_sums.h"
 #include "one_bit.h"
 #include "ordinal_cldp.h"
 #include "rotation.h"
@@ -69,6 +70,7 @@ constexpr Kernels kernels_for(const char* name) {
       .row_squares = row_squares<Lanes>,
       .row_scales = row_scales<Lanes>,
       .row_sums = row_sums<Lanes>,
+      .narrow_rows = narrow_rows<Lanes>,
       .majority = majority<Lanes>,
       .noised = noised<Lanes>,
       .quantise = quantise<Lanes>,
