@@ -12,6 +12,7 @@ from ldpkernels.clipped_noise import ClippedInfo, clipped_noised_mean, clipped_n
 from ldpkernels.dp_sgd import dp_sgd_step
 from ldpkernels.expectation import Expected, expected
 from ldpkernels.keys import Key, key, secure_key
+from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
 from ldpkernels.laws.distributed import DistributedGaussian, DistributedSkellam
 from ldpkernels.laws.hybrid import Hybrid
 from ldpkernels.laws.k_of_d import KOfD
@@ -32,6 +33,7 @@ from ldpkernels.votes import Vote, majority_vote, noisy_vote, vote_counts, vote_
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdaptiveClipping",
     "Aggregate",
     "ClippedInfo",
     "DistributedGaussian",
