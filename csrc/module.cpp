@@ -376,19 +376,14 @@ void rotate(Table<float> x, const Table<uint32_t>& key_words, bool inverse, cons
   const float root_half = levels % 2 ? 0x1.6a09e6p-1f : 1.0f;
   const Rotation rotation{data, signs.data(), levels, !inverse, std::ldexp(root_half, -(levels / 2))};
   const auto pass = [&](int level, int count, int64_t tasks) {
-    constexpr int64_t together = 4;  // strips that lie side by side
-    const int64_t each = level == 0 ? 1 : together;
-    parallel_for(divided_up(tasks, each), threads, [&](int64_t t) {
-      for (int64_t i = t * each; i < std::min(tasks, (t + 1) * each); ++i)
-        kernels.rotate_task(rotation, level, count, i);
-    });
+    parallel_for(tasks, threads, [&](int64_t t) { kernels.rotate_task(rotation, level, count, t); });
   };
   const int first = std::min(levels, kBlockLevels);
   pass(0, first, n >> first);
   for (int level = first, left = levels - first; left > 0;) {
     const int passes = static_cast<int>(divided_up(left, kColumnLevels));
     const int count = static_cast<int>(divided_up(left, passes));
-    pass(level, count, (n >> count) / kStrip);
+    pass(level, count, (n >> count) / strip_of(level, count));
     level += count, left -= count;
   }
 }
