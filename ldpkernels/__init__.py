@@ -5,6 +5,7 @@
 are the same with one bit a weight on the wire. Importing this package imports no torch.
 """
 
+import ldpkernels.updates  # noqa: F401  # a plan's calls name it
 from ldpkernels.adaptive_ranges import ranges
 from ldpkernels.capabilities import backend, backends
 from ldpkernels.cldp import cldp_, cldp_sample

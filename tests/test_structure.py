@@ -23,9 +23,9 @@ LAYERS = """
 __main__
 commands
 flower
-federated audit distributed trainers updates
+federated audit distributed trainers
 ldpkernels
-planning
+planning updates
 adaptive_ranges cldp clipped_noise dp_sgd expectation loading perturb reports vector votes
 ops
 reference triton wire

@@ -10,15 +10,14 @@ import numpy as np
 
 from ldpkernels import _native, launch
 from ldpkernels.arrays import AnyArray, Floats, Integers
-from ldpkernels.dtypes import DTYPES, FLOAT64
+from ldpkernels.dtypes import FLOAT64
 from ldpkernels.inputs import flat
 from ldpkernels.inputs.containers import Buffers, Weights, collect
-from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Generator, Key
-from ldpkernels.laws.clipped_noise import MARGIN, Noise
+from ldpkernels.laws.clipped_noise import Noise
 from ldpkernels.laws.k_of_d import subset, uniform_integers
 from ldpkernels.laws.projected_code import ProjectedCode
-from ldpkernels.updates.rotation import Singles, rotate_, rotate_back_
+from ldpkernels.updates.rotation import Singles, rotate_back_, rotated
 from ldpkernels.vector import vector_key
 
 _SIGNS, _ROWS, _CODE = 0, 1, 2  # fold_in of the shared key
@@ -97,8 +96,8 @@ def chosen_code(u: Floats, law: ProjectedCode, shared: Key, key: Key) -> int:
 def near_codes(v: Floats, law: ProjectedCode, shared: Key) -> Integers:
     """The `law.near` codewords that are nearest to v, ascending."""
     z = np.array(v, np.float64)
-    for i, w in _reflections(law.projected, shared):
-        z[i:] -= (2 * float(np.sum(w * z[i:]))) * w
+    for i, w, factor in _reflections(law.projected, shared):
+        z[i:] -= (factor * float(w @ z[i:])) * w
     magnitude = np.where(np.isnan(z), -1.0, np.abs(z))
     largest = np.argsort(-magnitude, kind="stable")[: law.near]
     codes: Integers = np.sort(largest + np.where(z[largest] < 0, law.projected, 0))
@@ -109,23 +108,21 @@ def codeword(code: int, k: int, shared: Key) -> Floats:
     """Column j of the random rotation for code j, and its opposite for code k + j."""
     x = np.zeros(k)
     x[code % k] = -1.0 if code >= k else 1.0
-    for i, w in reversed(_reflections(k, shared)):
-        x[i:] -= (2 * float(np.sum(w * x[i:]))) * w
+    for i, w, factor in reversed(_reflections(k, shared)):
+        x[i:] -= (factor * float(w @ x[i:])) * w
     return x
 
 
-def _reflections(k: int, shared: Key) -> list[tuple[int, Floats]]:
-    """Householder's, whose product is a uniform rotation but for its columns' signs (Stewart 1980)."""
-    count = k * (k + 1) // 2 - 1
-    g, found, start = normals(count, shared.fold_in(_CODE)), [], 0
-    for i in range(k - 1):
-        w = g[start : start + k - i]
-        start += k - i
-        length = math.sqrt(float(np.sum(w * w)))
-        w[0] += length if w[0] >= 0 else -length
-        w /= math.sqrt(float(np.sum(w * w)))
-        found.append((i, w))
-    return found
+def _reflections(k: int, shared: Key) -> list[tuple[int, Floats, float]]:
+    """Of x - factor <w, x> w; their product is a uniform rotation but for its columns' signs (Stewart 1980)."""
+    if k == 1:
+        return []
+    g = normals(k * (k + 1) // 2 - 1, shared.fold_in(_CODE))
+    starts = np.cumsum([0, *range(k, 2, -1)])  # of k numbers, of k - 1, ..., of 2
+    lengths = np.sqrt(np.add.reduceat(g * g, starts))
+    factors = 1 / (lengths * (lengths + np.abs(g[starts])))
+    g[starts] += np.copysign(lengths, g[starts])
+    return [(i, g[start : start + k - i], float(factors[i])) for i, start in enumerate(starts.tolist())]
 
 
 def normals(n: int, key: Key) -> Floats:
@@ -142,11 +139,6 @@ def _rows(law: ProjectedCode, shared: Key) -> Integers:
 
 def _projection(values: list[AnyArray], law: ProjectedCode, shared: Key) -> Floats:
     """The clipped update, rotated, at k random places: of the update's length but for some percent."""
-    x = np.zeros(law.padded, np.float32)
-    x[: law.dimension] = flat.clipped(flat.float64s(values), law.norm)
-    rotate_(x, shared.fold_in(_SIGNS))
-    spans = span_table([x.ctypes.data], [0], [x.size], [DTYPES["float32"]])
-    above = launch.norm(spans) * MARGIN
-    scale = min(1.0, law.norm / above if above else 1.0) * math.sqrt(law.padded / law.projected)
-    u: Floats = x[_rows(law, shared)].astype(np.float64) * scale
+    x, scale = rotated(values, law.padded, law.norm, shared.fold_in(_SIGNS))
+    u: Floats = x[_rows(law, shared)].astype(np.float64) * (scale * math.sqrt(law.padded / law.projected))
     return u
