@@ -16,7 +16,7 @@ import ldpkernels.flower
 from ldpkernels.accounting import RandomizedResponseEvent, local_epsilon, shuffle_epsilon
 from tests.flower.grid import LocalGrid
 
-PAGE = (Path(__file__).parents[2] / "docs/integrations/flower.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/integrations" / "flower.md").read_text()
 MODULES = [one.name for one in pkgutil.iter_modules(ldpkernels.flower.__path__, "ldpkernels.flower.")]
 
 
