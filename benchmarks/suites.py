@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from benchmarks import pairs, pairs_family, test_clipped_noise
+from benchmarks import pairs, pairs_family, test_clipped_noise, test_vectors
 from benchmarks.results import Row, Target
 
 Accepts = Callable[[Row], bool]
@@ -47,6 +47,13 @@ SUITES = {
             peers=named("two-point", "torch eager", "OpenDP, discrete", "diffprivlib", "NumPy"),
             targets=pairs_family.targets,
             table_only=("end",),
+        ),
+        Suite(
+            "vectors",
+            "Whole updates",
+            ("test_vectors.py",),
+            peers=named("torch eager", "NumPy", "perturb_", "copy"),
+            targets=test_vectors.targets,
         ),
         Suite(
             "clipped",

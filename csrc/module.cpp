@@ -21,6 +21,7 @@
 #include "cpu/parallel.h"
 #include "cpu/reduce.h"
 #include "cpu/rotation.h"
+#include "cpu/select.h"
 #include "cpu/tally.h"
 #include "crc32c.h"
 #include "philox.h"
@@ -91,6 +92,31 @@ void for_chunks(const Span* spans, int64_t count, int64_t chunk, int64_t threads
   });
 }
 
+// run(span, begin, end, shared) over all spans on this thread.
+template <class Run>
+void run_alone(const Span* spans, int64_t count, Run run) {
+  const DefaultFloatEnvironment environment;
+  Shared shared;
+  for (int64_t i = 0; i < count; ++i) {
+    const Span& span = spans[i];
+    if (span.numel > kSmallSpan) {
+      for (int64_t begin = 0; begin < span.numel; begin += kTask)
+        run(i, begin, std::min(begin + kTask, span.numel), nullptr);
+      continue;
+    }
+    if (static_cast<uint64_t>(span.first) >= shared.until) {  // as far as small spans follow one another
+      int64_t last = i;
+      const auto follows = [&](const Span& next, const Span& one) {
+        const int64_t gap = next.first - (one.first + one.numel);
+        return next.numel <= kSmallSpan && gap >= 0 && gap < 8;
+      };
+      while (last + 1 < count && follows(spans[last + 1], spans[last])) ++last;
+      shared.until = spans[last].first + spans[last].numel;
+    }
+    if (span.numel > 0) run(i, 0, span.numel, &shared);
+  }
+}
+
 struct OnEveryCpu {
   template <class Action>
   static constexpr bool has() {
@@ -110,8 +136,11 @@ void launch(const std::string& mechanism, const std::string& output, const py::a
     const Law* law = records<Law>(laws, "laws");
     const int64_t count = spans.size(), step = laws.size() > 1 ? 1 : 0;
     py::gil_scoped_release unlocked;
-    for_chunks(s, count, kTask, threads,
-               [&](int64_t i, int64_t begin, int64_t end) { run_chunk(s[i], law + i * step, key, begin, end); });
+    const auto run = [&](int64_t i, int64_t begin, int64_t end, Shared* shared) {
+      run_chunk(s[i], law + i * step, key, begin, end, shared);
+    };
+    if (threads <= 1 && count > 1) return run_alone(s, count, run);
+    for_chunks(s, count, kTask, threads, [&](int64_t i, int64_t begin, int64_t end) { run(i, begin, end, nullptr); });
   });
 }
 
@@ -154,6 +183,14 @@ std::vector<Summary> summarize_spans(const py::array& spans, const std::string& 
     for (const Summary& part : parts[i]) sums[i].add(part);
   }
   return sums;
+}
+
+std::vector<double> select(const py::array& spans, const std::vector<int64_t>& ranks, int64_t threads) {
+  if (threads < 1) throw std::invalid_argument("at least one thread");
+  const Span* s = records<Span>(spans, "spans");
+  const int64_t count = spans.size();
+  py::gil_scoped_release unlocked;
+  return order_statistics(s, count, ranks, threads);
 }
 
 void tally_add(Tally& tally, const std::vector<Bytes>& reports, int64_t threads) {
@@ -367,21 +404,32 @@ void rotate(Table<float> x, const Table<uint32_t>& key_words, bool inverse, cons
   const float root_half = levels % 2 ? 0x1.6a09e6p-1f : 1.0f;
   const Rotation rotation{data, signs.data(), levels, !inverse, std::ldexp(root_half, -(levels / 2))};
   const auto pass = [&](int level, int count, int64_t tasks) {
-    constexpr int64_t together = 4;  // strips that lie side by side
-    const int64_t each = level == 0 ? 1 : together;
-    parallel_for(divided_up(tasks, each), threads, [&](int64_t t) {
-      for (int64_t i = t * each; i < std::min(tasks, (t + 1) * each); ++i)
-        kernels.rotate_task(rotation, level, count, i);
-    });
+    parallel_for(tasks, threads, [&](int64_t t) { kernels.rotate_task(rotation, level, count, t); });
   };
   const int first = std::min(levels, kBlockLevels);
   pass(0, first, n >> first);
   for (int level = first, left = levels - first; left > 0;) {
     const int passes = static_cast<int>(divided_up(left, kColumnLevels));
     const int count = static_cast<int>(divided_up(left, passes));
-    pass(level, count, (n >> count) / kStrip);
+    pass(level, count, (n >> count) / strip_of(level, count));
     level += count, left -= count;
   }
+}
+
+// Both passes of a matrix of few columns at once. Writes the rows' norms where there is room for them.
+void narrow_sums(const py::array& spans, int64_t rows, std::optional<Table<double>> norms, double bound, double stddev,
+                 double divisor, double unit, int64_t grid_std, const py::object& key_words, const std::string& isa,
+                 int64_t threads) {
+  const Span* s = records<Span>(spans, "spans");
+  if (spans.size() != 1 || s->numel < 1 || s->numel > kNarrowColumns)
+    throw std::invalid_argument("one matrix of few columns");
+  if (norms && norms->size() != rows) throw std::invalid_argument("one norm for each row");
+  const Kernels& kernels = kernels_named(isa);
+  const Key key = key_of(key_words);
+  const ClippedNoise noise{stddev, divisor, unit, grid_std};
+  double* out = norms ? norms->mutable_data() : nullptr;
+  py::gil_scoped_release unlocked;
+  sum_narrow(kernels, *s, bound, rows, noise, key, threads, out);
 }
 
 // A free-threaded Python takes its lock back for this module, which does not say that it can do without: nothing else
@@ -416,6 +464,8 @@ PYBIND11_MODULE(_native, m) {
   m.def("clipped_squares", clipped_squares);
   m.def("clipped_scales", clipped_scales);
   m.def("clipped_sums", clipped_sums);
+  m.def("narrow_sums", narrow_sums);
+  m.attr("NARROW") = kNarrowColumns;
   m.def("cipher_block", cipher_block);
   m.def("lattice_quantise", lattice_quantise);
   m.def("lattice_noise", lattice_noise_integers);
@@ -439,6 +489,7 @@ PYBIND11_MODULE(_native, m) {
       .def_readonly("sum_squares", &Summary::sum_squares)
       .def_readonly("finite", &Summary::finite);
   m.def("summarize", summarize_spans);
+  m.def("order_statistics", select);
 
   py::class_<Tally>(m, "Tally")
       .def(py::init(

@@ -5,6 +5,7 @@
 are the same with one bit a weight on the wire. Importing this package imports no torch.
 """
 
+import ldpkernels.updates  # noqa: F401  # a plan's calls name it
 from ldpkernels.adaptive_ranges import ranges
 from ldpkernels.capabilities import backend, backends
 from ldpkernels.cldp import cldp_, cldp_sample
@@ -12,12 +13,14 @@ from ldpkernels.clipped_noise import ClippedInfo, clipped_noised_mean, clipped_n
 from ldpkernels.dp_sgd import dp_sgd_step
 from ldpkernels.expectation import Expected, expected
 from ldpkernels.keys import Key, key, secure_key
+from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
 from ldpkernels.laws.distributed import DistributedGaussian, DistributedSkellam
 from ldpkernels.laws.hybrid import Hybrid
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
 from ldpkernels.laws.piecewise import Piecewise
 from ldpkernels.laws.privunitg import PrivUnitG
+from ldpkernels.laws.projected_code import ProjectedCode
 from ldpkernels.laws.registry import best_mechanism
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.laws.vector_gaussian import VectorGaussian
@@ -31,6 +34,7 @@ from ldpkernels.votes import Vote, majority_vote, noisy_vote, vote_counts, vote_
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdaptiveClipping",
     "Aggregate",
     "ClippedInfo",
     "DistributedGaussian",
@@ -43,6 +47,7 @@ __all__ = [
     "Piecewise",
     "Prepared",
     "PrivUnitG",
+    "ProjectedCode",
     "Report",
     "TwoPoint",
     "VectorGaussian",

@@ -76,6 +76,7 @@ def lattice_noise(
 def rotate(x: Array, key: Words, inverse: bool, isa: str, threads: int) -> None: ...
 def cipher_block(key: Words, counter: Words) -> Words: ...
 def majority_vote(votes: Array, classes: int, labels: Array, keep: Flags, isa: str, threads: int) -> bool: ...
+def order_statistics(spans: Spans, ranks: list[int], threads: int) -> list[float]: ...
 def summarize(spans: Spans, isa: str, threads: int) -> list[Summary]: ...
 def clipped_squares(spans: Spans, rows: int, isa: str, threads: int) -> Floats: ...
 def clipped_scales(norms: Floats, bounds: Floats, isa: str, threads: int) -> Floats: ...
@@ -88,6 +89,22 @@ def clipped_sums(
     unit: float,
     grid_std: int,
     key: Words,
+    isa: str,
+    threads: int,
+) -> None: ...
+
+NARROW: int  # the most columns of narrow_sums
+
+def narrow_sums(
+    spans: Spans,
+    rows: int,
+    norms: Floats | None,
+    bound: float,
+    stddev: float,
+    divisor: float,
+    unit: float,
+    grid_std: int,
+    key: Words | bytes,
     isa: str,
     threads: int,
 ) -> None: ...

@@ -268,9 +268,7 @@ def _quantile_ranges(layers: list[_Layer], flat: _Flat, quantile: float) -> dict
     chosen = np.flatnonzero(of >= 0).tolist()
     finite = np.array([layer.finite for layer in held])
     ends = np.array([(1 - quantile) / 2, (1 + quantile) / 2])
-    found = launch.quantiles(
-        [flat.values[i] for i in chosen], flat.spans[chosen], of[chosen], finite, ends, flat.device
-    )
+    found = launch.quantiles(flat.spans[chosen], of[chosen], finite, ends, flat.device)
     pairs = zip(held, found.tolist(), strict=True)
     return {layer.name: ((low + high) / 2, (high - low) / 2) for layer, (low, high) in pairs}
 

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsFloat, TypeAlia
 
 import numpy as np
 
-from ldpkernels import launch
+from ldpkernels import _native, launch
 from ldpkernels.accounting.arguments import number
 from ldpkernels.arrays import AnyArray, Array, Value
+from ldpkernels.capabilities import chosen_isa
+from ldpkernels.dtypes import FLOAT64
 from ldpkernels.inputs.checks import numpy_dtype
 from ldpkernels.inputs.containers import rows_of
+from ldpkernels.inputs.plain import plain
 from ldpkernels.inputs.views import contiguous
-from ldpkernels.keys import Generator, numpy_key, torch_key
+from ldpkernels.keys import Generator, host_key, numpy_key, torch_key
 from ldpkernels.laws import clipped_noise as law
 from ldpkernels.optional import is_tensor
 
@@ -249,7 +252,11 @@ def _reduce(
 ) -> Rows[Name] | tuple[Rows[Name], ClippedInfo[Any]]:
     names, tensors = _rows(x)
     limits, size = _numbers(C), number("sigma", sigma)
-    if is_tensor(tensors[0]):
+    out: Sequence[AnyArray]
+    few = None if return_info else _few_columns(tensors, limits, size, divisor, generator, how)
+    if few is not None:
+        out, norms = [few], np.empty((0, 1))
+    elif is_tensor(tensors[0]):
         from ldpkernels.ops.clipped_noise import checked_rows
         from ldpkernels.ops.clipped_noise import clipped_noised_sum as operation
 
@@ -272,6 +279,44 @@ def _reduce(
         return result
     bounds = tuple(law.bounds(limits, how[1], len(tensors)))
     return result, ClippedInfo(norms[:, 0] if norms.shape[1] == 1 else norms, bounds)
+
+
+def _few_columns(
+    tensors: Sequence[AnyArray],
+    C: list[float],
+    sigma: float,
+    divisor: float,
+    generator: Generator,
+    how: tuple[NoiseKind, Clipping],
+) -> AnyArray | None:
+    """The sum of one plain matrix of few columns, as losses are, whose norms nobody asks for; None for any other."""
+    x, found = tensors[0], None
+    if len(tensors) == 1 and not is_tensor(generator):
+        found = plain(tensors)
+    if found is None or not x.ndim or found.numel > _native.NARROW * len(x) or _is_differentiated(x):
+        return None
+    isa = chosen_isa("clipped_noise")
+    if isa is None:
+        return None
+    rows = len(x)
+    law.check(C, sigma, *how, 1)
+    divisor, noise = law.divisor_of(divisor, rows), law.noise_of(C, sigma, how[0], rows)
+    out = np.empty(tuple(x.shape[1:]), np.float64 if found.dtypes[0] is FLOAT64 else np.float32)
+    launch.narrow_sum(found, rows, out, C[0], noise, divisor, host_key(generator, found.is_torch), isa)
+    if isinstance(x, np.ndarray):
+        with np.errstate(over="ignore"):
+            return out.astype(x.dtype, copy=False)
+    import torch
+
+    return torch.from_numpy(out).to(x.dtype)
+
+
+def _is_differentiated(x: AnyArray) -> bool:
+    if not is_tensor(x):
+        return False
+    import torch
+
+    return x.requires_grad and torch.is_grad_enabled()
 
 
 def _reduce_arrays(

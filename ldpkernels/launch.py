@@ -134,6 +134,11 @@ def clipped_sums_on_cpu(
 ) -> Floats:
     """The same on one instruction set, from a table."""
     columns = int(spans["numel"].sum())
+    if len(spans) == 1 and 0 < columns <= _native.NARROW:
+        norms = np.empty((rows, 1))
+        law = (limits[0], noise.stddev, divisor, noise.unit, noise.grid_std)
+        _native.narrow_sums(spans, rows, norms, *law, key, isa, threads_for(4 * columns * rows))
+        return norms
     squares = _native.clipped_squares(spans, rows, isa, threads_for(columns * rows))
     norms = norms_of(squares, len(limits))
     threads = threads_for(columns * (rows + (64 if noise.grid_std else 4)))
@@ -144,6 +149,15 @@ def clipped_sums_on_cpu(
     arguments = (noise.stddev, divisor, noise.unit, noise.grid_std, key, isa)
     _native.clipped_sums(spans, numbers, bound, *arguments, threads)
     return norms
+
+
+def narrow_sum(
+    plain: Plain, rows: int, out: Array, limit: float, noise: Noise, divisor: float, key: bytes, isa: str
+) -> None:
+    """Write the noised sum of one plain matrix's clipped rows to `out`: the same in one pass, without their norms."""
+    spans = span_table([int(plain.spans["data"][0])], [out.ctypes.data], [out.size], plain.dtypes)
+    law = (limit, noise.stddev, divisor, noise.unit, noise.grid_std)
+    _native.narrow_sums(spans, rows, None, *law, key, isa, threads_for(4 * plain.numel))
 
 
 def norms_of(squares: Floats, columns: int) -> Floats:
@@ -255,30 +269,34 @@ def summaries(spans: Spans, device: torch.device | None) -> Sequence[Summary]:
     return _native.summarize(spans, capabilities.host_isa(), threads_for(int(spans["numel"].sum())))
 
 
-def quantiles(
-    flat: Sequence[AnyArray],
-    spans: Spans,
-    layers: Integers,
-    finite: Integers,
-    q: Floats,
-    device: torch.device | None,
-) -> Floats:
+def quantiles(spans: Spans, layers: Integers, finite: Integers, q: Floats, device: torch.device | None) -> Floats:
     """The quantiles q of the finite weights of each layer, [layers, len(q)]; `layers` has the layer of each span."""
     if device is not None and capabilities.chosen("quantiles", device.type) == "triton":
         from ldpkernels.triton import quantiles as kernels
 
         return kernels.quantiles(spans, layers, finite, q, device)
-    found = np.empty((len(finite), len(q)))
-    for layer in range(len(finite)):
-        chosen = [_float64(x) for x, of in zip(flat, layers, strict=True) if of == layer]
-        weights = np.concatenate(chosen)
-        found[layer] = np.quantile(weights[np.isfinite(weights)], q)
-    return found
+
+    def select(ranks: Integers) -> Floats:
+        parts = [spans[layers == layer] for layer in range(len(ranks))]
+        sizes = [int(part["numel"].sum()) for part in parts]
+        rows = zip(parts, ranks.tolist(), sizes, strict=True)
+        return np.array([_native.order_statistics(part, row, threads_for(size, 1 << 20)) for part, row, size in rows])
+
+    return interpolated(finite, q, select)
 
 
-def _float64(array: AnyArray) -> Floats:
-    wide: Floats = array.astype(np.float64) if isinstance(array, np.ndarray) else array.double().numpy()
-    return wide.ravel()
+def interpolated(finite: Integers, q: Floats, select: Callable[[Integers], Floats]) -> Floats:
+    """The quantiles q, from 0 to 1, of each layer's finite weights, as np.quantile gives them: [layers, len(q)].
+
+    `finite` is how many a layer has, 1 or more; `select` gives those of ranks, [layers, ranks]: the smallest has 0.
+    """
+    places = (finite[:, None] - 1) * q[None, :]
+    below = np.floor(places).astype(np.int64)
+    above = np.minimum(below + 1, finite[:, None] - 1)
+    ranks = np.stack([below, above], -1)
+    ends = select(ranks.reshape(len(finite), -1)).reshape(ranks.shape)
+    shares = places - below
+    return np.array([[np.quantile(e, s) for e, s in zip(*row, strict=True)] for row in zip(ends, shares, strict=True)])
 
 
 def next_key(state: torch.Tensor, device: str) -> torch.Tensor:

@@ -5,13 +5,14 @@ import torch
 
 import ldpkernels
 import ldpkernels.ops
-from ldpkernels import perturb_, two_point_threshold
+from ldpkernels import perturb_, report, two_point_threshold
 
 KEY = torch.tensor([7], dtype=torch.int64)
 CHACHA = torch.tensor([1, -2, 3, -(2**63)], dtype=torch.int64)
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
     pytest.mark.filterwarnings("ignore:.*TF32.*:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),  # torch 2.15
 ]
 
 
@@ -125,6 +126,21 @@ def test_compiled_tensors_have_the_eager_bits():
     for key in (KEY, KEY + 1):
         assert same(compiled(x, key), step(x, key))
     assert not torch.equal(compiled(x, KEY)[0], compiled(x, KEY + 1)[0])
+
+
+def test_a_report_breaks_the_graph():
+    model = torch.nn.Linear(40, 30)
+
+    def step(x, generator=None):
+        return report(model, 0.0, 1.0, 1.0, generator=generator), x + 1
+
+    compiled, x = torch.compile(step, backend="eager"), torch.zeros(3)
+    found, after = compiled(x, ldpkernels.key(3))
+    assert found.to_bytes() == step(x, ldpkernels.key(3))[0].to_bytes()
+    assert torch.equal(after, x + 1)
+    assert compiled(x)[0].to_bytes() != compiled(x)[0].to_bytes()  # of 1230 bits
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="disable"):
+        torch.compile(lambda: report(model, 0.0, 1.0, 1.0), backend="eager", fullgraph=True)()
 
 
 def test_a_compiled_module_draws_anew_each_time_whatever_was_seeded():

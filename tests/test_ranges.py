@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels import TwoPoint, _native, perturb_, ranges
+from ldpkernels import TwoPoint, _native, launch, perturb_, ranges
 from ldpkernels.adaptive_ranges import growth_rate
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
@@ -214,3 +214,29 @@ def test_no_range_that_is_none_comes_out():
     for wrong in (math.nan, math.inf, -1.0):
         with pytest.raises(ValueError, match="previous has the radius"):
             ranges(fine, growth=1.5, previous=(0.0, wrong))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_order_statistics_are_those_of_a_sort(threads):
+    """Of all formats at once, of equal numbers, of numbers of all magnitudes and signs, without what is not finite."""
+    random = np.random.default_rng(threads)
+    cases = [
+        [random.normal(size=n).astype(dtype) for n, dtype in ((5000, "float32"), (1, "float64"), (333, "float16"))],
+        [np.repeat([1.0, -1.0, 0.0, -0.0], 50)],
+        [np.exp(random.uniform(-700, 700, 3000)) * random.choice([-1, 1], 3000)],
+        [np.array([np.nan, np.inf, 3.0, -np.inf, 2.0, 5e-324, -5e-324])],
+        [np.full(10, 7.0, np.float32), np.array([7.0000000001])],
+    ]
+    for arrays in cases:
+        dtypes = [DTYPES[a.dtype.name] for a in arrays]
+        spans = span_table([a.ctypes.data for a in arrays], [0] * len(arrays), [a.size for a in arrays], dtypes)
+        everything = np.concatenate([a.astype(np.float64) for a in arrays])
+        ordered = np.sort(everything[np.isfinite(everything)])
+        ranks = [0, 1, 2, ordered.size // 3, ordered.size // 2, ordered.size - 2, ordered.size - 1, 1]
+        ranks = [min(rank, ordered.size - 1) for rank in ranks]
+        assert _native.order_statistics(spans, ranks, threads) == ordered[ranks].tolist()
+        with pytest.raises(ValueError, match="rank"):
+            _native.order_statistics(spans, [ordered.size], threads)
+        q = random.uniform(size=20)
+        found = launch.quantiles(spans, np.zeros(len(arrays), int), np.array([ordered.size]), q, None)
+        assert found[0].tolist() == np.quantile(ordered, q).tolist()

@@ -21,6 +21,7 @@ from benchmarks.budget.means import SIMULATORS
 from benchmarks.budget.runs import Cell
 from benchmarks.budget.task import TASKS, Federation, Task
 from ldpkernels.federated import data
+from ldpkernels.federated.data import Dataset
 from ldpkernels.federated.workers import Workers, available
 from ldpkernels.planning import TRUSTS, Candidate
 
@@ -35,8 +36,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder that holds MNIST/raw, as torchvision lays it")
     parser.add_argument("--clients", type=int, nargs="+", default=[1000], help="in a round; some of them are trained")
     parser.add_argument("--epsilon", type=float, nargs="+", default=list(EPSILONS), help="totals for one client")
+    parser.add_argument(
+        "--trust", choices=TRUSTS, nargs="+", default=list(TRUSTS), help="who is trusted (each in turn)"
+    )
     parser.add_argument("--seeds", type=int, default=5, help="runs of each (5)")
     parser.add_argument("--workers", type=int, default=available(), help="processes (one for each core)")
+    parser.add_argument("--redraw", action="store_true", help="run nothing: table and picture of what was stored")
     parser.add_argument("--out", type=Path, default=Path("out/budget"), help="folder of results (out/budget)")
     return parser.parse_args()
 
@@ -53,10 +58,24 @@ def main() -> None:
         sys.exit(f"--dataset {task.dataset}: {error}")
     options.out.mkdir(parents=True, exist_ok=True)
     store = Store(options.out / f"{task.dataset}.jsonl", task)
+    if not options.redraw:
+        measure(options, task, dataset, store)
+    if not any(cell.mechanism == "no noise" for cell in store.found):
+        sys.exit(f"{store.path} has no results: leave --redraw out")
+    weights = sum(w.numel() for w in Federation(task, dataset, 0).start.values())
+    facts = {**machine.describe(), "task": f"{task}", "weights": f"{weights:,}"}
+    print(page.write(options.out, task, weights, facts, store.found))
+
+
+def measure(options: argparse.Namespace, task: Task, dataset: Dataset, store: Store) -> None:
+    """Plan, then run what was not run before."""
     started = time.monotonic()
     with Workers(options.workers, (task, dataset)) as workers:
         wanted = [
-            (clients, epsilon, trust) for clients in options.clients for epsilon in options.epsilon for trust in TRUSTS
+            (clients, epsilon, trust)
+            for clients in options.clients
+            for epsilon in options.epsilon
+            for trust in options.trust
         ]
         missing = [one for one in wanted if one not in store.plans]
         for one, found in zip(missing, workers.map(runs.planned, None, missing), strict=True):
@@ -69,9 +88,6 @@ def main() -> None:
             if number % 50 == 0 or number == len(cells):
                 seconds = time.monotonic() - started
                 print(f"{number}/{len(cells)} runs, {seconds:.0f} s", file=sys.stderr, flush=True)
-    weights = sum(w.numel() for w in Federation(task, dataset, 0).start.values())
-    facts = {**machine.describe(), "task": f"{task}", "weights": f"{weights:,}"}
-    print(page.write(options.out, task, weights, facts, store.found, store.plans))
 
 
 def cells_of(options: argparse.Namespace, task: Task, store: Store) -> Iterator[Cell]:
@@ -80,15 +96,15 @@ def cells_of(options: argparse.Namespace, task: Task, store: Store) -> Iterator[
         yield Cell(task.dataset, 0, float("inf"), "", "no noise", seed)
         for clients in options.clients:
             for epsilon in options.epsilon:
-                for trust in TRUSTS:
+                for trust in options.trust:
                     for name in store.plans[clients, epsilon, trust]:
-                        if name in SIMULATORS and not same_as_shuffled(trust, name):
+                        if name in SIMULATORS and not run_elsewhere(trust, name):
                             yield Cell(task.dataset, clients, epsilon, trust, name, seed)
 
 
-def same_as_shuffled(trust: str, name: str) -> bool:
-    """Counts that a protocol adds are those that a shuffler leaves, with the same eps: one run is both."""
-    return trust == "secure-aggregation" and name == "two-point"
+def run_elsewhere(trust: str, name: str) -> bool:
+    """Counts that a protocol adds are those that a shuffler leaves; of shuffled Gaussian noise nothing is proved."""
+    return (trust, name) in (("secure-aggregation", "two-point"), ("shuffled", "gaussian"))
 
 
 class Store:

@@ -78,6 +78,12 @@ def _gaussian(candidate: Candidate, updates: np.ndarray, copies: int, key: Key) 
     return updates.mean(0) + noise * candidate.parameter / np.sqrt(len(updates) * copies)
 
 
+def _shares(candidate: Candidate, updates: np.ndarray, copies: int, key: Key) -> np.ndarray:
+    """The sum of all clients' noise and rounding, of hundreds of units of the grid, taken for a Gaussian."""
+    noise = np.random.default_rng(key.words[0]).standard_normal(updates.shape[1])
+    return updates.mean(0) + noise * np.sqrt(candidate.expected_error / updates.shape[1])
+
+
 def _central(candidate: Candidate, updates: np.ndarray, copies: int, key: Key) -> np.ndarray:
     """The noise of the sum over all, on the sum over those who were trained."""
     noisy = ldpkernels.clipped_noised_sum(updates, candidate.setting.ball, candidate.parameter / copies, generator=key)
@@ -91,6 +97,7 @@ SIMULATORS: dict[str, Simulator] = {
     "k-of-d": _k_of_d,
     "privunitg": _privunitg,
     "gaussian": _gaussian,
+    "distributed-gaussian": _shares,
     "central gaussian": _central,
 }
 

@@ -95,6 +95,8 @@ TRAINED = [
 ]
 OURS = [replace(FED, mechanism="laplace"), replace(FED, trains="all"), replace(FED, alpha=None), Run("basic", rho=7)]
 
+# Table 1 in the paper's own size: all the examples of a client, ten seeds.
+TABLE_1 = [replace(FED, cycles=cycles, examples=1200, seed=seed) for seed in range(10) for cycles in CYCLES]
 FULL = [replace(run, examples=1200) for run in (replace(FED, cycles=1), Run("basic"), Run("single-layer"))]
 
 
@@ -102,7 +104,7 @@ def in_order(seed: int = 0) -> list[Run]:
     """All the runs, those of most worth first; the seed is added to each run's own."""
     methods, cycles = [run for run, _ in METHODS], [replace(FED, cycles=cycles) for cycles in (1, 16, 10, 2, 4)]
     ordered = [*methods[:2], FED, OURS[0], *cycles[:2], *methods[3:6], *WITHOUT_NOISE, *SWEEP, OURS[1], *TRAINED]
-    every = dict.fromkeys([*ordered, *methods[6:], *cycles, *OURS, *FULL])
+    every = dict.fromkeys([*ordered, *methods[6:], *cycles, *OURS, *FULL, *TABLE_1])
     return [replace(run, seed=run.seed + seed) for run in every]
 
 

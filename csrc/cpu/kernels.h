@@ -7,6 +7,7 @@
 #include "clipped_noise.h"
 #include "dispatch.h"
 #include "lattice.h"
+#include "narrow_sums.h"
 #include "one_bit.h"
 #include "ordinal_cldp.h"
 #include "rotation.h"
@@ -41,11 +42,11 @@ Summary summarize(const Span& span, int64_t begin, int64_t end) {
 }
 
 template <class Lanes, class Action>
-void run_erased(const Span& span, const void* law, const Key& key, int64_t begin, int64_t end) {
+void run_erased(const Span& span, const void* law, const Key& key, int64_t begin, int64_t end, Shared* shared) {
   using Entry = typename Action::Entry;
   using Law = typename Entry::Law;
   OnCpu<typename Entry::Shape>::template run<Lanes, Action::output>(span, *static_cast<const Law*>(law), key, begin,
-                                                                    end);
+                                                                    end, shared);
 }
 
 template <class Lanes>
@@ -69,6 +70,7 @@ constexpr Kernels kernels_for(const char* name) {
       .row_squares = row_squares<Lanes>,
       .row_scales = row_scales<Lanes>,
       .row_sums = row_sums<Lanes>,
+      .narrow_rows = narrow_rows<Lanes>,
       .majority = majority<Lanes>,
       .noised = noised<Lanes>,
       .quantise = quantise<Lanes>,

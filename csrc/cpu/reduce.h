@@ -73,4 +73,20 @@ inline void sum_columns(const Kernels& kernels, const Span& span, const RowScale
   });
 }
 
+// A matrix of few columns, in one pass; `norms` is where its rows' go, or null.
+inline void sum_narrow(const Kernels& kernels, const Span& span, double bound, int64_t rows, const ClippedNoise& noise,
+                       const Key& key, int64_t threads, double* norms) {
+  const int64_t groups = row_groups(rows), columns = span.numel;
+  std::vector<double> parts(groups * columns);
+  parallel_for(groups, threads, [&](int64_t g) {
+    const int64_t begin = groups > 1 ? g * kRowGroup : 0, end = groups > 1 ? std::min(rows, begin + kRowGroup) : rows;
+    kernels.narrow_rows(span, bound, noise.unit, begin, end, norms, &parts[g * columns]);
+  });
+  for (int64_t g = 1; g < groups; ++g) {
+    for (int64_t j = 0; j < columns; ++j) parts[j] += parts[g * columns + j];
+  }
+  const DefaultFloatEnvironment environment;
+  kernels.noised(span, noise, key, 0, columns, parts.data());
+}
+
 }  // namespace ldpk

@@ -9,20 +9,27 @@
 namespace ldpk {
 
 constexpr int kBlockLevels = 12;  // of the first pass: a block of 16 kB
-constexpr int kStrip = 16;        // columns that a later pass takes together: a line of the cache
 constexpr int kColumnLevels = 9;  // of a later pass, at most
+constexpr int kBuffer = 1 << 13;  // numbers that a task of a later pass holds: 32 kB
 
-// Flips the signs of n numbers whose bits in `signs` are set; `first` is the number of the first.
+// Columns that a task of a later pass takes together: whole lines of the cache.
+inline int64_t strip_of(int level, int levels) {
+  const int64_t most = int64_t{kBuffer} >> levels, stride = int64_t{1} << level;
+  return most < stride ? most : stride;
+}
+
+// Flips the signs of n numbers whose bits in `signs` are set; `first` is the number of the first. Both are multiples of
+// 16, or there are fewer numbers than that in all.
 LDPK_FN void flip(const uint32_t* signs, int64_t first, int64_t n, float* x) {
-  for (int64_t i = 0; i < n;) {
-    const int at = static_cast<int>((first + i) % 32);
-    const int count = n - i < 32 - at ? static_cast<int>(n - i) : 32 - at;
-    const uint32_t word = signs[(first + i) / 32] >> at;
-    uint32_t bits[32];
-    memcpy(bits, x + i, count * sizeof(float));
-    for (int l = 0; l < count; ++l) bits[l] ^= word << (31 - l) & 0x80000000u;
-    memcpy(x + i, bits, count * sizeof(float));
-    i += count;
+  for (int64_t i = 0; i + 16 <= n; i += 16) {
+    const uint32_t word = signs[(first + i) / 32] >> ((first + i) % 32);
+    uint32_t bits[16];
+    memcpy(bits, x + i, sizeof(bits));
+    for (int l = 0; l < 16; ++l) bits[l] ^= word << (31 - l) & 0x80000000u;
+    memcpy(x + i, bits, sizeof(bits));
+  }
+  for (int64_t i = n & ~int64_t{15}; i < n; ++i) {
+    if (signs[0] >> i & 1) x[i] = -x[i];
   }
 }
 
@@ -60,6 +67,37 @@ LDPK_FN void row_levels(float* p, int64_t rows) {
   }
 }
 
+// A level within a register. What is added to what is a constant: lanes filled one by one when it runs took most of the
+// time of a rotation.
+template <class Lanes, int h>
+LDPK_FN typename Lanes::f32 level_within(typename Lanes::f32 v) {
+  struct Constants {
+    int32_t order[Lanes::count];
+    uint32_t minus[Lanes::count];
+    constexpr Constants() : order{}, minus{} {
+      for (int l = 0; l < Lanes::count; ++l) order[l] = l ^ h, minus[l] = l & h ? 0x80000000u : 0u;
+    }
+  };
+  static constexpr Constants constants;
+  typename Lanes::u32 minus;
+  memcpy(&minus, constants.minus, sizeof(minus));
+#if defined(__clang__)
+  typename Lanes::f32 other;
+  for (int l = 0; l < Lanes::count; ++l) other[l] = v[l ^ h];
+#else
+  typename Lanes::i32 order;
+  memcpy(&order, constants.order, sizeof(order));
+  const typename Lanes::f32 other = __builtin_shuffle(v, order);
+#endif
+  // a + b, and a - b where the bit is set
+  v = other + bit_cast<typename Lanes::f32>(bit_cast<typename Lanes::u32>(v) ^ minus);
+  if constexpr (2 * h < Lanes::count) {
+    return level_within<Lanes, 2 * h>(v);
+  } else {
+    return v;
+  }
+}
+
 // The first levels of a block: those within a register, then the others.
 template <class Lanes>
 LDPK_FN void block_levels(float* p, int64_t n) {
@@ -70,22 +108,7 @@ LDPK_FN void block_levels(float* p, int64_t n) {
       for (int64_t i = 0; i < n; i += width) {
         V v;
         memcpy(&v, p + i, sizeof(V));
-#pragma GCC unroll 4
-        for (int h = 1; h < width; h *= 2) {
-          typename Lanes::u32 minus;
-          typename Lanes::i32 order;
-          for (int l = 0; l < width; ++l) {
-            order[l] = l ^ h;
-            minus[l] = l & h ? 0x80000000u : 0u;
-          }
-#if defined(__clang__)
-          V other;
-          for (int l = 0; l < width; ++l) other[l] = v[l ^ h];
-#else
-          const V other = __builtin_shuffle(v, order);
-#endif
-          v = other + bit_cast<V>(bit_cast<typename Lanes::u32>(v) ^ minus);  // a + b, and a - b where the bit is set
-        }
+        v = level_within<Lanes, 1>(v);
         memcpy(p + i, &v, sizeof(V));
       }
       return row_levels<V>(p, n / width);
@@ -113,22 +136,23 @@ void rotate_task(const Rotation& r, int level, int levels, int64_t task) {
   }
   using V = typename Lanes::f32;
   constexpr int width = Lanes::count;
-  static_assert(kStrip % width == 0);
-  const int64_t stride = int64_t{1} << level, rows = int64_t{1} << levels, strips = stride / kStrip;
-  const int64_t base = task / strips * (stride * rows) + task % strips * kStrip;
-  alignas(64) float buffer[kStrip << kColumnLevels];
+  static_assert(kBuffer >> kColumnLevels == 16 && 16 % width == 0);
+  const int64_t stride = int64_t{1} << level, rows = int64_t{1} << levels;
+  const int64_t strip = strip_of(level, levels), strips = stride / strip;
+  const int64_t base = task / strips * (stride * rows) + task % strips * strip;
+  alignas(64) float buffer[kBuffer];
   // the strip's columns in groups of a register, each group's rows one after another
   for (int64_t row = 0; row < rows; ++row) {
-    for (int g = 0; g < kStrip / width; ++g)
+    for (int64_t g = 0; g < strip / width; ++g)
       memcpy(buffer + (g * rows + row) * width, r.data + base + row * stride + g * width, width * sizeof(float));
   }
-  for (int g = 0; g < kStrip / width; ++g) row_levels<V>(buffer + g * rows * width, rows);
-  if (last) scaled(r.factor, kStrip * rows, buffer);
+  for (int64_t g = 0; g < strip / width; ++g) row_levels<V>(buffer + g * rows * width, rows);
+  if (last) scaled(r.factor, strip * rows, buffer);
   for (int64_t row = 0; row < rows; ++row) {
     float* to = r.data + base + row * stride;
-    for (int g = 0; g < kStrip / width; ++g)
+    for (int64_t g = 0; g < strip / width; ++g)
       memcpy(to + g * width, buffer + (g * rows + row) * width, width * sizeof(float));
-    if (last && !r.before) flip(r.signs, base + row * stride, kStrip, to);
+    if (last && !r.before) flip(r.signs, base + row * stride, strip, to);
   }
 }
 

@@ -21,10 +21,11 @@ struct ClippedNoise {
 
 // The factor of a row: 1 within its bound, 0 for a norm that is not finite. The margin covers the rounding of the norm
 // and of the factor, so that the exact norm of the scaled row is at most the bound.
+LDPK_FN double with_margin(double norm) { return norm * (1.0 + 0x1p-32); }
+LDPK_FN bool is_within(double norm, double bound) { return with_margin(norm) <= bound; }
 LDPK_FN double row_scale(double norm, double bound) {
-  constexpr double margin = 1.0 + 0x1p-32;
-  const double above = norm * margin;
-  const double scale = bound / (above <= bound ? bound : above);
+  const double above = with_margin(norm);
+  const double scale = bound / (is_within(norm, bound) ? bound : above);
   return norm < static_cast<double>(INFINITY) ? scale : 0.0;
 }
 

@@ -16,6 +16,8 @@ from ldpkernels.commands.program import Outcome
 from ldpkernels.federated import latency, ldp_fl, networks, runs
 from ldpkernels.federated.training import Crew
 
+MOST_ARRIVALS = 10_000_000  # that a simulated shuffling keeps in memory; of larger models it sends the first weights
+
 
 def federate(args: argparse.Namespace) -> Outcome:
     """Run, print, draw."""
@@ -31,8 +33,9 @@ def federate(args: argparse.Namespace) -> Outcome:
         )
     found = {**described, "weights": weights, "rounds": rows}
     if args.latency is not None:
-        found["latency"] = links = latency.report(args.clients, 200, args.latency, ldpkernels.key(args.seed))
-        print(f"\nParameter shuffling, simulated; a guess links {1 / args.clients:.2%}:")
+        sent = min(weights, MOST_ARRIVALS // args.clients)
+        found["latency"] = links = latency.report(args.clients, sent, args.latency, ldpkernels.key(args.seed))
+        print(f"\nParameter shuffling of {sent:,} weights, simulated; a guess links {1 / args.clients:.2%}:")
         print(runs.table(links, {"sending": "s", "T": "g", "linked": ".2%", "duration": ".0f"}))
     if args.out:
         title = f"LDP-FL, {args.dataset}, {args.clients} clients"

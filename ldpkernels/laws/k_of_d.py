@@ -122,7 +122,7 @@ class KOfD:
 
 def subset(dimension: int, k: int, key: Key) -> Integers:
     """k different numbers below `dimension`, every subset as likely as every other (Floyd's algorithm), ascending."""
-    draw = _uniform_integers(key)
+    draw = uniform_integers(key)
     chosen: set[int] = set()
     for top in range(dimension - k, dimension):
         candidate = draw(top + 1)
@@ -130,7 +130,7 @@ def subset(dimension: int, k: int, key: Key) -> Integers:
     return np.array(sorted(chosen), np.int64)
 
 
-def _uniform_integers(key: Key) -> Callable[[int], int]:
+def uniform_integers(key: Key) -> Callable[[int], int]:
     """Integers below a bound, exactly uniform: 64-bit draws of keystream 0, rejected past the last multiple of it."""
     words = key.uint32()
     draws: list[int] = []

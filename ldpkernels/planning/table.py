@@ -17,7 +17,9 @@ from ldpkernels.accounting import GaussianEvent, PrivacyResult, PureEvent, Sampl
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import Mechanism, event_of
 from ldpkernels.accounting.shuffle import shuffle_epsilon
+from ldpkernels.accounting.views import adversary_of
 from ldpkernels.laws import clipped_noise
+from ldpkernels.laws.distributed import DistributedGaussian, DistributedSkellam
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.privunitg import PrivUnitG
 from ldpkernels.laws.registry import MECHANISMS, mechanism_named
@@ -29,6 +31,7 @@ from ldpkernels.planning.setting import Setting, Trust
 
 MIXED: tuple[Trust, ...] = ("local", "shuffled")
 LEAST_NOISE, MOST_NOISE = 2.0**-8, 2.0**21  # of a whole update, in units of its norm: grids have them
+BITS, ENOUGH = (16, 24, 32), 1.1  # of what is sent for a number, under secure aggregation
 REAL = "real arithmetic: for its floating-point numbers nothing is proved"
 
 
@@ -140,6 +143,55 @@ def _of_vectors(setting: Setting, name: str, parameter: float, arguments: str, l
     )
 
 
+def _shares(kind: type[DistributedGaussian] | type[DistributedSkellam]) -> Callable[[Setting], Candidate]:
+    def candidate(setting: Setting) -> Candidate:
+        size = {"dimension": setting.weights, "clients": setting.clients, "rounds": setting.rounds}
+        found: list[DistributedGaussian | DistributedSkellam] = []
+        reason = ""
+        for bits in BITS:
+            if len(found) == 2:  # more bits would not be better than the second
+                break
+            try:
+                found.append(kind.calibrated(setting.epsilon, setting.delta, norm=setting.ball, bits=bits, **size))
+            except ValueError as refusal:
+                reason = str(refusal)
+        if not found:
+            raise Unsuitable(reason)
+        # the fewest bits with which rounding is a small part of the error
+        least = min(one.mean_error(setting.clients) for one in found)
+        law = next(one for one in found if one.mean_error(setting.clients) <= ENOUGH * least)
+        adversary, neighbours = adversary_of(law.event)
+        guarantee = PrivacyResult(
+            law.epsilon(setting.delta, setting.rounds),
+            setting.delta,
+            adversary,
+            neighbours,
+            (
+                "a protocol that shows nothing of what clients send but the sum modulo a power of two",
+                f"at least {setting.clients:,} honest clients are in every sum",
+                f"{setting.rounds:,} sums, and no other release",
+                *_seen(setting),
+            ),
+            "Renyi composition",
+        )
+        calibrated = f"{kind.__name__}.calibrated({setting.epsilon!r}, {setting.delta!r}"
+        options = "".join(
+            f", {name}={value}" for name, value in {**size, "norm": setting.ball, "bits": law.bits}.items()
+        )
+        return Candidate(
+            kind.name,
+            law.stddev * law.unit,
+            f"ldpkernels.updates.encode(update, ldpkernels.{calibrated}{options}), round_key)",
+            "secure aggregation adds the integers; ldpkernels.updates.decode(total, law, round_key, clients=...)",
+            guarantee,
+            law.mean_error(setting.clients),
+            law.bytes,
+            setting,
+        )
+
+    return candidate
+
+
 def _central(noise: str) -> Callable[[Setting], Candidate]:
     def candidate(setting: Setting) -> Candidate:
         rate, discrete = setting.participation, noise == "discrete"
@@ -212,10 +264,13 @@ def _guarantee(setting: Setting, mechanism: Mechanism, positions: int) -> Privac
                 reports = f"{setting.rounds:,} reports of each client in all"
                 kept = (WHOLE, mixed.assumptions[1], reports, mixed.assumptions[3])
                 result = dataclasses.replace(mixed, assumptions=kept)
-    if setting.participation < 1:
-        seen = "who takes part is seen: the total is that of a client who takes part in every round"
-        result = dataclasses.replace(result, assumptions=(*result.assumptions, seen))
-    return result
+    return dataclasses.replace(result, assumptions=(*result.assumptions, *_seen(setting)))
+
+
+def _seen(setting: Setting) -> tuple[str, ...]:
+    if setting.participation == 1:
+        return ()
+    return ("who takes part is seen: the total is that of a client who takes part in every round",)
 
 
 SUMS_ADVERSARY = "anyone who sees the sums, the server included, and knows the inputs of all the other clients"
@@ -245,6 +300,8 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("k-of-d", MIXED, _k_of_d),
     Entry("privunitg", MIXED, _privunitg),
     Entry("gaussian", MIXED, _gaussian),
+    Entry("distributed-gaussian", ("secure-aggregation",), _shares(DistributedGaussian)),
+    Entry("skellam", ("secure-aggregation",), _shares(DistributedSkellam)),
     Entry("central gaussian", ("central",), _central("gaussian")),
     Entry("central discrete", ("central",), _central("discrete")),
 )

@@ -14,6 +14,7 @@ import triton.language as tl
 
 from ldpkernels.arrays import Floats, Integers, Spans
 from ldpkernels.dtypes import FLOAT64
+from ldpkernels.launch import interpolated
 from ldpkernels.triton import launch
 from ldpkernels.triton import table as tables
 from ldpkernels.triton.table import SPAN, Columns, Part, row_of
@@ -32,13 +33,7 @@ def quantiles(spans: Spans, layers: Integers, finite: Integers, q: Floats, devic
 
     `layers` is the layer of each span, `finite` how many finite weights a layer has, 1 or more.
     """
-    places = (finite[:, None] - 1) * q[None, :]
-    below = np.floor(places).astype(np.int64)
-    above = np.minimum(below + 1, finite[:, None] - 1)
-    ranks = np.stack([below, above], -1)
-    ends = order_statistics(spans, layers, ranks.reshape(len(finite), -1), device).reshape(ranks.shape)
-    shares = places - below
-    return np.array([[np.quantile(e, s) for e, s in zip(*row, strict=True)] for row in zip(ends, shares, strict=True)])
+    return interpolated(finite, q, lambda ranks: order_statistics(spans, layers, ranks, device))
 
 
 def order_statistics(spans: Spans, layers: Integers, ranks: Integers, device: torch.device) -> Floats:

@@ -3,11 +3,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ldpkernels import launch
+from ldpkernels.arrays import AnyArray
+from ldpkernels.dtypes import DTYPES
+from ldpkernels.inputs import flat
+from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Key
+from ldpkernels.laws.clipped_noise import MARGIN
 
 Singles = NDArray[np.float32]
 
@@ -46,6 +54,29 @@ def rotate_back_(x: Singles, key: Key) -> Singles:
     _check(x, key)
     launch.rotate(x, key, inverse=True)
     return x
+
+
+def rotated(values: Sequence[AnyArray], padded: int, norm: float, key: Key) -> tuple[Singles, float]:
+    """Parts in host memory as one padded and rotated vector, and what it is to be multiplied by to be within `norm`.
+
+    Where a weight or the norm is no number, the vector is cleaned and clipped first: NaN counts as 0.
+    """
+    x = np.zeros(padded, np.float32)
+    start = 0
+    with np.errstate(over="ignore"):
+        for value in values:
+            part = value.reshape(-1) if isinstance(value, np.ndarray) else value.float().numpy().reshape(-1)
+            x[start : start + part.size] = part
+            start += part.size
+    rotate_(x, key)
+    spans = span_table([x.ctypes.data], [0], [padded], [DTYPES["float32"]])
+    above = launch.norm(spans) * MARGIN
+    if not math.isfinite(above):
+        x[:] = 0
+        x[:start] = flat.clipped(flat.float64s(values), norm)
+        rotate_(x, key)
+        above = launch.norm(spans) * MARGIN
+    return x, min(1.0, norm / above if above else 1.0)
 
 
 def _check(x: Singles, key: Key) -> None:

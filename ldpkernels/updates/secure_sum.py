@@ -15,9 +15,8 @@ from ldpkernels.inputs import flat
 from ldpkernels.inputs.containers import Buffers, Weights, collect
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Generator, Key
-from ldpkernels.laws.clipped_noise import MARGIN
 from ldpkernels.laws.distributed import Shares
-from ldpkernels.updates.rotation import Singles, rotate_, rotate_back_
+from ldpkernels.updates.rotation import Singles, rotate_back_, rotated
 from ldpkernels.vector import vector_key
 
 FLOAT32 = DTYPES["float32"]
@@ -57,21 +56,10 @@ def encode(
     if sum(flat.sizes(tensors)) != law.dimension:
         raise ValueError(f"the update has {sum(flat.sizes(tensors))} weights, and the law is of {law.dimension}")
     key = vector_key(tensors, generator)
-    host = flat.in_host_memory(tensors.values)
-    x = np.zeros(law.padded, np.float32)
-    with np.errstate(over="ignore"):
-        _fill(x, host)
-    rotate_(x, rotation)
+    x, scale = rotated(flat.in_host_memory(tensors.values), law.padded, law.norm, rotation)
     integers = np.empty(law.padded, np.int32)
     spans = span_table([x.ctypes.data], [integers.ctypes.data], [x.size], [FLOAT32])
-    above = launch.norm(spans) * MARGIN
-    if not np.isfinite(above):
-        x[:] = 0
-        x[: law.dimension] = flat.clipped(flat.float64s(host), law.norm)
-        rotate_(x, rotation)
-        above = launch.norm(spans) * MARGIN
-    scale = min(1.0, law.norm / above if above else 1.0) / law.unit
-    _round(spans, scale, law, key.fold_in(_ROUNDING))
+    _round(spans, scale / law.unit, law, key.fold_in(_ROUNDING))
     out = np.empty(law.padded, np.uint32)
     noised = span_table([integers.ctypes.data], [out.ctypes.data], [x.size], [FLOAT32])
     launch.add_noise(noised, law.table, key.fold_in(_NOISE), bits=law.bits)
@@ -125,14 +113,6 @@ def decode(
     if sum(sizes) != law.dimension:
         raise ValueError(f"like has {sum(sizes)} weights, and the law is of {law.dimension}")
     return flat.contained(tensors, [part.copy() for part in np.split(mean, np.cumsum(sizes)[:-1])])
-
-
-def _fill(x: Singles, values: Sequence[AnyArray]) -> None:
-    start = 0
-    for value in values:
-        part = value.reshape(-1) if isinstance(value, np.ndarray) else value.float().numpy().reshape(-1)
-        x[start : start + part.size] = part
-        start += part.size
 
 
 def _round(spans: Array, scale: float, law: Shares, key: Key) -> None:

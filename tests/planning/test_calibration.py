@@ -18,6 +18,7 @@ from ldpkernels.accounting.events import RandomizedResponseEvent
 from ldpkernels.laws.vector_gaussian import VectorGaussian
 from ldpkernels.planning import TRUSTS
 from ldpkernels.planning.calibration import rung, rung_below, strongest
+from tests.planning.test_calls import law_of
 
 
 def test_rungs_are_the_numbers_of_five_digits():
@@ -59,6 +60,9 @@ def recomputed(one):
         sampled = s.participation < 1
         event = SampledGaussianEvent(one.parameter, s.participation) if sampled else GaussianEvent(one.parameter)
         return composed_epsilon([(event, s.rounds)], s.delta, "rdp" if one.name == "central discrete" else "exact")
+    if one.name in ("distributed-gaussian", "skellam"):
+        law = law_of(one.call)
+        return composed_epsilon([(law.event, s.rounds)], s.delta, "rdp")
     if one.name == "gaussian":
         law = VectorGaussian(one.parameter, s.weights, s.ball)
         return composed_epsilon([(law.event, s.rounds)], s.delta)
@@ -109,10 +113,10 @@ def test_the_total_is_never_above_its_target():
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("part", range(20))
+@pytest.mark.parametrize("part", range(100))
 def test_the_total_is_never_above_its_target_in_10000_settings(part):
-    trusts = (0.4, 0.15, 0.15, 0.3)
-    assert never_above(500, 10_000 + 500 * part, 1000, 10**6, trusts, sampled=0.05) > 750
+    trusts = (0.55, 0.04, 0.04, 0.37)  # of the dear ones fewer
+    assert never_above(100, 10_000 + 100 * part, 1000, 10**5, trusts, sampled=0.02) > 150
 
 
 BASE = {"rounds": 8, "clients": 500, "weights": 40, "radius": 0.3, "norm": 1.0}

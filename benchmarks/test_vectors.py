@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole updates: the mechanisms of a million weights beside `perturb_`, and beside the papers' way of writing them in
+eager torch and in NumPy, with floating-point noise as published code has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import ldpkernels
+from benchmarks.pairs import Work
+from benchmarks.pairs import measure as in_pairs
+from benchmarks.results import Target
+from ldpkernels import DistributedGaussian, DistributedSkellam, ProjectedCode
+from ldpkernels.updates import encode, report_code, rotate_
+
+N = 1 << 20
+EPS, DELTA, CLIENTS, BITS = 8.0, 1e-5, 1000, 16
+ROUND = ldpkernels.key(3)
+GAUSSIAN = DistributedGaussian.calibrated(EPS, DELTA, dimension=N, clients=CLIENTS, bits=BITS)
+SKELLAM = DistributedSkellam.calibrated(EPS, DELTA, dimension=N, clients=CLIENTS, bits=BITS)
+CODE = ProjectedCode(EPS, N)
+SIGNS = torch.randint(0, 2, (N,)).mul_(2).sub_(1).float()
+ROWS = torch.randperm(N)[: CODE.projected]
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+def hadamard(x: torch.Tensor) -> torch.Tensor:
+    """A level at a time, as published code has it."""
+    n, h = x.numel(), 1
+    while h < n:
+        pairs = x.view(-1, 2, h)
+        x = torch.stack((pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]), 1).view(-1)
+        h *= 2
+    return x / math.sqrt(n)
+
+
+def hadamard_numpy(x: np.ndarray) -> np.ndarray:
+    n, h = x.size, 1
+    while h < n:
+        pairs = x.reshape(-1, 2, h)
+        x = np.stack((pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]), 1).reshape(-1)
+        h *= 2
+    return x / np.float32(math.sqrt(n))
+
+
+def clipped(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.clamp(1.0 / torch.linalg.vector_norm(x), max=1.0)
+
+
+def gaussian_torch(x: torch.Tensor) -> torch.Tensor:
+    return clipped(x).add_(torch.randn_like(x), alpha=1.2)
+
+
+def gaussian_numpy(x: np.ndarray) -> np.ndarray:
+    scaled = x * min(1.0, 1.0 / float(np.linalg.norm(x)))
+    return scaled + 1.2 * np.random.default_rng().standard_normal(x.size, np.float32)
+
+
+def rounded(x: torch.Tensor, unit: float) -> torch.Tensor:
+    scaled = hadamard(clipped(x) * SIGNS) / unit
+    while True:
+        low = scaled.floor()
+        integers = low + (torch.rand_like(x) < scaled - low)
+        if integers.square().sum() <= GAUSSIAN.square_bound * 1.01:
+            return integers
+
+
+def encode_torch(x: torch.Tensor) -> torch.Tensor:
+    """With rounded normals for discrete ones, which is another law."""
+    noised = rounded(x, GAUSSIAN.unit) + (torch.randn_like(x) * GAUSSIAN.stddev).round_()
+    return noised.long().remainder_(2**BITS)
+
+
+def skellam_torch(x: torch.Tensor) -> torch.Tensor:
+    rate = torch.full_like(x, SKELLAM.stddev**2 / 2)
+    noised = rounded(x, SKELLAM.unit) + torch.poisson(rate) - torch.poisson(rate)
+    return noised.long().remainder_(2**BITS)
+
+
+def projunit_torch(x: torch.Tensor) -> torch.Tensor:
+    """ProjUnit's projection to k numbers, renormalised, and PrivUnitG of them."""
+    u = hadamard(clipped(x) * SIGNS)[ROWS]
+    u /= torch.linalg.vector_norm(u)
+    g = torch.randn_like(u)
+    return g + (2.7 - torch.dot(g, u)) * u
+
+
+X = torch.randn(N)
+A = X.numpy()
+PERTURB = lambda: ldpkernels.perturb_(X.clone(), 0.0, 1.0, 1.0)  # noqa: E731
+WORKS: dict[str, dict[str, Callable[[], object]]] = {
+    "clipped and noised": {
+        "perturb_": PERTURB,
+        "gaussian": lambda: ldpkernels.perturb_vector(A, EPS, delta=DELTA, mechanism="gaussian", norm=1.0),
+        "torch eager": lambda: gaussian_torch(X),
+        "NumPy": lambda: gaussian_numpy(A),
+    },
+    "rotated": {
+        "rotate_": lambda: rotate_(A.copy(), ROUND),
+        "copy, read and write": lambda: X.clone(),
+        "torch eager": lambda: hadamard(X * SIGNS),
+        "NumPy": lambda: hadamard_numpy(A * SIGNS.numpy()),
+    },
+    "a share for a secure sum": {
+        "discrete gaussian": lambda: encode(A, GAUSSIAN, ROUND),
+        "skellam": lambda: encode(A, SKELLAM, ROUND),
+        "torch eager, rounded normals": lambda: encode_torch(X),
+        "torch eager, Poissons": lambda: skellam_torch(X),
+    },
+    "a few bits": {
+        "projected-code, 11 bits": lambda: report_code(A, CODE, ROUND),
+        "privunitg, 32 M bits": lambda: ldpkernels.perturb_vector(A, EPS, norm=1.0),
+        "torch eager, ProjUnit": lambda: projunit_torch(X),
+    },
+}
+PEERS = ("torch eager", "NumPy", "copy")
+
+
+@pytest.mark.parametrize(("group", "row"), [(group, row) for group, rows in WORKS.items() for row in rows])
+def test_vectors(benchmark: Any, group: str, row: str) -> None:
+    kind = "peer" if row.startswith(PEERS) else "ours"
+    benchmark.group = f"{group}, 1 M fp32"
+    benchmark.extra_info.update(row=row, kind=kind, elements=N, bytes=8.0 * N)
+    benchmark(WORKS[group][row])
+
+
+def targets(elements: int, patience: float) -> list[Target]:
+    """Within 20 times `perturb_`, rotation at half of the speed of memory; and the authors' ways."""
+    found = []
+
+    def pair(text: str, goal: float, ours: Work, other: Work) -> None:
+        found.append(in_pairs(text, goal, ours, other, 2 + 10 * patience))
+        print(f"{text}: {found[-1].ratio:.3g} ({found[-1].note})", flush=True)
+
+    for group in ("clipped and noised", "a share for a secure sum", "a few bits"):
+        for row, work in WORKS[group].items():
+            if row in ("gaussian", "discrete gaussian", "skellam", "projected-code, 11 bits"):
+                pair(f"{row} : perturb_", 0.05, work, PERTURB)
+    big = np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32)
+    twin = torch.from_numpy(big)
+    pair("rotate_, 16 M : mul_ in place", 0.5, lambda: rotate_(big, ROUND), lambda: twin.mul_(-1.0))
+    pair("rotate_, 1 M : mul_ in place", 0.5, lambda: rotate_(A, ROUND), lambda: X.mul_(-1.0))
+    for group, ours, theirs in (
+        ("clipped and noised", "gaussian", "torch eager"),
+        ("clipped and noised", "gaussian", "NumPy"),
+        ("rotated", "rotate_", "torch eager"),
+        ("rotated", "rotate_", "NumPy"),
+        ("a share for a secure sum", "discrete gaussian", "torch eager, rounded normals"),
+        ("a share for a secure sum", "skellam", "torch eager, Poissons"),
+        ("a few bits", "projected-code, 11 bits", "torch eager, ProjUnit"),
+        ("a few bits", "projected-code, 11 bits", "privunitg, 32 M bits"),
+    ):
+        pair(f"{ours} : {theirs}, {group}", 1, WORKS[group][ours], WORKS[group][theirs])
+    return found
