@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A round of local training: clients one after another beside all at once by torch.func.vmap."""
+"""A round of local training: clients one after another, all at once by torch.func.vmap, and as the drivers choose."""
 
 import pytest
 import torch
@@ -8,10 +8,10 @@ import ldpkernels
 from ldpkernels.federated import networks, training
 
 
-@pytest.mark.parametrize("together", [False, True], ids=["one after another", "vmap"])
+@pytest.mark.parametrize("together", [False, True, None], ids=["one after another", "vmap", "chosen"])
 @pytest.mark.parametrize(
     ("name", "shape", "clients", "size"),
-    [("digits-mlp", (1, 8, 8), 100, 16), ("ldp-fl-cnn", (1, 28, 28), 10, 100), ("ldp-fed-cnn", (1, 28, 28), 10, 50)],
+    [("digits-mlp", (1, 8, 8), 100, 16), ("ldp-fl-cnn", (1, 28, 28), 16, 100), ("ldp-fed-cnn", (1, 28, 28), 10, 50)],
     ids=["digits-mlp", "ldp-fl-cnn", "ldp-fed-cnn"],
 )
 def test_local_training(benchmark, name, shape, clients, size, together):

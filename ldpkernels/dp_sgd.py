@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from ldpkernels.clipped_noise import ClippedInfo, Clipping, NoiseKind, clipped_noised_mean
 from ldpkernels.inputs.modules import common_prefix
+from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.keys import Generator
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def dp_sgd_step(
     """
     import torch
 
+    if is_sharded(model):
+        raise TypeError("model holds DTensors, of which every rank has a part: dp_sgd_step takes whole models")
     named = _plain({name: p for name, p in model.named_parameters() if p.requires_grad})
     if not named:
         raise ValueError("model has no trainable parameters: there is nothing to step")

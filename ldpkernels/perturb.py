@@ -207,10 +207,9 @@ def report(
     if is_compiling():
         from ldpkernels.ops import define
 
-        made: Report = define.outside_of_graphs(
+        return define.outside_of_graphs(
             lambda: report(model, C, R, eps, mechanism=mechanism, generator=generator, buffers=buffers)
         )
-        return made
     if is_sharded(model):
         from ldpkernels.ops import shards
 

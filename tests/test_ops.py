@@ -12,6 +12,7 @@ CHACHA = torch.tensor([1, -2, 3, -(2**63)], dtype=torch.int64)
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
     pytest.mark.filterwarnings("ignore:.*TF32.*:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),  # torch 2.15
 ]
 
 
@@ -138,7 +139,7 @@ def test_a_report_breaks_the_graph():
     assert found.to_bytes() == step(x, ldpkernels.key(3))[0].to_bytes()
     assert torch.equal(after, x + 1)
     assert compiled(x)[0].to_bytes() != compiled(x)[0].to_bytes()  # of 1230 bits
-    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"torch\.ops\.ldpkernels"):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="disable"):
         torch.compile(lambda: report(model, 0.0, 1.0, 1.0), backend="eager", fullgraph=True)()
 
 

@@ -67,6 +67,37 @@ LDPK_FN void row_levels(float* p, int64_t rows) {
   }
 }
 
+// A level within a register. What is added to what is a constant: lanes filled one by one when it runs took most of the
+// time of a rotation.
+template <class Lanes, int h>
+LDPK_FN typename Lanes::f32 level_within(typename Lanes::f32 v) {
+  struct Constants {
+    int32_t order[Lanes::count];
+    uint32_t minus[Lanes::count];
+    constexpr Constants() : order{}, minus{} {
+      for (int l = 0; l < Lanes::count; ++l) order[l] = l ^ h, minus[l] = l & h ? 0x80000000u : 0u;
+    }
+  };
+  static constexpr Constants constants;
+  typename Lanes::u32 minus;
+  memcpy(&minus, constants.minus, sizeof(minus));
+#if defined(__clang__)
+  typename Lanes::f32 other;
+  for (int l = 0; l < Lanes::count; ++l) other[l] = v[l ^ h];
+#else
+  typename Lanes::i32 order;
+  memcpy(&order, constants.order, sizeof(order));
+  const typename Lanes::f32 other = __builtin_shuffle(v, order);
+#endif
+  // a + b, and a - b where the bit is set
+  v = other + bit_cast<typename Lanes::f32>(bit_cast<typename Lanes::u32>(v) ^ minus);
+  if constexpr (2 * h < Lanes::count) {
+    return level_within<Lanes, 2 * h>(v);
+  } else {
+    return v;
+  }
+}
+
 // The first levels of a block: those within a register, then the others.
 template <class Lanes>
 LDPK_FN void block_levels(float* p, int64_t n) {
@@ -77,22 +108,7 @@ LDPK_FN void block_levels(float* p, int64_t n) {
       for (int64_t i = 0; i < n; i += width) {
         V v;
         memcpy(&v, p + i, sizeof(V));
-#pragma GCC unroll 4
-        for (int h = 1; h < width; h *= 2) {
-          typename Lanes::u32 minus;
-          typename Lanes::i32 order;
-          for (int l = 0; l < width; ++l) {
-            order[l] = l ^ h;
-            minus[l] = l & h ? 0x80000000u : 0u;
-          }
-#if defined(__clang__)
-          V other;
-          for (int l = 0; l < width; ++l) other[l] = v[l ^ h];
-#else
-          const V other = __builtin_shuffle(v, order);
-#endif
-          v = other + bit_cast<V>(bit_cast<typename Lanes::u32>(v) ^ minus);  // a + b, and a - b where the bit is set
-        }
+        v = level_within<Lanes, 1>(v);
         memcpy(p + i, &v, sizeof(V));
       }
       return row_levels<V>(p, n / width);

@@ -8,9 +8,13 @@
 docs/integrations/flower.md is the way in. Importing this package imports Flower, and no torch.
 """
 
-from ldpkernels.flower.checkpoint import CheckpointError
-from ldpkernels.flower.mod import LdpMod
-from ldpkernels.flower.secure import SecureSum
-from ldpkernels.flower.strategy import LdpFedAvg
+from ldpkernels.optional import require
+
+require("flwr", "flower", "ldpkernels.flower")  # before the first module that imports it
+
+from ldpkernels.flower.checkpoint import CheckpointError  # noqa: E402
+from ldpkernels.flower.mod import LdpMod  # noqa: E402
+from ldpkernels.flower.secure import SecureSum  # noqa: E402
+from ldpkernels.flower.strategy import LdpFedAvg  # noqa: E402
 
 __all__ = ["CheckpointError", "LdpFedAvg", "LdpMod", "SecureSum"]

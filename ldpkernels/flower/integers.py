@@ -47,6 +47,8 @@ class Packing:
     @classmethod
     def of(cls, release: EachWeight, clients: int) -> Packing:
         """The tightest for so many clients."""
+        if clients < 1:
+            raise ValueError(f"clients={clients} must be at least 1")
         largest = 1 if mechanism_named(release.mechanism, release.eps).reported == "bits" else 255
         digits = 0
         while 2 * clients * (largest * clients + 1) ** (digits + 1) < MODULUS:

@@ -202,8 +202,8 @@ class VectorTotal:
             raise ValueError("this is not what is expected: a vector of another mechanism, eps, norm or dimension")
         if len(payload) != 4 * self._sum.size:
             raise ValueError(f"{len(payload)} bytes are no {self._sum.size} numbers")
-        vector = np.frombuffer(payload, "<f4").astype(np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # of any bits that a stranger sends
+            vector = np.frombuffer(payload, "<f4").astype(np.float64)
             length = float(np.linalg.norm(vector))
         if not length <= self._longest:  # NaN too
             raise ValueError("a vector longer than an honest report can be")

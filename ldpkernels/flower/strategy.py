@@ -27,6 +27,7 @@ from ldpkernels.inputs.modules import Buffers
 logger = logging.getLogger("ldpkernels.flower")
 
 _PAUSE = 0.1  # seconds between two looks for replies
+_BATCH = 15  # reports that the counters take at once
 Evaluate = Callable[[int, ArrayRecord], "MetricRecord | None"]
 
 
@@ -134,6 +135,7 @@ class LdpFedAvg(FedAvg):
         """Add reports as they come; the next model, and what there is to say of the round."""
         total = self.release.total(leaving(self._arrays, self.buffers), self.ranges)
         waiting, failures, strange, epsilon = set(self._asked), 0, 0, 0.0
+        reports: list[bytes] = []  # several at once are added faster
         for reply in replies:
             node = int(reply.metadata.src_node_id)
             if node not in waiting:  # a second reply, or a stranger's
@@ -145,10 +147,14 @@ class LdpFedAvg(FedAvg):
                 logger.warning("round %d: node %d answers: %s", server_round, node, reply.error.reason)
                 continue
             try:
-                total.add(records.report_in(reply.content))
+                reports.append(records.report_in(reply.content))
                 epsilon = max(epsilon, records.epsilon_in(reply.content))
             except ValueError:
                 strange += 1
+            if len(reports) == _BATCH:
+                total.add(*reports)
+                reports = []
+        total.add(*reports)
         return self._next(server_round, total, failures, strange, len(waiting), epsilon)
 
     def start(
@@ -188,7 +194,9 @@ class LdpFedAvg(FedAvg):
     def _begin(self, arrays: ArrayRecord) -> None:
         """Take over the model; what no round can have is refused before a client trains."""
         self._arrays = {str(name): array.numpy() for name, array in arrays.items()}
-        self.release.total(leaving(self._arrays, self.buffers), self.ranges)
+        like = leaving(self._arrays, self.buffers)
+        self.release.total(like, self.ranges)
+        self._after({name: np.zeros_like(array) for name, array in like.items()}, clients=10**9)  # no warning of noise
 
     def _secure_round(
         self, server_round: int, grid: Grid, messages: list[Message], timeout: float
@@ -215,13 +223,18 @@ class LdpFedAvg(FedAvg):
             logger.warning("round %d has no report: the model stays (%s)", server_round, self.reasons or "no answer")
             return None, metrics
         mean = total.mean()
-        if self.method is not None and isinstance(self.release, EachWeight):
-            self.ranges = ldpkernels.ranges(
-                mean, method=self.method, by=self.by, growth=self.growth, previous=self.ranges,
-                eps=self.release.eps, clients=clients, buffers="perturb",
-            )  # fmt: skip
+        self.ranges = self._after(mean, clients)
         arrays = {name: self._moved(array, mean.get(name)) for name, array in self._arrays.items()}
         return records.record_of(arrays), metrics
+
+    def _after(self, mean: Arrays, clients: int) -> Ranges:
+        """The ranges that follow from a mean of so many reports."""
+        if self.method is None:
+            return self.ranges
+        return ldpkernels.ranges(
+            mean, method=self.method, by=self.by, growth=self.growth, previous=self.ranges, eps=self.release.eps,
+            clients=clients, buffers="perturb",
+        )  # fmt: skip
 
     def _moved(self, array: Array, mean: Array | None) -> Array:
         """An array after the round, in its own format; what clients keep to themselves stays as it is."""

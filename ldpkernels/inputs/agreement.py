@@ -27,7 +27,7 @@ SECRET = "generator"  # whose values no error shows
 def agreed(
     groups: Sequence[ProcessGroup], prepare: Callable[[], tuple[Prepared, Statement]], offer: str = ""
 ) -> tuple[Prepared, str]:
-    """What `prepare` made on this rank, once every rank's did and their statements are equal; and the first's `offer`.
+    """What `prepare` made on this rank, once every rank's did and their statements are equal; and the lowest's `offer`.
 
     Raises on every rank where one of them raises or differs. Several groups are the dimensions of a mesh: what one
     dimension agreed on is compared along the next.
@@ -54,8 +54,8 @@ def agreed(
 
 
 def _combined(messages: list[dict[str, object]]) -> dict[str, object]:
-    """The first message, where all are alike; else one with an error."""
-    first = messages[0]
+    """The message of the lowest rank, where all are alike; else one with an error."""
+    first = min(messages, key=lambda one: int(str(one["rank"])))
     for one in messages:
         if "error" in one:
             return one

@@ -19,7 +19,7 @@ import numpy as np
 from ldpkernels.arrays import Integers
 from ldpkernels.inputs.checks import refuse_strange_kind, torch_dtype
 from ldpkernels.inputs.modules import Modules
-from ldpkernels.inputs.remains import check_attributes, refuse_remains
+from ldpkernels.inputs.remains import check_attributes, is_fully_sharded, refuse_remains
 from ldpkernels.optional import is_compiling, is_module
 
 if TYPE_CHECKING:
@@ -73,6 +73,12 @@ def refuse_unvouched_parts(named: Sequence[tuple[str, object]], modules: Modules
     mesh = None
     for name, tensor in named:
         if not is_dtensor(tensor):
+            kinds: set[type] = {type(module) for _, module in modules}
+            if any(is_fully_sharded(kind) for kind in kinds):
+                raise TypeError(
+                    f"tensor {name!r} is a {type(tensor).__name__} among DTensors of fully_shard, which has gathered "
+                    "some or was told to leave it: call reshard() on the modules first, or pass the DTensors alone"
+                )
             raise TypeError(
                 f"tensor {name!r} is a {type(tensor).__name__} among DTensors, which says nothing of its copies on "
                 "other ranks: distribute it (distribute_module does, with all that is left), or pass the DTensors alone"
@@ -128,6 +134,8 @@ class Part:
 
 def part_of(name: str, tensor: DTensor) -> Part:
     """This rank's part, or an error where it cannot be told which elements it is."""
+    import torch.distributed as dist
+
     local: torch.Tensor = tensor.detach().to_local()  # type: ignore[attr-defined]
     refuse_strange_kind(name, local)
     torch_dtype(name, local)
@@ -138,6 +146,11 @@ def part_of(name: str, tensor: DTensor) -> Part:
         if not placement.is_replicate() and not hasattr(placement, "_split_tensor"):
             raise ValueError(f"tensor {name!r} is {placement}, of no elements: redistribute it to Shard or Replicate")
     where = tuple(coordinate)
+    if any(dist.get_rank(group) != at for group, at in zip(groups_of(mesh), where, strict=True)):
+        raise ValueError(
+            f"tensor {name!r} is on the mesh {mesh}, whose ranks are in another order than in its process groups, so "
+            "that its parts may lie elsewhere: make the mesh with ascending ranks, as init_device_mesh does"
+        )
     starts, lengths, shape = _runs(tuple(tensor.shape), tuple(mesh.shape), tuple(tensor.placements), where)
     if tuple(local.shape) != shape:
         raise ValueError(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`perturb_` and `report` of DTensors: each rank works on its own memory, under one key, by the elements' numbers.
 
-All ranks of the mesh call together, as for full_tensor(): they compare their arguments, and take the first one's key.
+All ranks of the mesh call together, as for full_tensor(): they compare their arguments, and take the lowest rank's key.
 Copies of a part (Replicate) so get the same bits. With keys of their own they would drift apart, and each would be a
 release of its own.
 """
@@ -133,10 +133,14 @@ def summaries(model: object, prepare: Callable[[], tuple[Tensors, Statement]]) -
         dtype=torch.float64,
     )
     for group in groups_of(mesh):
-        every = torch.stack(gathered(rows, group))
-        sums = sum(every[1:, :, 2:], every[0, :, 2:])  # in this order on every rank
-        rows = torch.cat([every[:, :, :1].amin(0), every[:, :, 1:2].amax(0), sums], 1)
-    return tensors, [Summary(low, high, total, squares, int(n)) for low, high, total, squares, n in rows.tolist()]
+        rows = torch.stack(gathered(rows, group))
+    return tensors, [_summary(one) for one in rows.reshape(-1, len(parts), 5).transpose(0, 1).tolist()]
+
+
+def _summary(of_ranks: list[list[float]]) -> Summary:
+    """Added in ascending order: ranks may have gathered them in different ones, and have to find the same."""
+    low, high, sums, squares, finite = zip(*of_ranks, strict=True)
+    return Summary(min(low), max(high), sum(sorted(sums)), sum(sorted(squares)), int(sum(finite)))
 
 
 def unpacked(payload: torch.Tensor) -> torch.Tensor:

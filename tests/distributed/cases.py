@@ -7,7 +7,7 @@ import time
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -190,7 +190,7 @@ def meshes(ranks):
 def parts_have_the_bits_of_the_whole(ranks):
     """Empty parts, single elements, parts that start within a byte of a report, rows cut in pieces."""
     for mesh in meshes(ranks):
-        for shape in [(5, 7), (1,), (0, 3), (16, 24), (3, 2, 5)][:: mesh.ndim]:
+        for shape in [(5, 7), (), (0, 3), (1,), (3, 2, 5), (16, 24)][:: mesh.ndim]:
             whole = tensor_of(shape)
             for where, mechanism in itertools.product(placements(len(shape), mesh), MECHANISMS[:2]):
                 wanted = perturb_(whole.clone(), C, R, EPS, mechanism=mechanism, generator=KEY)
@@ -263,12 +263,30 @@ def sharded(ranks):
 
 
 @case(2, 4)
+def tied_weights(ranks):
+    def tied():
+        model = network()
+        model[2].weight = model[1].weight = torch.nn.Parameter(tensor_of((3, 7)))
+        return model
+
+    sharded_ = fully_shard(tied(), mesh=init_device_mesh("cpu", (ranks,)))
+    assert report(sharded_, C, R, EPS, generator=KEY).to_bytes() == report(tied(), C, R, EPS, generator=KEY).to_bytes()
+    perturb_(sharded_, C, R, EPS, generator=KEY)
+    wanted = perturb_(tied(), C, R, EPS, generator=KEY)
+    assert torch.equal(sharded_[2].weight.full_tensor(), wanted[2].weight)
+    every = [distribute_tensor(tensor_of((5,)), init_device_mesh("cpu", (ranks,)), [Shard(0)])] * 2
+    assert report(every, C, R, EPS).layout.names == ("0",)
+
+
+@case(2, 4)
 def one_key_for_all_ranks_and_a_new_one_each_time(ranks):
     """Copies stay copies, and different parts meet different draws: zeros of 2 x 512 elements, alike once in 2^512."""
+    for mesh in meshes(ranks):
+        copies = distribute_tensor(torch.zeros(1024), mesh, [Replicate()] * mesh.ndim)
+        every = everyones(perturb_(copies, 0.0, R, EPS).to_local())
+        assert all(torch.equal(every[0], one) for one in every)
     mesh = init_device_mesh("cpu", (ranks,))
-    copies = distribute_tensor(torch.zeros(1024), mesh, [Replicate()])
-    every = everyones(perturb_(copies, 0.0, R, EPS).to_local())
-    assert all(torch.equal(every[0], one) for one in every)
+    copies = perturb_(distribute_tensor(torch.zeros(1024), mesh, [Replicate()]), 0.0, R, EPS)
     again = perturb_(distribute_tensor(torch.zeros(1024), mesh, [Replicate()]), 0.0, R, EPS)
     assert not torch.equal(again.to_local(), copies.to_local())
     parts = perturb_(distribute_tensor(torch.zeros(512 * ranks), mesh, [Shard(0)]), 0.0, R, EPS)
@@ -364,6 +382,8 @@ def what_is_refused_of_parts(ranks):
         refuses(ValueError, "tensor '' is .*redistribute", lambda call=call, unsummed=unsummed: call(unsummed))
         if ranks == 4:
             elsewhere = distribute_tensor(torch.zeros(4), init_device_mesh("cpu", (2, 2)), [Shard(0), Replicate()])
+            astray = distribute_tensor(torch.zeros(4), DeviceMesh("cpu", [[3, 1], [0, 2]]), [Shard(0), Replicate()])
+            refuses(ValueError, "in another order", lambda call=call, astray=astray: call(astray))
             refuses(ValueError, "mesh", lambda call=call, elsewhere=elsewhere: call([part, elsewhere]))
     for call in (
         lambda: ldpkernels.clipped_noised_sum(part, 1.0, 1.0),
@@ -380,6 +400,18 @@ def what_is_refused_of_parts(ranks):
     refuses(ValueError, r"gathered, and reshard\(\) brings back", lambda: perturb_(model, C, R, EPS))
     model.reshard()
     perturb_(model, C, R, EPS)
+    refuses(
+        TypeError, "dp_sgd_step takes whole models", lambda: ldpkernels.dp_sgd_step(model, None, 1.0, 1.0, batch_size=1)
+    )
+    inner = network()
+    fully_shard(inner[0], mesh=mesh)
+    fully_shard(inner, mesh=mesh)
+    inner[0].unshard()
+    refuses(
+        TypeError,
+        r"'0.weight' is a Parameter among DTensors of fully_shard.*reshard\(\)",
+        lambda: perturb_(inner, C, R, EPS),
+    )
     model[0].secret = torch.ones(3)
     refuses(ValueError, "attribute '0.secret'", lambda: perturb_(model, C, R, EPS))
     store = torch.ones(6)

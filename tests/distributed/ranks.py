@@ -51,6 +51,7 @@ def _run(rank, ranks, folder):
             file.write(json.dumps([name, outcome]) + "\n")
             file.flush()
 
+        importlib.import_module("tests.conftest")  # before torch imports Triton
         for name, case in importlib.import_module("tests.distributed.cases").cases(ranks).items():
             try:
                 case(ranks)

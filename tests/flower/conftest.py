@@ -7,7 +7,7 @@ import os
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-collect_ignore_glob = []
+collect_ignore_glob = ["same_bits/*", "secure_sum/*"]  # apps, which `flwr run` takes
 try:
     importlib.import_module("flwr.server.workflow")
 except ImportError:

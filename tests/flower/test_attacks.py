@@ -97,6 +97,21 @@ def test_a_message_without_terms_or_with_two_models():
     assert "no tensors" in LdpMod(1.0)(empty, context_of(), never).error.reason
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float128", "complex64", "int32", "bool", "<U3", "datetime64[s]"])
+def test_arrays_of_every_kind_are_reported_or_refused(dtype):
+    """fp16 is a weight; what is none is refused before training, by name."""
+    array = np.zeros(5).astype(dtype)
+    terms = ConfigRecord({**release_of(1.0, "two-point").terms, "upload": "updates", "round": 1})
+    terms.update({"arrays": ["x"], "c": [0.0], "r": [0.1]})
+    message = Message(RecordDict({"arrays": records.record_of({"x": array}), "ldp": terms}), NODES[0], "train")
+    train = (
+        never if dtype != "float16" else lambda m, c: Message(RecordDict({"arrays": m.content["arrays"]}), reply_to=m)
+    )
+    reply = LdpMod(1.0)(message, context_of(), train)
+    assert reply.has_error() == (dtype != "float16")
+    assert dtype == "float16" or "'x'" in reply.error.reason
+
+
 def test_what_training_raises_stays_with_the_client(caplog):
     secret = "patient 4711 has no label"
 
@@ -308,6 +323,17 @@ def test_a_vector_that_is_too_long_is_left_out():
         "a vector longer than an honest report can be": 3,
         "144 bytes are no 34 numbers": 1,
     } or (strategy.skipped == 4)
+
+
+def test_any_bits_of_a_vector_are_read_or_skipped():
+    """Random words are every kind of number: signalling NaNs, infinities, subnormal ones."""
+    release = release_of(4.0, "privunitg", 1.0)
+    total = release.total({"w": np.zeros((3, 4), np.float32)}, RANGES)
+    words = np.random.default_rng(3).integers(0, 2**32, (2000, 12), dtype=np.uint32)
+    words[:1000] |= 0x7F800000  # infinite, or no number
+    total.add(*(encode(release.header(12), row.tobytes()) for row in words))
+    assert total.clients + total.skipped == 2000
+    assert total.skipped >= 1000
 
 
 @pytest.mark.parametrize(("mechanism", "bound"), [("privunitg", None), ("k-of-d", 0.05)])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,7 +17,8 @@ from tests.flower.deployment import Deployment
 pytestmark = pytest.mark.flower
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE, SAME_BITS = ROOT / "examples/flower", ROOT / "tests/flower/same_bits"
+APPS = "tests/flower/same_bits", "tests/flower/secure_sum"
+EXAMPLE, SAME_BITS, SECURE_SUM = (ROOT / path for path in ("examples/flower", *APPS))
 ROUND = re.compile(r"^round (\d): reports=(\d+) skipped=0 failures=0 silent=0 ldp-epsilon=([\d,.]+)$", re.M)
 
 
@@ -28,13 +30,24 @@ def said(output, logs):
     return float(accuracy[1]), rounds
 
 
+def added(flower, path, nodes, *options):
+    """Whether reports through SecAgg+ have the sum that they have in the clear."""
+    output = flower.run(SECURE_SUM, f"nodes={nodes} out='{path}'", *options)
+    assert path.exists(), output + flower.logs()
+    assert f"reports: {nodes}" in output
+    clear = importlib.import_module("tests.flower.secure_sum.app").in_the_clear(nodes)
+    with np.load(path) as found:
+        return all(np.array_equal(found[name], array) for name, array in clear.items())
+
+
 def test_a_superlink_with_supernodes_over_tls(tmp_path):
-    """The example learns; then LDP-FL's driver gets the bits that it has in one process, from the same nodes."""
+    """The example learns; LDP-FL's driver has the bits of one process, and SecAgg+ those of a sum in the clear."""
     ledgers = tmp_path / "ledgers"
     with Deployment(tmp_path, nodes=3, LDP_LEDGERS=str(ledgers)) as flower:
         accuracy, rounds = said(flower.run(EXAMPLE, "rounds=2 nodes=3"), flower.logs())
         out = flower.run(SAME_BITS, f"rounds=2 out='{tmp_path}/state.pt'")
         assert (tmp_path / "state.pt").exists(), out + flower.logs()
+        assert added(flower, tmp_path / "sum.npz", 3)
     assert accuracy > 60
     assert [(i, n) for i, n, _ in rounds] == [(1, 3), (2, 3)]
     assert sorted(path.name for path in ledgers.iterdir()) == ["0.jsonl", "1.jsonl", "2.jsonl"]
@@ -46,10 +59,12 @@ def test_a_superlink_with_supernodes_over_tls(tmp_path):
     assert all(torch.equal(there["weights"][name], here.weights[name]) for name in here.weights)
 
 
-def test_the_example_in_flowers_simulation(tmp_path):
+def test_flowers_simulation_on_ray(tmp_path):
+    """The example; and reports through SecAgg+, whose sum has the bits of reports in the clear."""
+    four = "--federation-config", "num-supernodes=4"
     with Deployment(tmp_path, LDP_LEDGERS=str(tmp_path / "ledgers")) as flower:
-        output = flower.run(EXAMPLE, "rounds=2 nodes=4", "--federation-config", "num-supernodes=4")
-        accuracy, rounds = said(output, flower.logs())
+        accuracy, rounds = said(flower.run(EXAMPLE, "rounds=2 nodes=4", *four), flower.logs())
+        assert added(flower, tmp_path / "sum.npz", 4, *four)
     assert accuracy > 60
     assert [(i, n) for i, n, _ in rounds] == [(1, 4), (2, 4)]
     assert len(list((tmp_path / "ledgers").iterdir())) == 4
@@ -63,8 +78,8 @@ def test_the_engine_has_the_bits_of_one_process(tmp_path, options):
     for engine in ("local", "flower"):
         out = tmp_path / engine
         command = [sys.executable, "-m", "ldpkernels", "fl", "ldp-fl", "--rounds", "2", "--eps", "6", "--quiet"]
-        options = [*options, "--engine", engine, "--workers", "2", "--out", str(out)]
-        done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=400)
+        command += [*options, "--engine", engine, "--workers", "2", "--out", str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
         assert done.returncode == 0, done.stdout + done.stderr
         states.append(torch.load(out / "checkpoint.pt"))
     local, flower = states

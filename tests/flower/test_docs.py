@@ -6,6 +6,8 @@ import importlib
 import math
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ import ldpkernels.flower
 from ldpkernels.accounting import RandomizedResponseEvent, local_epsilon, shuffle_epsilon
 from tests.flower.grid import LocalGrid
 
-PAGE = (Path(__file__).parents[2] / "docs/integrations/flower.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/integrations" / "flower.md").read_text()
 MODULES = [one.name for one in pkgutil.iter_modules(ldpkernels.flower.__path__, "ldpkernels.flower.")]
 
 
@@ -53,6 +55,13 @@ def _first_round(page):
     grid = LocalGrid(page["client"], [11, 12, 13])
     page["main"](grid, None)
     return grid.sent
+
+
+@pytest.mark.parametrize("module", ["ldpkernels.flower", "ldpkernels.flower.engine"])
+def test_without_flower_the_error_names_the_extra(module):
+    code = f"import sys; sys.modules['flwr'] = None; import {module}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ldpkernels.flower needs flwr: pip install 'ldpkernels[flower]'" in done.stderr
 
 
 def test_the_figures_of_the_page():

@@ -187,4 +187,8 @@ def test_ranges_of_no_array_are_refused_before_anyone_trains():
     grid = LocalGrid(app_of(LdpMod(1.0)), NODES)
     with pytest.raises(ValueError, match="'c'"):
         started(LdpFedAvg(1.0, C=0.0, R={"a": 0.1, "b": 0.1, "c": 0.1}), grid)
+    with pytest.raises(ValueError, match="previous has no range for layer 'a'"):  # by module, of ranges by array
+        started(LdpFedAvg(1.0, R={name: 0.1 for name in START}, ranges="noise-subtracted"), grid)
+    with pytest.raises(ValueError, match="method"):
+        started(LdpFedAvg(1.0, R=0.1, ranges="widest"), grid)
     assert not grid.sent

@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from flwr.app import Message, MetricRecord, RecordDict
+from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
 from flwr.common import bytes_to_ndarray
@@ -198,6 +198,17 @@ def test_a_server_that_skips_secure_aggregation_gets_nothing():
     result = started(LdpFedAvg(1.0, R=0.1), grid)
     assert result.train_metrics_clientapp[1]["failures"] == 6
     assert all("no secure sum" in reply.error.reason for reply in grid.received)
+
+
+@pytest.mark.parametrize("clients", [0, -1, -(2**40), 2**62, 1.5, None])
+def test_a_server_cannot_have_a_client_pack_for_a_crowd_that_there_is_none_of(clients):
+    terms = records.terms(EachWeight(1.0, "two-point"), "updates", 1, START, (0.0, 0.1))
+    if clients is not None:
+        terms["clients"] = clients
+    message = Message(RecordDict({"arrays": records.record_of(START), "ldp": terms}), FEW[0], "train")
+    context = Context(1, FEW[0], {}, RecordDict(), {})
+    reply = LdpMod(1.0, secure=True)(message, context, lambda *_: pytest.fail("the client trained"))
+    assert reply.has_error()
 
 
 @pytest.mark.parametrize("mechanism", ["two-point", "piecewise"])
