@@ -92,6 +92,31 @@ void for_chunks(const Span* spans, int64_t count, int64_t chunk, int64_t threads
   });
 }
 
+// run(span, begin, end, shared) over all spans on this thread.
+template <class Run>
+void run_alone(const Span* spans, int64_t count, Run run) {
+  const DefaultFloatEnvironment environment;
+  Shared shared;
+  for (int64_t i = 0; i < count; ++i) {
+    const Span& span = spans[i];
+    if (span.numel > kSmallSpan) {
+      for (int64_t begin = 0; begin < span.numel; begin += kTask)
+        run(i, begin, std::min(begin + kTask, span.numel), nullptr);
+      continue;
+    }
+    if (static_cast<uint64_t>(span.first) >= shared.until) {  // as far as small spans follow one another
+      int64_t last = i;
+      const auto follows = [&](const Span& next, const Span& one) {
+        const int64_t gap = next.first - (one.first + one.numel);
+        return next.numel <= kSmallSpan && gap >= 0 && gap < 8;
+      };
+      while (last + 1 < count && follows(spans[last + 1], spans[last])) ++last;
+      shared.until = spans[last].first + spans[last].numel;
+    }
+    if (span.numel > 0) run(i, 0, span.numel, &shared);
+  }
+}
+
 struct OnEveryCpu {
   template <class Action>
   static constexpr bool has() {
@@ -111,8 +136,11 @@ void launch(const std::string& mechanism, const std::string& output, const py::a
     const Law* law = records<Law>(laws, "laws");
     const int64_t count = spans.size(), step = laws.size() > 1 ? 1 : 0;
     py::gil_scoped_release unlocked;
-    for_chunks(s, count, kTask, threads,
-               [&](int64_t i, int64_t begin, int64_t end) { run_chunk(s[i], law + i * step, key, begin, end); });
+    const auto run = [&](int64_t i, int64_t begin, int64_t end, Shared* shared) {
+      run_chunk(s[i], law + i * step, key, begin, end, shared);
+    };
+    if (threads <= 1 && count > 1) return run_alone(s, count, run);
+    for_chunks(s, count, kTask, threads, [&](int64_t i, int64_t begin, int64_t end) { run(i, begin, end, nullptr); });
   });
 }
 

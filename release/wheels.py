@@ -133,12 +133,14 @@ def build(source: Path, tools: Path, python: str, arch: str, work: Path) -> Path
     wheel = [*pip, "wheel", str(source), "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), *options]
     run(wheel, set_up)
     made = next(folder.glob("*.whl"))
-    plat = f"manylinux_{GLIBC.replace('.', '_')}_{arch}"
-    run(
-        [str(tools), "-m", "auditwheel", "repair", "--plat", plat, "--wheel-dir", str(folder / "out"), str(made)],
-        set_up,
-    )
-    return next((folder / "out").glob("*.whl"))
+    out = (
+        folder / "out"
+    )  # "auto": auditwheel takes no name of another processor's platform, and reads the wheel instead
+    run([str(tools), "-m", "auditwheel", "repair", "--plat", "auto", "--wheel-dir", str(out), str(made)], set_up)
+    wheel = next(out.glob("*.whl"))
+    if f"manylinux_{GLIBC.replace('.', '_')}_{arch}" not in wheel.name:
+        sys.exit(f"auditwheel calls it {wheel.name}: that is not glibc {GLIBC} on {arch}")
+    return wheel
 
 
 def requirements() -> list[str]:

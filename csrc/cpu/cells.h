@@ -79,8 +79,8 @@ struct OnCpu<Cells<Mechanism>> {
   using Law = typename Cells<Mechanism>::Law;
 
   template <class Lanes, Output output>
-  static void run(const Span& span, const Law& law, const Key& key, int64_t begin, int64_t end) {
-    run_action<Lanes, CellAction<Mechanism, output>>(span, law, key, begin, end);
+  static void run(const Span& span, const Law& law, const Key& key, int64_t begin, int64_t end, Shared* shared) {
+    run_action<Lanes, CellAction<Mechanism, output>>(span, law, key, begin, end, shared);
   }
 };
 

@@ -47,9 +47,19 @@ struct Rotation {
 // The most columns of a matrix whose rows lie across the lanes.
 constexpr int64_t kNarrowColumns = 8;
 
+// Keystream that small spans share, of one launch and one thread: they follow one another in the stream.
+struct Shared {
+  uint64_t until = 0;           // where the last of them ends
+  uint64_t first = 0, end = 0;  // the elements whose draws are ready
+  const uint16_t* draws[2] = {};
+  alignas(64) uint32_t buffers[2][2048];
+};
+constexpr int64_t kSmallSpan = 256;  // elements
+
 struct Kernels {
-  // Elements [begin, end) of a span, begin a multiple of 8. The law is one of the mechanism's.
-  using RunAction = void (*)(const Span&, const void* law, const Key&, int64_t begin, int64_t end);
+  // Elements [begin, end) of a span, begin a multiple of 8. The law is one of the mechanism's. `shared` may be null,
+  // and is for small spans.
+  using RunAction = void (*)(const Span&, const void* law, const Key&, int64_t begin, int64_t end, Shared* shared);
   const char* name;
   std::array<RunAction, Registry::actions> actions;  // in the registry's order
   void (*keystream)(const Key&, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out);

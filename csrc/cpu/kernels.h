@@ -42,11 +42,11 @@ Summary summarize(const Span& span, int64_t begin, int64_t end) {
 }
 
 template <class Lanes, class Action>
-void run_erased(const Span& span, const void* law, const Key& key, int64_t begin, int64_t end) {
+void run_erased(const Span& span, const void* law, const Key& key, int64_t begin, int64_t end, Shared* shared) {
   using Entry = typename Action::Entry;
   using Law = typename Entry::Law;
   OnCpu<typename Entry::Shape>::template run<Lanes, Action::output>(span, *static_cast<const Law*>(law), key, begin,
-                                                                    end);
+                                                                    end, shared);
 }
 
 template <class Lanes>

@@ -74,8 +74,8 @@ struct OnCpu<OneBit<Mechanism>> {
   using Law = typename OneBit<Mechanism>::Law;
 
   template <class Lanes, Output output>
-  static void run(const Span& span, const Law& law, const Key& key, int64_t begin, int64_t end) {
-    run_action<Lanes, OneBitAction<Mechanism, output>>(span, law, key, begin, end);
+  static void run(const Span& span, const Law& law, const Key& key, int64_t begin, int64_t end, Shared* shared) {
+    run_action<Lanes, OneBitAction<Mechanism, output>>(span, law, key, begin, end, shared);
   }
 };
 

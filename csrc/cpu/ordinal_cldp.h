@@ -194,7 +194,7 @@ void ordinal_cldp_range(const Span& span, const OrdinalCldpLaw& span_law, const 
 template <>
 struct OnCpu<Resampled> {
   template <class Lanes, Output>
-  static void run(const Span& span, const OrdinalCldpLaw& law, const Key& key, int64_t begin, int64_t end) {
+  static void run(const Span& span, const OrdinalCldpLaw& law, const Key& key, int64_t begin, int64_t end, Shared*) {
     const bool chacha = key.size == ChaCha20::key_words;
     if (law.wide && chacha) return ordinal_cldp_range<Lanes, ChaCha20, uint64_t>(span, law, key, begin, end);
     if (law.wide) return ordinal_cldp_range<Lanes, Philox, uint64_t>(span, law, key, begin, end);

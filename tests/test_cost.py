@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gate of `make cost`: what it refuses, and that the table has every kernel that is counted."""
+
+import copy
+import json
+
+import pytest
+
+from benchmarks import cost
+
+TABLE = json.loads(cost.TABLE.read_text())
+
+
+@pytest.mark.parametrize("group", cost.DEPENDS)
+def test_what_costs_more_is_refused_and_what_costs_less_is_not(group):
+    assert cost.dearer(TABLE, TABLE) == []
+    for factor, refused in ((1.019, 0), (0.5, 0), (1.021, 1)):
+        found = copy.deepcopy(TABLE)
+        name, counts = max(found[group].items(), key=lambda item: item[1]["instructions"])
+        counts["instructions"] = factor * counts["instructions"] + (refused and cost.SLACK[group])
+        assert len(cost.dearer(found, TABLE)) == refused, (group, name, factor)
+
+
+def test_what_is_new_or_lost_is_refused():
+    found = copy.deepcopy(TABLE)
+    found["kernels"]["new"] = found["kernels"].pop("report, Philox")
+    lost, *new = cost.dearer(found, TABLE)
+    assert "report, Philox" in lost
+    assert all(words.startswith("new: not in the table") for words in new)
+    assert new
+
+
+@pytest.mark.parametrize(("fact", "group"), [("compiler", "kernels"), ("python", "calls"), ("nvcc", "sm_90")])
+def test_what_another_made_is_not_judged(fact, group):
+    found = copy.deepcopy(TABLE)
+    found["facts"][fact] = "another"
+    for counts in found[group].values():
+        counts["instructions"] *= 3
+    assert cost.dearer(found, TABLE) == []
+
+
+def test_every_kernel_is_in_the_table():
+    assert TABLE["kernels"].keys() == cost.kernels().keys()
+    assert TABLE["calls"].keys() == cost.calls().keys()
+    for counts in TABLE["kernels"].values():
+        assert counts["instructions"] > 1
