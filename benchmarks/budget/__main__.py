@@ -12,7 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from benchmarks import machine
@@ -41,6 +41,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seeds", type=int, default=5, help="runs of each (5)")
     parser.add_argument("--workers", type=int, default=available(), help="processes (one for each core)")
+    parser.add_argument("--shrink", action="store_true", help="the server shrinks every noisy mean (James and Stein)")
     parser.add_argument("--redraw", action="store_true", help="run nothing: table and picture of what was stored")
     parser.add_argument("--out", type=Path, default=Path("out/budget"), help="folder of results (out/budget)")
     return parser.parse_args()
@@ -48,7 +49,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    task = TASKS[options.dataset]
+    task = replace(TASKS[options.dataset], shrink=options.shrink)
     for clients in options.clients:
         if clients < 1 or clients % task.trained:
             sys.exit(f"--clients {clients} must be a multiple of the {task.trained} that are trained in a round")

@@ -56,7 +56,7 @@ def run(shared: Shared, _: None, item: tuple[Cell, Candidate | None]) -> float:
     for round_ in range(task.rounds):
         updates = world.updates(weights, round_)
         mean = mean_of(candidate, updates, cell.clients, key.fold_in(round_))
-        if candidate is not None:
+        if candidate is not None and task.shrink:
             mean = shrunk(mean, candidate.expected_error)
         weights = world.moved(weights, mean)
     return world.accuracy(weights)

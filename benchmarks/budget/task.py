@@ -32,6 +32,7 @@ class Task:
     local: Local
     norm: float
     radius: float
+    shrink: bool = False  # every noisy mean, by what its expected error says
 
 
 TASKS = {

@@ -323,7 +323,7 @@ REASONS = """\
   meanwhile, for want of training at one local epoch. The paper's twins are pictures: how they fall is not printed.
 - **The fraction of clients** matters through the noise alone: without it a tenth of 500 clients does as well as all.
 - **Piecewise** has less variance above eps = .61 and more below. Where the average over clients has already taken the
-  noise away, little is left to win; with 20 clients there is more.
+  noise away, little is left to win; with 20 clients it is ahead by .5 to .8 points, which so few seeds do not prove.
 - **CIFAR-10 is not here.** The four cells of Table 1 need 500 clients in 15 rounds of ten epochs: two hours of a core
   each, and the initialisation decides. Torch's own, without normalisation, was at 12.73% after six rounds of 240 local
   steps without noise, which shows nothing and was taken out; the planned runs have He's and group normalisation.
