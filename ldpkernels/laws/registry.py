@@ -46,7 +46,7 @@ def kind_named(name: str) -> type[Weightwise]:
     return MECHANISMS[name]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)  # True is no 1.0
 def _executed(name: str, eps: SupportsFloat) -> Weightwise:
     return kind_named(name)(checked_eps(eps)).executed
 
