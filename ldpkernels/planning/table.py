@@ -30,6 +30,8 @@ from ldpkernels.planning.candidate import Candidate
 from ldpkernels.planning.setting import Setting, Trust
 
 MIXED: tuple[Trust, ...] = ("local", "shuffled")
+COUNTED: tuple[Trust, ...] = (*MIXED, "secure-aggregation")  # what is counted can be added by a protocol of sums
+BIASED = 1e-3  # of the range: more than rounding
 LEAST_NOISE, MOST_NOISE = 2.0**-8, 2.0**21  # of a whole update, in units of its norm: grids have them
 BITS, ENOUGH = (16, 24, 32), 1.1  # of what is sent for a number, under secure aggregation
 REAL = "real arithmetic: for its floating-point numbers nothing is proved"
@@ -53,7 +55,7 @@ def _weightwise(name: str) -> Callable[[Setting], Candidate]:
         positions = setting.weights
         eps = _report_eps(setting, positions, two_outcomes=MECHANISMS[name].reported == "bits")
         variances = MECHANISMS[name].report_variances(eps)
-        if name == "sign":
+        if abs(mechanism_named(name, eps).bias(0.25, 0.0, 1.0)) > BIASED:
             raise Unsuitable("biased: the mean of its reports is not the mean of the weights")
         if variances is None:
             raise Unsuitable(f"its cells are too few for eps = {eps:g} a report")
@@ -293,10 +295,10 @@ def _assuming(candidate: Candidate, assumption: str) -> Candidate:
 
 
 ENTRIES: tuple[Entry, ...] = (
-    Entry("two-point", ("local", "shuffled", "secure-aggregation"), _weightwise("two-point")),
-    Entry("piecewise", MIXED, _weightwise("piecewise")),
-    Entry("hybrid", MIXED, _weightwise("hybrid")),
-    Entry("sign", MIXED, _weightwise("sign")),
+    *(
+        Entry(name, COUNTED if kind.reported == "bits" else MIXED, _weightwise(name))
+        for name, kind in MECHANISMS.items()
+    ),
     Entry("k-of-d", MIXED, _k_of_d),
     Entry("privunitg", MIXED, _privunitg),
     Entry("gaussian", MIXED, _gaussian),
