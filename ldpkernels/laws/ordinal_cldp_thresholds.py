@@ -52,7 +52,7 @@ class Coins(NamedTuple):
             return tuple((Decimal(t) / Decimal(RANGE - t)).ln() for t in self.digits)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)  # True is no 1
 def coins_for(alpha: float, m: int, mechanism: Noise) -> Coins:
     """Thresholds whose law has |ln P(g + 1) - ln P(g)| <= s, where s is alpha / 2 (exponential) or alpha (laplace).
 
@@ -164,7 +164,7 @@ def checked_room(alpha: float, m: int, reach: int) -> None:
         )
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)  # True is no 1
 def largest_integer(c: float, rho: int) -> int:
     """floor(c 10^rho), exactly; c counts as the decimal number that it prints as, 0.3 as 3/10.
 
@@ -195,7 +195,7 @@ def _ceil(x: Decimal) -> int:
     return int(x.to_integral_value(ROUND_CEILING))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)  # True is no 1
 def _lanes(found: Coins) -> NDArray[np.uint64]:
     """Binary digit i, from the highest, of every lane's threshold, as a word."""
     thresholds = [*found.digits, 0, found.quotient]  # the sign between them is a draw's own bit
