@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -133,6 +134,9 @@ def build(source: Path, tools: Path, python: str, arch: str, work: Path) -> Path
     wheel = [*pip, "wheel", str(source), "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), *options]
     run(wheel, set_up)
     made = next(folder.glob("*.whl"))
+    module = f"ldpkernels/_native.cpython-{version}-{arch}-linux-gnu.so"
+    if module not in zipfile.ZipFile(made).namelist():
+        sys.exit(f"{made.name} has no {module}")
     out = (
         folder / "out"
     )  # "auto": auditwheel takes no name of another processor's platform, and reads the wheel instead
