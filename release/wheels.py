@@ -137,9 +137,8 @@ def build(source: Path, tools: Path, python: str, arch: str, work: Path) -> Path
     module = f"ldpkernels/_native.cpython-{version}-{arch}-linux-gnu.so"
     if module not in zipfile.ZipFile(made).namelist():
         sys.exit(f"{made.name} has no {module}")
-    out = (
-        folder / "out"
-    )  # "auto": auditwheel takes no name of another processor's platform, and reads the wheel instead
+    # "auto": auditwheel takes no name of another processor's platform, and reads the wheel instead.
+    out = folder / "out"
     run([str(tools), "-m", "auditwheel", "repair", "--plat", "auto", "--wheel-dir", str(out), str(made)], set_up)
     wheel = next(out.glob("*.whl"))
     if f"manylinux_{GLIBC.replace('.', '_')}_{arch}" not in wheel.name:
