@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -133,9 +134,11 @@ def build(source: Path, tools: Path, python: str, arch: str, work: Path) -> Path
     wheel = [*pip, "wheel", str(source), "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), *options]
     run(wheel, set_up)
     made = next(folder.glob("*.whl"))
-    out = (
-        folder / "out"
-    )  # "auto": auditwheel takes no name of another processor's platform, and reads the wheel instead
+    module = f"ldpkernels/_native.cpython-{version}-{arch}-linux-gnu.so"
+    if module not in zipfile.ZipFile(made).namelist():
+        sys.exit(f"{made.name} has no {module}")
+    # "auto": auditwheel takes no name of another processor's platform, and reads the wheel instead.
+    out = folder / "out"
     run([str(tools), "-m", "auditwheel", "repair", "--plat", "auto", "--wheel-dir", str(out), str(made)], set_up)
     wheel = next(out.glob("*.whl"))
     if f"manylinux_{GLIBC.replace('.', '_')}_{arch}" not in wheel.name:
