@@ -55,11 +55,11 @@ def _weightwise(name: str) -> Callable[[Setting], Candidate]:
         positions = setting.weights
         eps = _report_eps(setting, positions, two_outcomes=MECHANISMS[name].reported == "bits")
         variances = MECHANISMS[name].report_variances(eps)
+        if abs(mechanism_named(name, 1.0).bias(0.25, 0.0, 1.0)) > BIASED:
+            raise Unsuitable("biased: the mean of its reports is not the mean of the weights")
         if variances is None:
             raise Unsuitable(f"its cells are too few for eps = {eps:g} a report")
         mechanism = mechanism_named(name, eps)
-        if abs(mechanism.bias(0.25, 0.0, 1.0)) > BIASED:
-            raise Unsuitable("biased: the mean of its reports is not the mean of the weights")
         if mechanism.name != name:
             raise Unsuitable(f"at eps = {eps:g} a report it is the {mechanism.name} mechanism")
         worst, center = variances
