@@ -60,7 +60,7 @@ def mean(
 
     >>> import torch, ldpkernels.distributed
     >>> torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
-    >>> update = {"w": torch.full((1000,), 0.5)}
+    >>> update = {"w": torch.full((100_000,), 0.5)}
     >>> round(float(ldpkernels.distributed.mean(update, C=0.0, R=1.0, eps=4.0)["w"].mean()), 1)
     0.5
     >>> torch.distributed.destroy_process_group()
