@@ -20,6 +20,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 def tensors():
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(600) % 3
@@ -45,14 +47,6 @@ def takes(a): return nn.Linear(a, 3)
 def number(): return 3
 constant = 4
 """
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture
