@@ -15,12 +15,12 @@ from ldpkernels.__main__ import main
 from ldpkernels.federated import data, dp_gan, han_xue, ldp_fl, own, training
 from ldpkernels.federated.training import NOISE, Local
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 MODULE = """
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 def tensors():
     generator = torch.Generator().manual_seed(0)
