@@ -21,7 +21,6 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-
 def tensors():
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(600) % 3
