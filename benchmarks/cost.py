@@ -217,7 +217,13 @@ def counted() -> dict[str, Any]:
     """Counts of all sections: instructions, and misses of the first-level data cache."""
     if missing := [tool for tool in ("valgrind", "setarch") if shutil.which(tool) is None]:
         sys.exit(f"{', '.join(missing)} not found (on Debian: apt install valgrind util-linux)")
-    set_up = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "LDPKERNELS_BACKEND": "avx2", "MALLOC_ARENA_MAX": "1"}
+    set_up = {
+        "PYTHONHASHSEED": "0",
+        "OPENBLAS_NUM_THREADS": "1",
+        "LDPKERNELS_BACKEND": "avx2",
+        "MALLOC_ARENA_MAX": "1",
+        "MALLOC_MMAP_THRESHOLD_": "32768",
+    }
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "counts"
         valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--dump-before={MARK}", *CACHE]

@@ -5,7 +5,6 @@
 #pragma once
 
 #include "dispatch.h"
-#include "keystream.h"
 
 namespace ldpk {
 
