@@ -144,7 +144,7 @@ def rehearse(tmp_path, modules, *arguments):
 
 def test_a_rehearsal_ends_by_its_deadline_with_the_rows_so_far(tmp_path, modules):
     pytest.importorskip("triton")
-    done, files = rehearse(tmp_path, modules, "--only", "bandwidth", "--only", "papers", "--deadline", "30")
+    _, files = rehearse(tmp_path, modules, "--only", "bandwidth", "--only", "papers", "--deadline", "30")
     assert len(files) <= 8
     assert "prebuilt: _native" in files["summary.md"]
     assert "| check | passed |" in files["summary.md"], files["summary.md"]
