@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ranks do together, all of it; tests/distributed/ranks.py runs it."""
 
-import time
-
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -13,7 +11,7 @@ from ldpkernels.trainers import Upload
 from tests.conftest import EPS, KEY
 from tests.distributed import means, parts  # noqa: F401  # their cases come first
 from tests.distributed.case import CASES, C, R, case, common, everyones, network
-from tests.distributed.ranks import SECONDS, refuses
+from tests.distributed.ranks import refuses
 from tests.integrations.pages import blocks
 
 
@@ -71,6 +69,5 @@ def uploads_of_trained_models(ranks):
 def a_rank_that_dies(_):
     """The other raises, and not when its patience ends."""
     if dist.get_rank() == 0:
-        start = time.monotonic()
-        refuses(RuntimeError, "", lambda: [mean(torch.zeros(100), C, R, EPS) for _ in range(100)])
-        assert time.monotonic() - start < SECONDS / 2
+        said = refuses(RuntimeError, "", lambda: [mean(torch.zeros(100), C, R, EPS) for _ in range(100)])
+        assert "timed out" not in said.lower()
