@@ -3,12 +3,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ldpkernels.arrays import AnyArray, Array, Bytes, Flags, Floats, Laws, Spans, Words
+from ldpkernels.arrays import AnyArray, Array, Bytes, Flags, Floats, Integers, Laws, Spans, Words
 
 SPAN: np.dtype[np.void]
 LAWS: dict[str, np.dtype[np.void]]  # by mechanism: what its kernel executes for a span
 
 class Summary:
+    def __init__(self, min: float, max: float, sum: float, sum_squares: float, finite: int) -> None: ...
     @property
     def min(self) -> float: ...
     @property
@@ -56,6 +57,9 @@ def launch(
     mechanism: str, output: str, spans: Spans, laws: Laws, key_words: Words | bytes, isa: str, threads: int
 ) -> None: ...
 def crc32c(data: bytes | memoryview, way: str = "fastest") -> int: ...
+def uploads_like(
+    uploads: tuple[object, ...], head: bytes, size: int, at: Integers, unused: Bytes, threads: int
+) -> list[bool]: ...
 def add_bytes(sums: Array, reports: list[Bytes], threads: int) -> None: ...
 def keystream(key: Words, stream: int, first_block: int, blocks: int, isa: str) -> Words: ...
 def lattice_quantise(
