@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "../chacha.h"
-#include "../cpu/rotation.h"
 #include "../philox.h"
 #include "call.h"
 
@@ -67,28 +67,25 @@ inline void rotate(Table<float> x, const Table<uint32_t>& key_words, bool invers
   const int64_t block = key.size == ChaCha20::key_words ? ChaCha20::block_words : Philox::block_words;
   float* data = x.mutable_data();
   py::gil_scoped_release unlocked;
-  std::vector<uint32_t> signs(divided_up(divided_up(n, 32), block) * block);
-  constexpr int64_t blocks_a_task = 1 << 10;
-  const int64_t blocks = static_cast<int64_t>(signs.size()) / block;
-  parallel_for(divided_up(blocks, blocks_a_task), threads, [&](int64_t t) {
-    const int64_t first = t * blocks_a_task;
-    kernels.keystream(key, 0, first, std::min(blocks_a_task, blocks - first), signs.data() + first * block);
-  });
+  const int64_t blocks = divided_up(divided_up(n, 32), block);
+  const std::unique_ptr<uint32_t[]> signs(new uint32_t[blocks * block]);
   int levels = 0;
   while (int64_t{1} << levels < n) ++levels;
   const float root_half = levels % 2 ? 0x1.6a09e6p-1f : 1.0f;
-  const Rotation rotation{data, signs.data(), levels, !inverse, std::ldexp(root_half, -(levels / 2))};
-  const auto pass = [&](int level, int count, int64_t tasks) {
-    parallel_for(tasks, threads, [&](int64_t t) { kernels.rotate_task(rotation, level, count, t); });
-  };
-  const int first = std::min(levels, kBlockLevels);
-  pass(0, first, n >> first);
-  for (int level = first, left = levels - first; left > 0;) {
-    const int passes = static_cast<int>(divided_up(left, kColumnLevels));
-    const int count = static_cast<int>(divided_up(left, passes));
-    pass(level, count, (n >> count) / strip_of(level, count));
-    level += count, left -= count;
-  }
+  const Rotation rotation{data, signs.get(), levels, !inverse, std::ldexp(root_half, -(levels / 2))};
+  // After the signs, passes over memory: one up to 2^16 numbers, two up to 2^24, three up to 2^32.
+  constexpr int64_t blocks_a_task = 1 << 10;
+  int later = static_cast<int>(divided_up(std::max(levels - kLargeBlockLevels, 0), kColumnLevels));
+  std::vector<int> starts{0, later == 0 ? levels : std::max(kBlockLevels, levels - later * kColumnLevels)};
+  for (; later > 0; --later)
+    starts.push_back(starts.back() + static_cast<int>(divided_up(levels - starts.back(), later)));
+  std::vector<int64_t> tasks{divided_up(blocks, blocks_a_task), n >> starts[1]};
+  for (size_t i = 1; i + 1 < starts.size(); ++i) tasks.push_back((n >> (starts[i + 1] - starts[i])) / kStrip);
+  parallel_passes(tasks, threads, [&](size_t pass, int64_t task) {
+    if (pass > 0) return kernels.rotate_task(rotation, starts[pass - 1], starts[pass] - starts[pass - 1], task);
+    const int64_t first = task * blocks_a_task;
+    kernels.keystream(key, 0, first, std::min(blocks_a_task, blocks - first), signs.get() + first * block);
+  });
 }
 
 inline void bind_vectors(py::module_& m) {

@@ -257,7 +257,7 @@ class DistributedGaussian(Shares):
 
     @property
     def event(self) -> ConcentratedEvent:
-        """(l2 / (sqrt(n) stddev) + tau sqrt(D))^2 / 2 of zero-concentrated DP (the paper's theorem 1, last bound)."""
+        """(l2 / (sqrt(n) stddev) + tau sqrt(D))^2 / 2 of zero-concentrated DP: docs/mechanisms/distributed.md."""
         eps = self.l2 / (math.sqrt(self.clients) * self.stddev) + self.tau * math.sqrt(self.padded)
         return ConcentratedEvent(eps * eps / 2 * UP)
 
