@@ -44,6 +44,7 @@ def kernels() -> dict[str, Callable[[int], Callable[[], Any]]]:
 
     import ldpkernels
     from ldpkernels import _native
+    from ldpkernels.updates import rotate_
 
     philox, chacha = ldpkernels.key(7), ldpkernels.Key((1, 2, 3, 4))
 
@@ -107,6 +108,18 @@ def kernels() -> dict[str, Callable[[int], Callable[[], Any]]]:
         ballots = np.random.default_rng(0).integers(0, 10, (8, n // 8)).astype(np.uint8)
         return lambda: ldpkernels.majority_vote(ballots, 10)
 
+    def vector(mechanism: str, **options: Any) -> Callable[[int], Callable[[], Any]]:
+        def of(n: int) -> Callable[[], Any]:
+            w = weights(n)
+            options_ = {"generator": philox, "norm": 1.0, "mechanism": mechanism, **options}
+            return lambda: ldpkernels.perturb_vector(w, 8.0, **options_)
+
+        return of
+
+    def rotation(n: int) -> Callable[[], Any]:
+        w = weights(n)
+        return lambda: rotate_(w, philox)
+
     def digest(n: int) -> Callable[[], Any]:
         data = bytes(8 * n)
         return lambda: _native.crc32c(data)
@@ -134,6 +147,9 @@ def kernels() -> dict[str, Callable[[int], Callable[[], Any]]]:
         "ranges, minmax": ranges,
         "majority_vote of 8 parties": votes,
         "digest of 8 bytes": digest,
+        "rotate_": rotation,
+        "perturb_vector, gaussian": vector("gaussian", delta=1e-5),
+        "perturb_vector, privunitg": vector("privunitg"),
     }
 
 
@@ -201,7 +217,13 @@ def counted() -> dict[str, Any]:
     """Counts of all sections: instructions, and misses of the first-level data cache."""
     if missing := [tool for tool in ("valgrind", "setarch") if shutil.which(tool) is None]:
         sys.exit(f"{', '.join(missing)} not found (on Debian: apt install valgrind util-linux)")
-    set_up = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "LDPKERNELS_BACKEND": "avx2", "MALLOC_ARENA_MAX": "1"}
+    set_up = {
+        "PYTHONHASHSEED": "0",
+        "OPENBLAS_NUM_THREADS": "1",
+        "LDPKERNELS_BACKEND": "avx2",
+        "MALLOC_ARENA_MAX": "1",
+        "MALLOC_MMAP_THRESHOLD_": "32768",
+    }
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "counts"
         valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--dump-before={MARK}", *CACHE]

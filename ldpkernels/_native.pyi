@@ -9,6 +9,7 @@ SPAN: np.dtype[np.void]
 LAWS: dict[str, np.dtype[np.void]]  # by mechanism: what its kernel executes for a span
 
 class Summary:
+    def __init__(self, min: float, max: float, sum: float, sum_squares: float, finite: int) -> None: ...
     @property
     def min(self) -> float: ...
     @property

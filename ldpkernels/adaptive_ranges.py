@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, SupportsFloat, TypeAlias, TypedDict, 
 import numpy as np
 
 from ldpkernels import launch
+from ldpkernels._native import Summary
 from ldpkernels.accounting.arguments import number
 from ldpkernels.arrays import AnyArray, Spans
 from ldpkernels.inputs.agreement import Statement
@@ -48,7 +49,7 @@ class _Layer:
     sum_squares: float = 0.0
     finite: int = 0
 
-    def add(self, tensor: int, part: launch.Summary) -> None:
+    def add(self, tensor: int, part: Summary) -> None:
         self.tensors.append(tensor)
         self.min, self.max = min(self.min, part.min), max(self.max, part.max)
         self.sum += part.sum
@@ -244,7 +245,7 @@ def _flat(tensors: Tensors) -> _Flat:
     return _Flat(flat, spans, flat[0].device if tensors.is_torch else None)
 
 
-def _layers(tensors: Tensors, by: By, summaries: Sequence[launch.Summary]) -> list[_Layer]:
+def _layers(tensors: Tensors, by: By, summaries: Sequence[Summary]) -> list[_Layer]:
     """The layers with what their weights add up to."""
     layers: dict[str, _Layer] = {}
     for i, (name, part) in enumerate(zip(tensors.names, summaries, strict=True)):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsFloat, TypeAlias, TypedDict, TypeVar, overload
@@ -290,10 +291,12 @@ def _few_columns(
     how: tuple[NoiseKind, Clipping],
 ) -> AnyArray | None:
     """The sum of one plain matrix of few columns, as losses are, whose norms nobody asks for; None for any other."""
-    x, found = tensors[0], None
-    if len(tensors) == 1 and not is_tensor(generator):
-        found = plain(tensors)
-    if found is None or not x.ndim or found.numel > _native.NARROW * len(x) or _is_differentiated(x):
+    x = tensors[0]
+    shape = getattr(x, "shape", ())
+    if len(tensors) > 1 or not shape or math.prod(shape[1:]) > _native.NARROW or is_tensor(generator):
+        return None
+    found = plain(tensors)
+    if found is None or _is_differentiated(x):
         return None
     isa = chosen_isa("clipped_noise")
     if isa is None:

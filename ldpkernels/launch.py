@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -236,32 +236,8 @@ def majority_vote(votes: AnyArray, classes: int, device: str) -> tuple[AnyArray,
     return (labels, keep) if counted else None
 
 
-class Summary(Protocol):
-    """Extremes, sums and the count of a tensor's finite weights."""
-
-    @property
-    def min(self) -> float:
-        """The least."""
-
-    @property
-    def max(self) -> float:
-        """The greatest."""
-
-    @property
-    def sum(self) -> float:
-        """Their sum, in fp64."""
-
-    @property
-    def sum_squares(self) -> float:
-        """The sum of their squares."""
-
-    @property
-    def finite(self) -> int:
-        """How many there are."""
-
-
-def summaries(spans: Spans, device: torch.device | None) -> Sequence[Summary]:
-    """The summary of every span, in one pass; `device` is None for arrays."""
+def summaries(spans: Spans, device: torch.device | None) -> Sequence[_native.Summary]:
+    """Extremes, sums and the count of every span's finite weights, in one pass; `device` is None for arrays."""
     if device is not None and capabilities.chosen("summary", device.type) == "triton":
         from ldpkernels.triton import summary
 

@@ -83,7 +83,7 @@ def perturb_(
     if is_sharded(model):
         from ldpkernels.ops import shards
 
-        shards.perturb_(model, C, R, eps, mechanism, generator, buffers)
+        shards.perturb_(shards.Asked(model, C, R, eps, mechanism, generator, buffers))
         return model
     tensors, (c, r) = collect(model, buffers, in_place=True, C=C, R=R)
     if tensors.compiling:
@@ -213,7 +213,7 @@ def report(
     if is_sharded(model):
         from ldpkernels.ops import shards
 
-        return Report(*shards.report(model, C, R, eps, mechanism, generator, buffers))
+        return Report(*shards.report(shards.Asked(model, C, R, eps, mechanism, generator, buffers)))
     kind = mechanism_named(mechanism, eps)
     tensors, (c, r) = collect(model, buffers, C=C, R=R)
     if tensors.is_torch:

@@ -77,6 +77,15 @@ def key(request):
     return ldpkernels.Key(words[request.param])
 
 
+@pytest.fixture(scope="module")
+def one_thread():
+    """torch on one thread: small networks are no faster on two, which on a busy machine wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") and not (torch and torch.cuda.is_available()):
         pytest.skip("needs a CUDA device")

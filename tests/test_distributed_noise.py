@@ -91,7 +91,7 @@ def test_concentrated_bound_of_a_sum_of_discrete_gaussians(n, stddev):
 
 @pytest.mark.parametrize("variance", [1.0, 4.0, 25.0])
 def test_renyi_bound_of_skellam(variance):
-    """Theorem 3.5 of Agarwal et al. by enumeration, at whole orders and, rounded up, others; half is too low."""
+    """The bound by enumeration, at whole orders and, rounded up, others; half is too low."""
     with mpmath.workdps(40):
         law = skellam_law(mpmath.mpf(variance), int(12 * math.sqrt(variance)) + 40)
         for shift, order in itertools.product((1, 2, 3), (1.2, 2, 2.5, 3, 8, 16)):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # The run on a GPU without one: deadlines, crashes, results that survive, and a rehearsal with Triton's interpreter.
 import json
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
-import time
 from pathlib import Path
 
 import pytest
@@ -48,22 +48,23 @@ def test_a_step_that_crashes_keeps_no_other_from_running(run):
 
 
 def test_a_step_out_of_time_ends_with_all_it_has_started(run, tmp_path):
-    note = tmp_path / "child"
+    note, slept = tmp_path / "child", tmp_path / "slept"
+    sleeper = f"import pathlib, time; time.sleep(60); pathlib.Path({str(slept)!r}).touch()"
     program = f"""
 import pathlib, signal, subprocess, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+child = subprocess.Popen([sys.executable, "-c", {sleeper!r}])
 pathlib.Path({str(note)!r}).write_text(str(child.pid))
 print("began", flush=True)
 child.wait()
 signal.pause()
 """
-    step, began = python(program, limit=3.0), time.monotonic()
+    step = python(program, limit=3.0)
     assert not run.step(step)
     assert step.result == "out of time (3 s)"
-    assert time.monotonic() - began < 30
     assert "began" in (run.out / "build.log").read_text()
     assert not alive(int(note.read_text()))
+    assert not slept.exists(), "its child was waited for"
 
 
 def alive(process):
@@ -143,12 +144,11 @@ def rehearse(tmp_path, modules, *arguments):
 
 def test_a_rehearsal_ends_by_its_deadline_with_the_rows_so_far(tmp_path, modules):
     pytest.importorskip("triton")
-    began = time.monotonic()
-    done, files = rehearse(tmp_path, modules, "--only", "bandwidth", "--only", "papers", "--deadline", "30")
-    assert time.monotonic() - began < 70, done.stdout[-3000:]
+    _, files = rehearse(tmp_path, modules, "--only", "bandwidth", "--only", "papers", "--deadline", "30")
     assert len(files) <= 8
     assert "prebuilt: _native" in files["summary.md"]
     assert "| check | passed |" in files["summary.md"], files["summary.md"]
+    assert re.search(r"\| bench \| (passed|out of time)", files["summary.md"]), files["summary.md"]
     assert "| papers | not run: --data is missing |" in files["summary.md"]
     rows = [json.loads(line) for line in files["bench.jsonl"].splitlines()]
     assert rows

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.papers import han_xue, ldp_fed, ldp_fed_runs, ldp_fl_page, ldp_fl_runs
+from benchmarks.papers import han_xue, ldp_fed, ldp_fed_runs, ldp_fl, ldp_fl_page
 from benchmarks.papers.common import HERE, Cells, Job
 
 
@@ -34,7 +34,7 @@ def tables(root: str, out: Path, workers: int, only: str | None, dry: bool = Fal
 
     fl, fed = cells("ldp-fl"), cells("ldp-fed-fashion-mnist")
     found = [
-        Table(fl, ldp_fl_runs.jobs(root, workers), lambda: ldp_fl_page.write(fl, out, "ldp-fl")),
+        Table(fl, ldp_fl.jobs(root, workers), lambda: ldp_fl_page.write(fl, out, "ldp-fl")),
         Table(fed, ldp_fed_runs.jobs(root, workers), lambda: ldp_fed.write(fed, out, "ldp-fed-fashion-mnist")),
     ]
     for dataset in han_xue.PAPER:

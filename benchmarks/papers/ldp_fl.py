@@ -8,9 +8,14 @@ REGEX runs some of them, --dry writes the page from what is there.
 
 from __future__ import annotations
 
-from benchmarks.papers.common import Cells, parser_of
+from benchmarks.papers import ldp_fl_others, ldp_fl_runs
+from benchmarks.papers.common import Cells, Job, parser_of
 from benchmarks.papers.ldp_fl_page import write
-from benchmarks.papers.ldp_fl_runs import jobs
+
+
+def jobs(root: str, workers: int | None, seed: int = 0) -> list[Job]:
+    """LDP-FL's runs, and those of the methods that its paper compares it with (`ldp_fl_others`)."""
+    return [*ldp_fl_runs.jobs(root, workers, seed), *ldp_fl_others.jobs(root, workers, seed)]
 
 
 def main() -> None:

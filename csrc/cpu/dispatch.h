@@ -44,6 +44,11 @@ struct Rotation {
   float factor;
 };
 
+constexpr int kBlockLevels = 12;       // of numbers that the first-level cache holds: 16 kB
+constexpr int kLargeBlockLevels = 16;  // of a task of the first pass: 256 kB, for the second-level cache
+constexpr int kColumnLevels = 8;       // of a later pass
+constexpr int64_t kStrip = 128;        // columns of its task: pieces of 512 bytes
+
 // The most columns of a matrix whose rows lie across the lanes.
 constexpr int64_t kNarrowColumns = 8;
 

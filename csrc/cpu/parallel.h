@@ -7,6 +7,7 @@
 #include <cfenv>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -55,6 +56,22 @@ void parallel_for(int64_t tasks, int64_t threads, Task task) {
     work();
   }
   if (error) std::rethrow_exception(error);
+}
+
+// task(pass, i) for every i of one pass after another, by threads that are started once. Nothing is thrown.
+template <class Task>
+void parallel_passes(const std::vector<int64_t>& tasks, int64_t threads, Task task) {
+  std::atomic<int64_t> done{0};
+  const int64_t all = std::accumulate(tasks.begin(), tasks.end(), int64_t{0});
+  parallel_for(all, threads, [&](int64_t i) noexcept {
+    int64_t before = 0;
+    size_t pass = 0;
+    while (i - before >= tasks[pass]) before += tasks[pass++];
+    // Tasks are begun in order: what is waited for is at work.
+    for (int64_t now; (now = done.load(std::memory_order_acquire)) < before;) done.wait(now, std::memory_order_acquire);
+    task(pass, i - before);
+    if (done.fetch_add(1, std::memory_order_acq_rel) + 1 == before + tasks[pass]) done.notify_all();
+  });
 }
 
 }  // namespace ldpk

@@ -74,14 +74,13 @@ class CountPair:
         first = (1 - q) * masses[:-1] + q * masses[1:]
         second = q * masses[:-1] + (1 - q) * masses[1:]
         losses = np.log(first / second)
-        out = []
-        for excess in np.asarray(excesses, dtype=np.float64):
-            with np.errstate(over="ignore"):  # an order that is too large bounds nothing
-                terms = first * np.expm1(excess * losses)
-            # what is cut weighs at most its mass times e^(x eps0)
-            more = self.error * float(np.sum(np.abs(terms))) + cut * _exp(excess * self.eps0)
-            out.append(math.log1p(float(np.sum(terms)) + more))
-        return np.array(out)
+        excesses = np.asarray(excesses, dtype=np.float64)
+        with np.errstate(over="ignore"):  # an order that is too large bounds nothing
+            terms = first * np.expm1(excesses[:, None] * losses)
+        # what is cut weighs at most its mass times e^(x eps0)
+        sums, sizes = terms.sum(axis=1), np.abs(terms).sum(axis=1)
+        rows = zip(excesses.tolist(), sums.tolist(), sizes.tolist(), strict=True)
+        return np.array([math.log1p(sum_ + self.error * size + cut * _exp(x * self.eps0)) for x, sum_, size in rows])
 
 
 def _exp(exponent: float) -> float:

@@ -108,7 +108,7 @@ class SkellamEvent(Event):
     """One sum by secure aggregation with Skellam noise, in units of its grid.
 
     variance is that of all honest clients' noise together, l2 and l1 bound what one client adds to the sum. Its Renyi
-    divergence is that of Agarwal, Kairouz and Liu (2021), theorem 3.5.
+    divergence is by the bound of Agarwal, Kairouz and Liu (2021): docs/mechanisms/distributed.md.
     """
 
     kind: ClassVar[str] = "skellam"

@@ -61,30 +61,44 @@ def rdp_of(event: Event, orders: tuple[float, ...]) -> list[float]:
     return [pure_rdp(order, event.pure_epsilon) for order in orders]
 
 
-def to_epsilon(orders: Sequence[float], rdp: Sequence[float], delta: float) -> float:
-    """Convert: the best over the orders of Canonne, Kamath and Steinke (2020), Proposition 12."""
+@lru_cache(maxsize=1024)
+def _parts(orders: tuple[float, ...]) -> list[tuple[float, float, float]]:
+    return [(math.log1p(-1 / order), math.log(order), order - 1) for order in orders]
+
+
+def _bounds(orders: Sequence[float], rdp: Sequence[float], delta: float) -> list[float]:
+    """Of epsilon, one for each order: Proposition 12 of Canonne, Kamath and Steinke (2020)."""
     log_delta = math.log(delta)
     bounds = [
-        value + math.log1p(-1 / order) - (log_delta + math.log(order)) / (order - 1)
-        for order, value in zip(orders, rdp, strict=True)
+        value + first - (log_delta + log_order) / excess
+        for (first, log_order, excess), value in zip(_parts(tuple(orders)), rdp, strict=True)
     ]
-    if any(math.isnan(bound) for bound in bounds):
+    if any(map(math.isnan, bounds)):
         raise ArithmeticError(f"a Renyi divergence is not a number at delta = {delta!r}: use method='basic'")
-    return max(0.0, min(bounds))
+    return bounds
+
+
+def to_epsilon(orders: Sequence[float], rdp: Sequence[float], delta: float) -> float:
+    """Convert: the best over the orders."""
+    return max(0.0, min(_bounds(orders, rdp, delta)))
+
+
+@lru_cache(maxsize=1024)
+def _around(order: float) -> tuple[float, ...]:
+    """Finer than the grid, which is 6 % apart in order - 1."""
+    return tuple(1 + (order - 1) * 10 ** (step / 2000) for step in range(-50, 51))
 
 
 def composed_epsilon(groups: Mapping[Event, int], delta: float) -> float:
     """The epsilon of all the releases at delta."""
     sampled = any(isinstance(event, SampledGaussianEvent) for event in groups)
     orders = SAMPLED_ORDERS if sampled else ORDERS
-    total = _composed(groups, orders)
-    best = to_epsilon(orders, total, delta)
-    if sampled:
-        return best
-    # the grid is 6 % apart in order - 1: refine around the best order, every order gives a valid bound
-    centre = min(range(len(orders)), key=lambda i: to_epsilon(orders[i : i + 1], total[i : i + 1], delta))
-    fine = tuple(1 + (orders[centre] - 1) * 10 ** (step / 2000) for step in range(-50, 51))
-    return min(best, to_epsilon(fine, _composed(groups, fine), delta))
+    bounds = _bounds(orders, _composed(groups, orders), delta)
+    best = min(bounds)
+    if not sampled:  # refine: every order gives a valid bound
+        fine = _around(orders[bounds.index(best)])
+        best = min(best, to_epsilon(fine, _composed(groups, fine), delta))
+    return max(0.0, best)
 
 
 def _composed(groups: Mapping[Event, int], orders: tuple[float, ...]) -> list[float]:

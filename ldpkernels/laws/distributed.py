@@ -14,6 +14,7 @@ from ldpkernels.accounting import arguments
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import ConcentratedEvent, Event, SkellamEvent
 from ldpkernels.laws.noise_table import LEAST_STDDEV, MOST_STDDEV, NoiseTable, gaussian_table, skellam_table
+from ldpkernels.laws.vector_law import epsilon_at_distance
 from ldpkernels.laws.weightwise import checked_eps
 
 UP = 1 + 2.0**-40  # more than the rounding of any formula here
@@ -185,16 +186,8 @@ class Shares:
     def epsilon(self, delta: float, rounds: int = 1) -> float:
         """The eps of so many sums at delta, the tables' distance included; rounded up."""
         delta, rounds = arguments.excluded(delta), arguments.count("rounds", rounds)
-        distance, spent = self.padded * DISTANCE * self.clients * rounds, 1e-6 * delta
-        for _ in range(8):
-            eps = composed_epsilon([(self.event, rounds)], delta - spent, "rdp")
-            needed = (1 + math.exp(min(eps, 700.0))) * distance
-            if needed <= spent:
-                return eps
-            spent = 1.5 * needed
-            if spent >= delta:
-                break
-        return math.inf
+        distance = self.padded * DISTANCE * self.clients * rounds
+        return epsilon_at_distance(lambda left: composed_epsilon([(self.event, rounds)], left, "rdp"), distance, delta)
 
     def mean_error(self, clients: int) -> float:
         """Expected squared distance of the mean of so many clients from the mean of their clipped updates, at most.
@@ -264,7 +257,7 @@ class DistributedGaussian(Shares):
 
     @property
     def event(self) -> ConcentratedEvent:
-        """(l2 / (sqrt(n) stddev) + tau sqrt(D))^2 / 2 of zero-concentrated DP (the paper's theorem 1, last bound)."""
+        """(l2 / (sqrt(n) stddev) + tau sqrt(D))^2 / 2 of zero-concentrated DP: docs/mechanisms/distributed.md."""
         eps = self.l2 / (math.sqrt(self.clients) * self.stddev) + self.tau * math.sqrt(self.padded)
         return ConcentratedEvent(eps * eps / 2 * UP)
 

@@ -15,20 +15,20 @@ from typing import ClassVar
 import numpy as np
 
 from ldpkernels import _native, launch
-from ldpkernels.accounting.arguments import count, number
-from ldpkernels.accounting.events import PureEvent
+from ldpkernels.accounting.arguments import number
 from ldpkernels.arrays import Array, Floats, Integers
 from ldpkernels.dtypes import FLOAT64
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Key
 from ldpkernels.laws.registry import best_mechanism, law_table, mechanism_named
+from ldpkernels.laws.vector_law import PureVectorLaw
 from ldpkernels.laws.weightwise import Weightwise, checked_eps
 
 _COORDINATES = 1  # fold_in of the key for the coordinates; keystream 0 of the key itself draws the subset
 
 
 @dataclass(frozen=True)
-class KOfD:
+class KOfD(PureVectorLaw):
     """k of d coordinates, chosen uniformly, each reported under eps / k and scaled by d / k: unbiased.
 
     Coordinates lie in [-bound, bound] and the vector in the ball of radius `norm`. k and the coordinates' mechanism are
@@ -70,11 +70,6 @@ class KOfD:
         return min(self.eps, math.nextafter(self.k * self.coordinate.effective_eps, math.inf))
 
     @property
-    def event(self) -> PureEvent:
-        """What one report of the vector costs, for `ldpkernels.accounting`; it protects no choice of coordinates."""
-        return PureEvent(self.effective_eps)
-
-    @property
     def worst_error(self) -> float:
         """An upper bound of the expected squared distance from any vector of the domain, plus its squared length."""
         return self.dimension**2 * self.bound**2 * self._plan[2]
@@ -85,19 +80,6 @@ class KOfD:
         variance = self.coordinate.variance(x, 0.0, self.bound)
         second = np.sum(variance + x * x, dtype=np.float64)
         return float(self.dimension / self.k * second - np.sum(x * x, dtype=np.float64))
-
-    def epsilon(self, delta: float) -> float:
-        """The eps of one report, at any delta."""
-        return self.effective_eps
-
-    def mean_error(self, clients: int) -> float:
-        """Expected squared distance of the mean of so many reports from the mean of the updates, at most."""
-        return self.worst_error / count("clients", clients)
-
-    @property
-    def bytes(self) -> int:
-        """A report as `perturb_vector` returns it, in fp32."""
-        return 4 * self.dimension
 
     def sample(self, x: Array, key: Key) -> Floats:
         """A report of x, as a vector: k of its coordinates are not 0."""

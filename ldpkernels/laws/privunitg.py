@@ -15,10 +15,10 @@ from typing import ClassVar
 import numpy as np
 
 from ldpkernels import _native
-from ldpkernels.accounting.arguments import count, number
-from ldpkernels.accounting.events import PureEvent
+from ldpkernels.accounting.arguments import number
 from ldpkernels.arrays import Array
 from ldpkernels.keys import Key
+from ldpkernels.laws.vector_law import PureVectorLaw
 from ldpkernels.laws.weightwise import checked_eps
 
 _MARGIN = 1e-12  # of the odds of the cap: more than the fp64 error of its probability
@@ -26,7 +26,7 @@ _DECISIONS, _GAUSSIANS = 0, 1  # keystreams
 
 
 @dataclass(frozen=True)
-class PrivUnitG:
+class PrivUnitG(PureVectorLaw):
     """A Gaussian vector, moved into a cap around the update with probability p, scaled to be unbiased.
 
     The cap is the half-space <g, v> >= gamma; a standard Gaussian is in it with probability q. p, q and gamma are those
@@ -77,11 +77,6 @@ class PrivUnitG:
         return min(self.eps, math.log(self.threshold / (2**64 - self.threshold)) + math.log1p(-q) - math.log(q) + 1e-15)
 
     @property
-    def event(self) -> PureEvent:
-        """What one report of the vector costs, for `ldpkernels.accounting`."""
-        return PureEvent(self.effective_eps)
-
-    @property
     def shrinkage(self) -> float:
         """E<g, v> of a report g for a unit vector v: what a report is divided by."""
         p, q = self.p, self.q
@@ -96,19 +91,6 @@ class PrivUnitG:
     def error(self, x: Array) -> float:
         """Expected squared distance of the output from x, a vector of length at most `norm`."""
         return self.worst_error - float(np.sum(np.square(x), dtype=np.float64))
-
-    def epsilon(self, delta: float) -> float:
-        """The eps of one report, at any delta."""
-        return self.effective_eps
-
-    def mean_error(self, clients: int) -> float:
-        """Expected squared distance of the mean of so many reports from the mean of the updates, at most."""
-        return self.worst_error / count("clients", clients)
-
-    @property
-    def bytes(self) -> int:
-        """A report as `perturb_vector` returns it, in fp32."""
-        return 4 * self.dimension
 
     def sample(self, x: Array, key: Key) -> Array:
         """A report of x, whose length is at most `norm`.

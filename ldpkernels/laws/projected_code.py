@@ -17,8 +17,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from ldpkernels.accounting import arguments
-from ldpkernels.accounting.events import PureEvent
 from ldpkernels.arrays import Floats
+from ldpkernels.laws.vector_law import PureVectorLaw
 from ldpkernels.laws.weightwise import checked_eps
 from ldpkernels.optional import require
 
@@ -33,7 +33,7 @@ class _Plan(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ProjectedCode:
+class ProjectedCode(PureVectorLaw):
     """eps-LDP for a whole update in `bits` bits, unbiased, with nearly PrivUnit's error. A `VectorLaw`.
 
     The update is projected to k = 2^(bits - 1) numbers at random; of the 2 k vectors that are plus or minus a column of
@@ -89,15 +89,6 @@ class ProjectedCode:
         return min(self.eps, math.log(ratio) * (1 + 1e-15) + 1e-15)
 
     @property
-    def event(self) -> PureEvent:
-        """What one report costs, for `ldpkernels.accounting`."""
-        return PureEvent(self.effective_eps)
-
-    def epsilon(self, delta: float) -> float:
-        """The eps of one report, at any delta."""
-        return self.effective_eps
-
-    @property
     def length(self) -> float:
         """That of a decoded codeword among the projections."""
         return self.norm * self.stretch / self._plan.shrinkage
@@ -106,10 +97,6 @@ class ProjectedCode:
     def worst_error(self) -> float:
         """Expected squared distance of a decoded report from 0: that from the update plus its squared length."""
         return self.length**2 * (self.dimension / self.projected + self._plan.second)
-
-    def mean_error(self, clients: int) -> float:
-        """Expected squared distance of the mean of so many reports from the mean of the clipped updates, at most."""
-        return self.worst_error / arguments.count("clients", clients)
 
     @property
     def bytes(self) -> int:

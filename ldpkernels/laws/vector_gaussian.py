@@ -25,6 +25,7 @@ from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Key
 from ldpkernels.laws.clipped_noise import MARGIN as ROUNDING
 from ldpkernels.laws.noise_table import MOST_SHIFT, NoiseTable, wide_gaussian_table
+from ldpkernels.laws.vector_law import epsilon_at_distance
 from ldpkernels.laws.weightwise import checked_eps
 
 FLOAT32 = DTYPES["float32"]
@@ -114,16 +115,9 @@ class VectorGaussian:
         """The eps of one report at delta, the table's distance included; rounded up."""
         delta = arguments.excluded(delta)
         distance = self.dimension * (self.table.distance + 2.0**-90)
-        spent = 1e-6 * delta  # on the distance, which (1 + e^eps) multiplies
-        for _ in range(8):
-            eps = gaussian_epsilon(1 / self.noise_multiplier, delta - spent) * (1 + 1e-12)
-            needed = (1 + math.exp(min(eps, 700.0))) * distance
-            if needed <= spent:
-                return eps
-            spent = 1.5 * needed
-            if spent >= delta:
-                break
-        return math.inf
+        return epsilon_at_distance(
+            lambda left: gaussian_epsilon(1 / self.noise_multiplier, left) * (1 + 1e-12), distance, delta
+        )
 
     @property
     def variance(self) -> float:

@@ -12,14 +12,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import SupportsFloat
+from typing import NamedTuple, SupportsFloat
 
 import numpy as np
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from ldpkernels import _native, launch
+from ldpkernels import launch
+from ldpkernels._native import SPAN, Summary
 from ldpkernels.arrays import Integers, Laws, Spans
 from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.agreement import SECRET, Statement, agreed, gathered
@@ -32,6 +33,18 @@ from ldpkernels.keys import Generator, Key, secure_key, torch_key
 from ldpkernels.laws.registry import executed, mechanism_named
 from ldpkernels.laws.weightwise import Output, Weightwise
 from ldpkernels.wire.layout import Layout
+
+
+class Asked(NamedTuple):
+    """The arguments of `ldpkernels.perturb_` and `ldpkernels.report`."""
+
+    model: object
+    C: Numbers
+    R: Numbers
+    eps: SupportsFloat
+    mechanism: str
+    generator: Generator
+    buffers: Buffers | None
 
 
 @dataclass(frozen=True)
@@ -49,17 +62,9 @@ class _Call:
     key: torch.Tensor | None  # the caller's own
 
 
-def perturb_(
-    model: object,
-    C: Numbers,
-    R: Numbers,
-    eps: SupportsFloat,
-    mechanism: str,
-    generator: Generator,
-    buffers: Buffers | None,
-) -> None:
+def perturb_(asked: Asked) -> None:
     """Perturb the parts of this rank in place."""
-    call, key = _agreed(model, (C, R), eps, mechanism, generator, buffers, "values")
+    call, key = _agreed(asked, "values")
     pieces = _pieces(call)
     spans, laws = _table(call, pieces, None)
 
@@ -76,17 +81,9 @@ def perturb_(
     torch.autograd.graph.increment_version([t for t in changed if not t.is_inference()])
 
 
-def report(
-    model: object,
-    C: Numbers,
-    R: Numbers,
-    eps: SupportsFloat,
-    mechanism: str,
-    generator: Generator,
-    buffers: Buffers | None,
-) -> tuple[Layout, torch.Tensor]:
+def report(asked: Asked) -> tuple[Layout, torch.Tensor]:
     """The report of the whole model, on every rank: parts are reported where they lie, and their bits gathered."""
-    call, key = _agreed(model, (C, R), eps, mechanism, generator, buffers, "report")
+    call, key = _agreed(asked, "report")
     pieces, kind = _pieces(call), call.mechanism.reported
     room = sum(piece.room for piece in pieces)
     out = torch.empty(room // 8 if kind == "bits" else room, dtype=torch.uint8, device=call.device)
@@ -102,17 +99,6 @@ def report(
         )
         wholes.append(packed(whole) if kind == "bits" else whole)
     return call.layout, torch.cat(wholes)
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Of a whole tensor, what `launch.summaries` finds in a part."""
-
-    min: float
-    max: float
-    sum: float
-    sum_squares: float
-    finite: int
 
 
 def summaries(model: object, prepare: Callable[[], tuple[Tensors, Statement]]) -> tuple[Tensors, list[Summary]]:
@@ -208,7 +194,7 @@ def _pieces(call: _Call) -> list[_Piece]:
 def _table(call: _Call, pieces: Sequence[_Piece], out: torch.Tensor | None) -> tuple[Spans, Laws]:
     """A span and a law for every run; `out` has a slot for each where reports are written."""
     runs = [len(piece.firsts) for piece in pieces]
-    spans: Spans = np.zeros(sum(runs), _native.SPAN)
+    spans: Spans = np.zeros(sum(runs), SPAN)
     at = room = 0
     for piece, dtype, count in zip(pieces, call.dtypes, runs, strict=True):
         rows = spans[at : at + count]
@@ -220,22 +206,15 @@ def _table(call: _Call, pieces: Sequence[_Piece], out: torch.Tensor | None) -> t
     return spans, call.laws[np.repeat(np.arange(len(runs)), runs)]
 
 
-def _agreed(
-    model: object,
-    ranges: tuple[Numbers, Numbers],
-    eps: SupportsFloat,
-    mechanism: str,
-    generator: Generator,
-    buffers: Buffers | None,
-    output: Output,
-) -> tuple[_Call, torch.Tensor]:
+def _agreed(asked: Asked, output: Output) -> tuple[_Call, torch.Tensor]:
     """The call as all ranks of the mesh make it, and its key."""
+    model, C, R, eps, mechanism, generator, buffers = asked
     mesh = mesh_of(model)
     default = generator is None or (isinstance(generator, str) and generator == "secure")
 
     def prepare() -> tuple[_Call, Statement]:
         law = mechanism_named(mechanism, eps)
-        tensors, (c, r) = collect(model, buffers, in_place=output == "values", sharded=True, C=ranges[0], R=ranges[1])
+        tensors, (c, r) = collect(model, buffers, in_place=output == "values", sharded=True, C=C, R=R)
         parts = [part_of(name, t) for name, t in zip(tensors.names, tensors.values, strict=True)]
         dtypes, _, _ = checked_tensors([part.local for part in parts], names=tensors.names)
         _, laws = executed(mechanism, law.eps, c, r, dtypes, output)

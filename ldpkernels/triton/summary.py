@@ -9,13 +9,13 @@ that none waits for another, and a program's 32 lanes are two chunks.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 import triton
 import triton.language as tl
 
+from ldpkernels._native import Summary
 from ldpkernels.arrays import Spans
 from ldpkernels.triton import launch
 from ldpkernels.triton import table as tables
@@ -28,17 +28,6 @@ CHUNKS = tl.constexpr(2)  # of a program
 AT_ONCE = tl.constexpr(8)  # elements of a lane that are loaded before the first is added
 FIELDS = tl.constexpr(5)  # of a summary
 COLUMNS = Columns(*SPAN, "tensor", "part")  # its number, and that of its first chunk among all
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What csrc's Summary holds."""
-
-    min: float
-    max: float
-    sum: float
-    sum_squares: float
-    finite: int
 
 
 EMPTY = Summary(math.inf, -math.inf, 0.0, 0.0, 0)

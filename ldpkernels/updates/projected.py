@@ -11,14 +11,12 @@ import numpy as np
 from ldpkernels import _native, launch
 from ldpkernels.arrays import AnyArray, Floats, Integers
 from ldpkernels.dtypes import FLOAT64
-from ldpkernels.inputs import flat
-from ldpkernels.inputs.containers import Buffers, Weights, collect
+from ldpkernels.inputs.containers import Buffers, Weights
 from ldpkernels.keys import Generator, Key
 from ldpkernels.laws.clipped_noise import Noise
 from ldpkernels.laws.k_of_d import subset, uniform_integers
 from ldpkernels.laws.projected_code import ProjectedCode
-from ldpkernels.updates.rotation import Singles, rotate_back_, rotated
-from ldpkernels.vector import vector_key
+from ldpkernels.updates.rotation import Singles, parts_of, rotate_back_, rotated
 
 _SIGNS, _ROWS, _CODE = 0, 1, 2  # fold_in of the shared key
 _INDEX = 0  # fold_in of the client's own
@@ -44,12 +42,8 @@ def report_code(
     >>> 0 <= code < 256
     True
     """
-    tensors, _ = collect(update, buffers)
-    flat.formats(tensors)
-    if sum(flat.sizes(tensors)) != law.dimension:
-        raise ValueError(f"the update has {sum(flat.sizes(tensors))} weights, and the law is of {law.dimension}")
-    key = vector_key(tensors, generator)
-    u = _projection(flat.in_host_memory(tensors.values), law, shared)
+    values, key = parts_of(update, law.dimension, generator, buffers)
+    u = _projection(values, law, shared)
     return chosen_code(u, law, shared, key)
 
 

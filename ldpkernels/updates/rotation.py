@@ -13,9 +13,11 @@ from ldpkernels import launch
 from ldpkernels.arrays import AnyArray
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs import flat
+from ldpkernels.inputs.containers import Buffers, Weights, collect
 from ldpkernels.inputs.spans import span_table
-from ldpkernels.keys import Key
+from ldpkernels.keys import Generator, Key
 from ldpkernels.laws.clipped_noise import MARGIN
+from ldpkernels.vector import vector_key
 
 Singles = NDArray[np.float32]
 
@@ -54,6 +56,18 @@ def rotate_back_(x: Singles, key: Key) -> Singles:
     _check(x, key)
     launch.rotate(x, key, inverse=True)
     return x
+
+
+def parts_of(
+    update: Weights, dimension: int, generator: Generator, buffers: Buffers | None
+) -> tuple[list[AnyArray], Key]:
+    """An update's parts in host memory, `dimension` weights in all, and the key of its client's call."""
+    tensors, _ = collect(update, buffers)
+    flat.formats(tensors)
+    if sum(flat.sizes(tensors)) != dimension:
+        raise ValueError(f"the update has {sum(flat.sizes(tensors))} weights, and the law is of {dimension}")
+    key = vector_key(tensors, generator)
+    return flat.in_host_memory(tensors.values), key
 
 
 def rotated(values: Sequence[AnyArray], padded: int, norm: float, key: Key) -> tuple[Singles, float]:

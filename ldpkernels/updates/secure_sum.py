@@ -16,8 +16,7 @@ from ldpkernels.inputs.containers import Buffers, Weights, collect
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Generator, Key
 from ldpkernels.laws.distributed import Shares
-from ldpkernels.updates.rotation import Singles, rotate_back_, rotated
-from ldpkernels.vector import vector_key
+from ldpkernels.updates.rotation import Singles, parts_of, rotate_back_, rotated
 
 FLOAT32 = DTYPES["float32"]
 _ROUNDING, _NOISE = 0, 1  # fold_in of a call's key
@@ -51,12 +50,8 @@ def encode(
     >>> bool(abs(decode(total, law, round_key, clients=1000) - 0.1).max() < 0.01)
     True
     """
-    tensors, _ = collect(update, buffers)
-    flat.formats(tensors)
-    if sum(flat.sizes(tensors)) != law.dimension:
-        raise ValueError(f"the update has {sum(flat.sizes(tensors))} weights, and the law is of {law.dimension}")
-    key = vector_key(tensors, generator)
-    x, scale = rotated(flat.in_host_memory(tensors.values), law.padded, law.norm, rotation)
+    values, key = parts_of(update, law.dimension, generator, buffers)
+    x, scale = rotated(values, law.padded, law.norm, rotation)
     integers = np.empty(law.padded, np.int32)
     spans = span_table([x.ctypes.data], [integers.ctypes.data], [x.size], [FLOAT32])
     _round(spans, scale / law.unit, law, key.fold_in(_ROUNDING))

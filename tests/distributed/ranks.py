@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases that several processes run together: a process takes seconds to start, so all cases share them.
 
-A case is a function of tests/distributed/cases.py whose argument is the number of ranks. It passes where it returns on
-every rank. What one rank raises is kept, and where the ranks are no longer in step the next cases fail too.
+A case is a function that tests/distributed/cases.py knows; its argument is the number of ranks. It passes where it
+returns on every rank. What one rank raises is kept, and where the ranks are no longer in step the next cases fail too.
 """
 
 import datetime

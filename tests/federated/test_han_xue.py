@@ -14,6 +14,7 @@ from ldpkernels.federated.dp_gan import Recipe, Training, chosen, critic_gradien
 from ldpkernels.federated.generators import generator_of
 from tests.federated.test_han_xue_adult import lay_files
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 KEY = ldpkernels.key(5)
 TINY = Recipe(steps=6, batch=32)
 
@@ -21,15 +22,6 @@ TINY = Recipe(steps=6, batch=32)
 def quick(recipe=TINY, **changes):
     values = {"parties": 3, "recipe": recipe, "models": ("tree", "logistic", "network"), "chunk": 4, "epochs": 2}
     return han_xue.Config(**{**values, **changes})
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """These networks are too small for two, and on a busy machine two wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

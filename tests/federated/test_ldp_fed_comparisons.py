@@ -17,15 +17,8 @@ from ldpkernels.federated.private_sgd import PrivateSteps
 from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import Local
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SIZE = 12
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def setting(clients=5, seed=1):

@@ -15,6 +15,7 @@ from ldpkernels.__main__ import main
 from ldpkernels.federated import data, dp_gan, han_xue, ldp_fl, own, training
 from ldpkernels.federated.training import NOISE, Local
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 MODULE = """
 import torch
 from torch import nn
@@ -45,14 +46,6 @@ def takes(a): return nn.Linear(a, 3)
 def number(): return 3
 constant = 4
 """
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

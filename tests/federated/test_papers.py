@@ -4,16 +4,17 @@
 import json
 import shutil
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks.papers import all as all_papers
-from benchmarks.papers import han_xue, han_xue_page, ldp_fed_runs, ldp_fl_page, ldp_fl_runs
+from benchmarks.papers import han_xue, han_xue_page, ldp_fed_runs, ldp_fl, ldp_fl_others, ldp_fl_page, ldp_fl_runs
 from benchmarks.papers.common import Cells, Job
-from ldpkernels.federated import data, ldp_fl
+from ldpkernels.federated import data, training
+from ldpkernels.federated import ldp_fl as algorithm
 
 PAPERS = Path(__file__).parents[2] / "benchmarks" / "papers"
 PAGES = ["ldp-fl", "ldp-fed-fashion-mnist", "han-xue-adult", "han-xue-mnist", "han-xue-fashion-mnist"]
@@ -30,7 +31,7 @@ def test_a_page_says_what_its_cells_say(page, tmp_path):
 
 def test_a_seed_is_part_of_a_cells_name():
     plans = (
-        ldp_fl_runs.jobs,
+        ldp_fl.jobs,
         ldp_fed_runs.jobs,
         lambda root, n, seed: han_xue.jobs("mnist", root, n, Path(), "", seed),
     )
@@ -63,7 +64,8 @@ def test_a_name_says_all_that_a_run_is():
     for s in ldp_fl_runs.in_order():
         assert ldp_fl_runs.Setting.of(s.name) == s
         assert s.twin.eps is None
-    for name in json.loads((PAPERS / "results" / "ldp-fl.json").read_text()):
+    found = json.loads((PAPERS / "results" / "ldp-fl.json").read_text())
+    for name in set(found) - {other.name for other in ldp_fl_others.in_order()}:
         assert ldp_fl_runs.Setting.of(name).name == name
 
 
@@ -74,10 +76,10 @@ def test_what_a_cell_says_is_what_ran():
     assert said
     for name, ran in said.items():
         s = ldp_fl_runs.Setting.of(name)
-        usual, today = (json.loads(json.dumps(asdict(c))) for c in (ldp_fl.Config(None), ldp_fl_runs.config_of(s)))
+        usual, today = (json.loads(json.dumps(asdict(c))) for c in (algorithm.Config(None), ldp_fl_runs.config_of(s)))
         assert {**usual, **ran["config"]} == today  # an option that came later had its default
         assert (ran["clients"], ran["rounds"]) == (s.clients, s.rounds)
-        assert ran["network"] == ldp_fl_runs.NETWORK[s.dataset]
+        assert ran["network"] == (s.network or ldp_fl_runs.NETWORK[s.dataset])
         assert ran["examples of a client"] == ldp_fl_runs.EXAMPLES[s.dataset] // s.clients
 
 
@@ -93,21 +95,52 @@ def tiny(monkeypatch):
 
 
 def test_a_cell_keeps_the_configuration_that_the_rounds_got(tiny, tmp_path, monkeypatch):
-    got, round_ = [], ldp_fl.round_
+    got, round_ = [], algorithm.round_
 
     def spy(state, clients, network, config, **options):
         got.append((config, len(clients)))
         return round_(state, clients, network, config, **options)
 
-    monkeypatch.setattr(ldp_fl, "round_", spy)
+    monkeypatch.setattr(algorithm, "round_", spy)
     cell = ldp_fl_runs.compute(TINY, "", 1, tmp_path / "unfinished")
     assert len(got) == cell["ran"]["rounds"] == 3
     assert all((asdict(config), n) == (cell["ran"]["config"], cell["ran"]["clients"]) for config, n in got)
 
 
+def test_few_clients_send_the_reports_of_all_whom_the_round_selects(tiny, tmp_path, monkeypatch):
+    trained, keys = [], []
+    train, perturb = training.train, algorithm.data_perturbation
+
+    def counted(network, weights, clients, *arguments, **options):
+        trained.append(len(clients))
+        return train(network, weights, clients, *arguments, **options)
+
+    def told(weights, state, config, key):
+        keys.append(key.words)
+        return perturb(weights, state, config, key)
+
+    monkeypatch.setattr(training, "train", counted)
+    monkeypatch.setattr(algorithm, "data_perturbation", told)
+    few = replace(TINY, clients=8, fraction=0.5, trained=2, rounds=1)
+    ldp_fl_runs.compute(few, "", 1, tmp_path)
+    assert trained == [2]
+    assert len(set(keys)) == 4 + 1  # two of each client's, and that of the check before the first round
+
+
+@pytest.mark.parametrize("method", ["geyer", "bhowmick"])
+def test_another_method_keeps_the_total_that_its_cell_says(tiny, tmp_path, method):
+    other = ldp_fl_others.Other(method, 4, 2, 8.0, 1e-3 if method == "geyer" else 0.0, 1.0, 1, trained=2)
+    cell = ldp_fl_others.compute(other, "", tmp_path)
+    plain = ldp_fl_others.compute(other.twin, "", tmp_path)
+    assert 0.99 * 8 < cell["spent"] <= 8
+    assert plain["spent"] is None
+    assert len(cell["accuracy"]) == len(plain["accuracy"]) == 2
+    assert ldp_fl_others.planned(other, 21_840).setting.clients == 4  # the noise is that of four, of whom two train
+
+
 def test_a_killed_cell_goes_on_to_the_same_figures_with_any_number_of_workers(tiny, tmp_path, monkeypatch):
     whole = ldp_fl_runs.compute(TINY, "", 1, tmp_path / "whole")
-    rounds, round_ = [], ldp_fl.round_
+    rounds, round_ = [], algorithm.round_
 
     def dies(*arguments, **options):
         rounds.append(1)
@@ -115,7 +148,7 @@ def test_a_killed_cell_goes_on_to_the_same_figures_with_any_number_of_workers(ti
             raise KeyboardInterrupt
         return round_(*arguments, **options)
 
-    monkeypatch.setattr(ldp_fl, "round_", dies)
+    monkeypatch.setattr(algorithm, "round_", dies)
     with pytest.raises(KeyboardInterrupt):
         ldp_fl_runs.compute(TINY, "", 1, tmp_path / "unfinished")
     for workers in (1, 2, 4):

@@ -9,13 +9,7 @@ import ldpkernels
 from ldpkernels.federated import networks, side_by_side, training
 from ldpkernels.federated.training import Local
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def group_normalised():

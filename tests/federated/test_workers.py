@@ -19,6 +19,7 @@ from ldpkernels.federated.dp_gan import Recipe
 from ldpkernels.federated.training import Local
 from ldpkernels.federated.workers import WorkerError, Workers
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 LOCAL = Local(batch=4, rate=0.05)
 DRIVERS = {
     "ldp-fl": (ldp_fl, ldp_fl.Config(eps=2.0, C=0.0, R=0.3, fraction=0.8, local=LOCAL)),
@@ -28,14 +29,6 @@ DRIVERS = {
     "dpsgd": (comparisons, comparisons.Config("dpsgd", select=4, local=LOCAL)),
     "local": (comparisons, comparisons.Config("local", local=LOCAL)),
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -83,7 +83,7 @@ Bytes run(const Kernels& kernels, Output output, Dtype dtype, const Bytes& x, in
   uint8_t* out = memory.data() + kGuard;
   const Span span{reinterpret_cast<uint64_t>(output == Output::values ? out : data.data()),
                   reinterpret_cast<uint64_t>(out), n, first, static_cast<int64_t>(dtype)};
-  kernel_of(kernels, "two_point", output)(span, &law, key, 0, n);
+  kernel_of(kernels, "two_point", output)(span, &law, key, 0, n, nullptr);
   return memory;
 }
 
@@ -139,8 +139,8 @@ void check_cells(const Key& key) {
             std::memcpy(found[i].data() + kGuard, x.data(), x.size());
             const auto data = reinterpret_cast<uint64_t>(found[i].data() + kGuard);
             const Span span{data, data + x.size(), n, (int64_t{1} << 35) - 24, static_cast<int64_t>(dtype)};
-            if (output < 3) kernel_of(kernels, "piecewise", outputs[output])(span, &circle, key, 0, n);
-            if (output >= 3) kernel_of(kernels, "hybrid", outputs[output - 3])(span, &hybrid, key, 0, n);
+            if (output < 3) kernel_of(kernels, "piecewise", outputs[output])(span, &circle, key, 0, n, nullptr);
+            if (output >= 3) kernel_of(kernels, "hybrid", outputs[output - 3])(span, &hybrid, key, 0, n, nullptr);
           }
           expect_equal(found[0], found[1], what);
         }
@@ -325,6 +325,36 @@ void check_counters_and_sums() {
   }
 }
 
+// Rotations of every number of levels of a block, and of columns, at a line of the cache and beside one.
+void check_rotations() {
+  for (int levels = 0; levels <= 18; ++levels) {
+    const int64_t n = int64_t{1} << levels;
+    const Bytes x = weights(Dtype::bf16, 2 * n), words = weights(Dtype::bf16, 2 * ((n + 31) / 32));
+    std::vector<uint32_t> signs(words.size() / 4);
+    std::memcpy(signs.data(), words.data(), words.size());
+    for (int offset : {0, 4}) {
+      for (bool before : {true, false}) {
+        Bytes found[2];
+        for (int i : {0, 1}) {
+          std::vector<float> memory(n + 32);
+          float* data = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) / 4 + offset;
+          for (int64_t k = 0; k < n; ++k)
+            data[k] = static_cast<float>(static_cast<int8_t>(x[4 * k])) + x[4 * k + 1] / 255.f;
+          const Kernels& kernels = i ? kNeonKernels : kScalarKernels;
+          const Rotation rotation{data, signs.data(), levels, before, 0x1.6a09e6p-7f};
+          const int first = levels < 17 ? levels : 12;
+          for (int64_t t = 0; t < n >> first; ++t) kernels.rotate_task(rotation, 0, first, t);
+          for (int64_t t = 0; first < levels && t < (1 << first) / kStrip; ++t)
+            kernels.rotate_task(rotation, first, levels - first, t);
+          found[i].resize(4 * n);
+          std::memcpy(found[i].data(), data, 4 * n);
+        }
+        expect_equal(found[0], found[1], "rotation of " + std::to_string(levels) + " levels");
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -339,6 +369,7 @@ int main() {
     check_edges<double, uint64_t>(key, Dtype::f64);
     check_ties(key);
   }
+  check_rotations();
   check_counters_and_sums();
   std::printf("neon: %lld outputs are the scalar kernels', bit for bit\n", static_cast<long long>(comparisons));
 }

@@ -109,7 +109,7 @@ def never_above(n, *law, sampled):
 
 
 def test_the_total_is_never_above_its_target():
-    assert never_above(60, 0, 30, 10**3, (0.6, 0.03, 0.03, 0.34), sampled=0.0) > 90
+    assert never_above(16, 0, 30, 60, (0.5, 0.08, 0.08, 0.34), sampled=0.0) > 25
 
 
 @pytest.mark.exhaustive
@@ -120,6 +120,9 @@ def test_the_total_is_never_above_its_target_in_10000_settings(part):
 
 
 BASE = {"rounds": 8, "clients": 500, "weights": 40, "radius": 0.3, "norm": 1.0}
+
+
+FEW = 60  # clients, where reports are mixed: nothing else makes a total dear
 
 
 def errors(trust, epsilon=3.0, **changed):
@@ -135,11 +138,11 @@ VALUES = {
 }
 
 
-def never_worse(trust, name, values):
+def never_worse(trust, name, values, **base):
     """For every mechanism, and so for the best of them."""
     before: dict[str, float] = {}
     for value in values:
-        now = errors(trust, **{name: value})
+        now = errors(trust, **{**base, name: value})
         worse = {one: (before[one], error) for one, error in now.items() if error > before.get(one, math.inf)}
         assert not worse, (name, value)
         assert not before or min(now.values()) <= min(before.values())
@@ -155,7 +158,7 @@ def test_more_to_spend_is_never_worse(trust, name):
 
 @pytest.mark.parametrize("name", ["epsilon", "clients"])
 def test_more_to_spend_is_never_worse_where_reports_are_mixed(name):
-    never_worse("shuffled", name, VALUES[name][2:4])
+    never_worse("shuffled", name, VALUES[name][1:3], clients=FEW)
 
 
 @pytest.mark.exhaustive
@@ -167,7 +170,7 @@ def test_more_to_spend_is_never_worse_at_all_values(trust, name):
 
 @pytest.mark.parametrize("epsilon", [4.0, *(pytest.param(e, marks=pytest.mark.exhaustive) for e in (0.5, 40.0))])
 def test_more_trust_is_never_worse(epsilon):
-    best = [min(errors(trust, epsilon).values()) for trust in ("local", "shuffled", "central")]
+    best = [min(errors(trust, epsilon, clients=FEW).values()) for trust in ("local", "shuffled", "central")]
     assert best == sorted(best, reverse=True)
 
 
@@ -224,14 +227,20 @@ ABSURD = [
 ]
 
 
-MIXED = [
-    pytest.param(trust, changed, marks=[] if changed == {"clients": 1} else pytest.mark.exhaustive)
-    for trust in ("shuffled", "secure-aggregation")
+def dear(trust, changed):
+    if trust in ("shuffled", "secure-aggregation"):
+        return changed != {"clients": 1}
+    return trust == "central" and "participation" in changed
+
+
+CASES = [
+    pytest.param(trust, changed, marks=pytest.mark.exhaustive if dear(trust, changed) else [])
+    for trust in TRUSTS
     for changed in ABSURD
 ]
 
 
-@pytest.mark.parametrize(("trust", "changed"), [(t, c) for t in ("local", "central") for c in ABSURD] + MIXED, ids=str)
+@pytest.mark.parametrize(("trust", "changed"), CASES, ids=str)
 def test_absurd_settings_have_an_answer_or_a_reason(trust, changed):
     setting = {"epsilon": 3.0, **BASE, **changed}
     epsilon = setting.pop("epsilon")

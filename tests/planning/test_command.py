@@ -13,7 +13,7 @@ from ldpkernels.__main__ import main
 from ldpkernels.planning import plan
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "planning.md"
-SMALL = ["plan", "--epsilon", "8", "--rounds", "2", "--clients", "50", "--weights", "30", "--radius", "0.1"]
+SMALL = ["plan", "--epsilon", "8", "--rounds", "2", "--clients", "8", "--weights", "20", "--radius", "0.1"]
 
 
 def test_the_document_is_true():
@@ -45,7 +45,7 @@ def test_json_is_the_plan(capsys):
     data = json.loads(capsys.readouterr().out)
     assert list(data["trust"]) == ["shuffled", "central"]
     for trust, found in data["trust"].items():
-        ours = plan(8.0, rounds=2, clients=50, weights=30, radius=0.1, trust=trust)
+        ours = plan(8.0, rounds=2, clients=8, weights=20, radius=0.1, trust=trust)
         assert found["verdict"] == ours.verdict
         assert found["candidates"] == [json.loads(json.dumps(one.to_dict())) for one in ours]
         assert found["left_out"] == ours.left_out
@@ -55,7 +55,7 @@ def test_json_is_the_plan(capsys):
 def test_full_prints_every_assumption(capsys):
     assert main([*SMALL, "--trust", "local", "--full"]) == 0
     out = capsys.readouterr().out
-    for one in plan(8.0, rounds=2, clients=50, weights=30, radius=0.1, trust="local"):
+    for one in plan(8.0, rounds=2, clients=8, weights=20, radius=0.1, trust="local"):
         assert one.call in out
         assert all(assumption in out for assumption in one.assumptions)
 

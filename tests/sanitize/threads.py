@@ -13,6 +13,7 @@ import numpy as np
 
 import ldpkernels
 from ldpkernels import _native, capabilities
+from ldpkernels.updates import rotate_
 
 KEYS = {"philox": ldpkernels.key(7), "chacha20": ldpkernels.Key((1, 2, 3, 4))}
 SIZE = 1 << 19  # work for four threads
@@ -59,13 +60,20 @@ def ranged():
     return repr(ldpkernels.ranges(weights())).encode()
 
 
+def whole_vectors(key):
+    w = weights()["a"]
+    sent = ldpkernels.perturb_vector(w, 8.0, delta=1e-5, mechanism="gaussian", norm=1.0, generator=key)
+    return rotate_(w, key).tobytes() + sent.tobytes()
+
+
 def main():
     assert capabilities.threads() > 1, "one core: nothing would run at the same time"
     work = [voted, ranged]
     for key in KEYS.values():
-        for mechanism in ("two-point", "piecewise", "hybrid"):
+        for mechanism in ("two-point", "piecewise", "hybrid", "sign"):
             work += [functools.partial(f, mechanism, key) for f in (perturbed, reported)]
         work += [functools.partial(ordinal, key), functools.partial(clipped, "gaussian", key)]
+        work.append(functools.partial(whole_vectors, key))
     work.append(functools.partial(clipped, "discrete", KEYS["philox"]))
     for name in _native.isas():
         with ldpkernels.backend(name):

@@ -71,6 +71,10 @@ def test_a_stream_looks_random(source):
         fits(test(x))
 
 
+def test_no_two_sources_are_one_stream():
+    assert len({words(source, 64).tobytes() for source in SOURCES}) == len(SOURCES)
+
+
 def rounds_of_philox(n, rounds):
     """The cipher with fewer rounds, on consecutive counters."""
     a, b, c, d = (np.zeros(n, np.uint64) for _ in range(4))

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LDP-FL's Figures 3, 4 and 5 from the cells that are there."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.papers.ldp_fl_cells import HEADLINES, TABLE_1, Kept, finals
+from benchmarks.papers.ldp_fl_plan import EPOCHS, Setting, setting
+
+
+def reach(rows: Sequence[tuple[float, Kept, Setting]]) -> list[tuple[float, float, float]]:
+    """Where a curve goes: x, mean and deviation, in points."""
+    found = []
+    for x, kept, s in rows:
+        values = [100 * v for v in finals(kept, s)]
+        if values:
+            found.append((x, statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0))
+    return found
+
+
+def curve(axis: Any, points: list[tuple[float, float, float]], label: str, **style: Any) -> None:
+    """Means with their deviations."""
+    if points:
+        xs, means, deviations = zip(*sorted(points), strict=True)
+        axis.errorbar(xs, means, deviations, label=label, marker="o", ms=3.5, capsize=2, lw=1.2, **style)
+
+
+PLAIN: dict[str, Any] = {"color": "0.55", "ls": "--"}
+
+
+def over(
+    axis: Any, kept: Kept, values: Sequence[float], make: Callable[[float], Setting], label: str, **style: Any
+) -> None:
+    """A curve of runs, and grey the same runs without noise."""
+    curve(axis, reach([(v, kept, make(v)) for v in values]), label, **style)
+    curve(axis, reach([(v, kept, make(v).twin) for v in values]), "no noise", **PLAIN)
+
+
+def rounds_panel(axis: Any, kept: Kept, shown: Sequence[tuple[Setting, str, dict[str, Any]]]) -> None:
+    """Accuracy after each round: the mean of the seeds, and their deviation as a band."""
+    for s, label, style in shown:
+        cells = kept.get(replace(s, seed=0), [])
+        if not cells:
+            continue
+        by_round = [[100 * a for a in accuracies] for accuracies in zip(*(c["accuracy"] for c in cells), strict=True)]
+        rounds, means = range(1, len(by_round) + 1), [statistics.fmean(values) for values in by_round]
+        (line,) = axis.plot(rounds, means, label=label, lw=1.3, **style)
+        if len(cells) > 1:
+            deviations = [statistics.stdev(values) for values in by_round]
+            low, high = ([m + sign * d for m, d in zip(means, deviations, strict=True)] for sign in (-1, 1))
+            axis.fill_between(rounds, low, high, color=line.get_color(), alpha=0.2, lw=0)
+
+
+class Panel(NamedTuple):
+    """One picture of the figure: its runs, of which some must be there, and what draws them."""
+
+    runs: Sequence[Setting]
+    draw: Callable[[Any, Kept], None]
+    least: int = 2
+
+
+def panels() -> list[Panel]:
+    """Figures 3, 4 and 5, as far as they are planned."""
+    updates: dict[str, Any] = {"upload": "updates"}
+
+    def noisy(eps: float) -> Setting:
+        return setting("mnist", eps, **updates)
+
+    def of_n(n: float) -> Setting:
+        return setting("mnist", 1.0, clients=int(n), **updates)
+
+    def of_fraction(f: float) -> Setting:
+        return setting("mnist", 1.0, clients=500, fraction=f, **updates)
+
+    def of_radius(upload: str) -> list[tuple[float, Setting]]:
+        return [(r, setting("mnist", 1.0, radius=r, upload=upload)) for r in (0.02, 0.075, 0.15, 0.3, 0.6)]
+
+    long = setting("mnist", 1.0, rounds=30, **updates)
+    budgets, clients, parts = (0.1, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0), (20, 50, 100, 500), (0.1, 0.3, 0.6, 1.0)
+
+    def draw_eps(axis: Any, kept: Kept) -> None:
+        over(axis, kept, budgets, noisy, "updates, r = .075")
+        curve(axis, reach([(v, kept, setting("mnist", v, ranges="adaptive")) for v in budgets]), "weights, adaptive")
+        curve(axis, reach([(v, kept, setting("mnist", v)) for v in budgets]), "weights, r = .075")
+        paper = [(1.0, HEADLINES["mnist", 1.0]), *((e, TABLE_1["mnist", e, "fixed"]) for e in (5.0, 10.0))]
+        crosses(axis, paper)
+        axis.set(xscale="log", xlabel="eps of a weight", title="Figure 5a: MNIST, n = 100, E = 1", ylim=(80, 100))
+
+    def draw_n(axis: Any, kept: Kept) -> None:
+        over(axis, kept, clients, of_n, "updates, eps = 1")
+        crosses(axis, [(100, HEADLINES["mnist", 1.0])])
+        axis.set(xscale="log", xlabel="clients n, of 60,000 / n examples each", title="Figure 3: MNIST", ylim=(80, 100))
+        axis.set_xticks(clients, [str(n) for n in clients])
+        axis.minorticks_off()
+
+    def draw_rounds(axis: Any, kept: Kept) -> None:
+        base = long if finals(kept, long) else noisy(1.0)
+        rounds_panel(axis, kept, [(base, "updates, eps = 1", {}), (base.twin, "no noise", PLAIN)])
+        crosses(axis, [(10, HEADLINES["mnist", 1.0])])
+        axis.set(xlabel="round", title="Figure 4a: MNIST, n = 100, E = 1", ylim=(60, 100))
+
+    def draw_fraction(axis: Any, kept: Kept) -> None:
+        over(axis, kept, parts, of_fraction, "updates, eps = 1")
+        axis.set(xlabel="fraction of 500 clients in a round", title="Figure 4b: MNIST, T = 10, E = 1", ylim=(60, 100))
+
+    def draw_radius(axis: Any, kept: Kept) -> None:
+        for upload in ("updates", "weights"):
+            curve(axis, reach([(r, kept, s) for r, s in of_radius(upload)]), upload)
+        curve(axis, reach([(r, kept, s.twin) for r, s in of_radius("updates")]), "no noise", **PLAIN)
+        axis.set(xscale="log", xlabel="radius r", title="As Figure 5d, for MNIST at eps = 1", ylim=(0, 100))
+
+    return [
+        Panel([noisy(v) for v in budgets], draw_eps),
+        Panel([of_n(v) for v in clients], draw_n),
+        Panel([noisy(1.0), noisy(1.0).twin], draw_rounds),
+        Panel([of_fraction(v) for v in parts], draw_fraction),
+        Panel([s for _, s in of_radius("updates")], draw_radius),
+        *fashion_panels(),
+    ]
+
+
+def fashion_panels() -> list[Panel]:
+    """Of Fashion-MNIST, 20 clients standing for all."""
+    updates: dict[str, Any] = {"upload": "updates", "trained": 20}
+    epochs, budgets, clients = EPOCHS["fashion-mnist"], (1.0, 2.0, 3.0, 4.0, 5.0, 10.0), (100, 200, 500, 1000)
+    readings = [
+        (setting("fashion-mnist", 4.0, **updates), "updates, r = .015", {}),
+        (setting("fashion-mnist", 4.0, ranges="adaptive", trained=20), "weights, adaptive", {}),
+        (setting("fashion-mnist", 4.0, radius=0.15, trained=20), "weights, r = .15", {}),
+        (setting("fashion-mnist", 4.0, upload="updates"), "updates, r = .015, all 200 train", {"ls": ":"}),
+        (setting("fashion-mnist", None, trained=20), "no noise", PLAIN),
+    ]
+
+    def of_eps(eps: float) -> Setting:
+        return setting("fashion-mnist", eps, **updates)
+
+    def of_n(n: float) -> Setting:
+        return setting("fashion-mnist", 5.0, clients=int(n), **updates)
+
+    def draw_readings(axis: Any, kept: Kept) -> None:
+        rounds_panel(axis, kept, readings)
+        crosses(axis, [(15, HEADLINES["fashion-mnist", 4.0])])
+        axis.set(xlabel="round", title=f"Fashion-MNIST, n = 200, eps = 4, E = {epochs}", ylim=(60, 90))
+
+    def draw_eps(axis: Any, kept: Kept) -> None:
+        over(axis, kept, budgets, of_eps, "updates, r = .015")
+        adaptive = [(v, kept, setting("fashion-mnist", v, ranges="adaptive", trained=20)) for v in budgets]
+        curve(axis, reach(adaptive), "weights, adaptive")
+        fixed = [(e, TABLE_1["fashion-mnist", e, "fixed"]) for e in (5.0, 10.0)]
+        crosses(axis, [(4.0, HEADLINES["fashion-mnist", 4.0]), *fixed])
+        axis.set(xlabel="eps of a weight", title=f"Figure 5b: Fashion-MNIST, n = 200, E = {epochs}", ylim=(70, 90))
+
+    def draw_n(axis: Any, kept: Kept) -> None:
+        over(axis, kept, clients, of_n, "updates, eps = 5")
+        axis.set(xscale="log", xlabel="clients n, of 60,000 / n examples each", ylim=(70, 90))
+        axis.set(title=f"Figure 3: Fashion-MNIST, E = {epochs}")
+        axis.set_xticks(clients, [str(n) for n in clients])
+        axis.minorticks_off()
+
+    return [
+        Panel([s for s, _, _ in readings], draw_readings),
+        Panel([of_eps(v) for v in budgets], draw_eps, least=3),
+        Panel([of_n(v) for v in clients], draw_n, least=3),
+    ]
+
+
+def crosses(axis: Any, paper: Sequence[tuple[float, float]]) -> None:
+    """The numbers that the paper prints."""
+    axis.plot([x for x, _ in paper], [100 * y for _, y in paper], "kx", label="paper", zorder=5)
+
+
+def draw(kept: Kept, path: Path) -> None:
+    """The panels that have enough runs."""
+    from ldpkernels.plot import new_figure, save
+
+    shown = [panel for panel in panels() if sum(bool(finals(kept, s)) for s in panel.runs) >= panel.least]
+    if not shown:
+        return
+    columns = min(3, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    figure, axes = new_figure(rows, columns, width=4.5 * columns, height=3.8 * rows)
+    for axis, panel in zip(axes, shown, strict=False):
+        panel.draw(axis, kept)
+        axis.set_ylabel("test accuracy (%)")
+        axis.legend(frameon=False, fontsize=7, loc="lower right")
+    for axis in axes[len(shown) :]:
+        axis.remove()
+    save(figure, str(path))

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runs of LDP-FL's tables and figures: what each is, what it costs, and in which order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+RangeMethod = Literal["minmax", "capped", "quantile", "noise-subtracted"]
+
+PAPER = {  # n and rounds of the paper's experiments, its fixed radius, its learning rate
+    "mnist": (100, 10, 0.075, 0.03),
+    "fashion-mnist": (200, 15, 0.015, 0.03),
+    "cifar10": (500, 15, 1.0, 0.015),
+}
+# Local epochs, which the paper does not give, one number for each dataset throughout.
+EPOCHS = {"mnist": 1, "fashion-mnist": 10, "cifar10": 10}
+# The paper's noise-free accuracy: its headline and what it says that the noise costs.
+NOISE_FREE = {"mnist": 0.9721, "fashion-mnist": 0.8758, "cifar10": 0.6255}
+EXAMPLES = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000}
+STEP = {"mnist": 7e-4, "fashion-mnist": 7e-4, "cifar10": 1e-2}  # seconds of a quiet core for a step of ten examples
+NETWORK = {"mnist": "ldp-fl-cnn", "fashion-mnist": "ldp-fl-cnn", "cifar10": "small-vgg-normalised"}
+SEEDS = 5
+
+
+_NAME = re.compile(
+    r"(\S+) n=(\d+)(?: trained=(\d+))?(?: f=(\S+))? T=(\d+) "
+    r"(?:no noise|(\S+) eps=(\S+) (?:adaptive(?: by (\S+))?|(\S+) r=(\S+))) B=(\d+) E=(\d+)"
+    r"(?: net=(\S+))? seed=(\d+)"
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One run. `radius` None means adaptive ranges, starting from the initial weights; `eps` None means no noise.
+
+    Where `trained` is not 0, so many train in a round, drawn anew each time, and stand for all whom the round selects:
+    each perturbs its weights as often as it stands for a client, so that the mean has the noise of them all.
+    """
+
+    dataset: str
+    eps: float | None
+    clients: int
+    rounds: int
+    radius: float | None
+    upload: str = "weights"
+    mechanism: str = "two-point"
+    batch: int = 10
+    epochs: int = 1
+    fraction: float = 1.0
+    seed: int = 0
+    trained: int = 0
+    adapts: RangeMethod = "minmax"
+    network: str = ""
+
+    @property
+    def name(self) -> str:
+        noise = "no noise" if self.eps is None else f"{self.mechanism} eps={self.eps:g} {self.ranges}"
+        part = f" trained={self.trained}" if self.trained else ""
+        part += "" if self.fraction == 1 else f" f={self.fraction:g}"
+        local = f"B={self.batch} E={self.epochs}" + (f" net={self.network}" if self.network else "")
+        return f"{self.dataset} n={self.clients}{part} T={self.rounds} {noise} {local} seed={self.seed}"
+
+    @classmethod
+    def of(cls, name: str) -> Setting:
+        """The run of a name."""
+        found = _NAME.fullmatch(name)
+        if found is None:
+            raise ValueError(f"{name!r} is no run of this table")
+        dataset, n, trained, part, rounds, mechanism, eps, adapts, *rest = found.groups()
+        upload, radius, batch, epochs, network, seed = rest
+        if eps is None:
+            upload, radius = "weights", str(PAPER[dataset][2])
+        return cls(
+            dataset,
+            None if eps is None else float(eps),
+            int(n),
+            int(rounds),
+            None if radius is None else float(radius),
+            upload or "weights",
+            mechanism or "two-point",
+            int(batch),
+            int(epochs),
+            float(part or 1),
+            int(seed),
+            int(trained or 0),
+            adapts or "minmax",  # type: ignore[arg-type]
+            network or "",
+        )
+
+    @property
+    def ranges(self) -> str:
+        """What is perturbed, within which ranges."""
+        if self.radius is None:
+            return "adaptive" if self.adapts == "minmax" else f"adaptive by {self.adapts}"
+        return f"{self.upload} r={self.radius:g}"
+
+    @property
+    def share(self) -> float:
+        """The part of the clients that trains in a round."""
+        return self.trained / self.clients if self.trained else self.fraction
+
+    @property
+    def minutes(self) -> float:
+        """Of a quiet core."""
+        examples = EXAMPLES[self.dataset] * self.share * self.epochs * self.rounds
+        return examples / 10 * (2e-3 if self.network else STEP[self.dataset]) / 60
+
+    @property
+    def twin(self) -> Setting:
+        """The same run without noise."""
+        home = PAPER[self.dataset][2]
+        fraction = 1.0 if self.trained else self.fraction
+        plain: dict[str, Any] = {"mechanism": "two-point", "adapts": "minmax", "fraction": fraction}
+        return replace(self, eps=None, radius=home, upload="weights", **plain)
+
+
+def setting(dataset: str, eps: float | None, *, ranges: str = "fixed", **changes: Any) -> Setting:
+    """The paper's setting, with changes: the fixed ranges are of weights, or of updates where `upload` says so."""
+    clients, rounds, radius, _ = PAPER[dataset]
+    values = {"clients": clients, "rounds": rounds, "radius": radius if ranges == "fixed" else None}
+    return Setting(dataset, eps, **{**values, "epochs": EPOCHS[dataset], **changes})
+
+
+def seeds(s: Setting, count: int = SEEDS) -> list[Setting]:
+    """The same with so many seeds."""
+    return [replace(s, seed=seed) for seed in range(count)]
+
+
+def headlines() -> list[Setting]:
+    """The paper's own figures and their twins without noise, in the readings of what is perturbed; piecewise beside."""
+    mnist = [
+        setting("mnist", 1.0, upload="updates"),
+        setting("mnist", None),
+        setting("mnist", 1.0, upload="updates", mechanism="piecewise"),
+        setting("mnist", 1.0),
+        setting("mnist", 1.0, ranges="adaptive"),
+        *(setting("mnist", 1.0, ranges="adaptive", adapts=kind) for kind in ("capped", "quantile", "noise-subtracted")),
+    ]
+    return [*fashion(10), *(s for one in mnist for s in seeds(one))]
+
+
+def fashion(epochs: int) -> list[Setting]:
+    """The headline of Fashion-MNIST with so many local epochs, in three readings; all the clients train."""
+    return [
+        setting("fashion-mnist", 4.0, upload="updates", epochs=epochs),
+        setting("fashion-mnist", None, epochs=epochs),
+        setting("fashion-mnist", 4.0, ranges="adaptive", epochs=epochs),
+        setting("fashion-mnist", 4.0, radius=0.15, epochs=epochs),
+    ]
+
+
+def by_few(s: Setting, trained: int = 20) -> Setting:
+    """The same, some clients standing for all."""
+    return replace(s, trained=trained)
+
+
+def longer() -> list[Setting]:
+    """More local epochs, and fewer."""
+    twice = [setting("mnist", 1.0, epochs=2, upload="updates"), setting("mnist", None, epochs=2)]
+    return [*(s for one in twice for s in seeds(one)), *fashion(15)[:2]]
+
+
+def few() -> list[Setting]:
+    """Fashion-MNIST by a tenth of its clients and less: what a core does in a minute where all take an hour's sixth."""
+    over_epochs = [s for epochs in (10, 15, 5, 20) for s in fashion(epochs)[:2]]
+    readings = [*fashion(10)[2:], fashion(5)[3], *fashion(15)[2:3]]
+    other: dict[str, Any] = {"network": "ldp-fed-cnn", "ranges": "adaptive"}
+    by_other = [setting("fashion-mnist", eps, **other) for eps in (4.0, 5.0)]
+    table = [s for s in table_1() if s.dataset == "fashion-mnist"]
+    over_eps = [setting("fashion-mnist", eps, upload="updates") for eps in (1.0, 2.0, 3.0)]
+    over_n = [setting("fashion-mnist", 5.0, clients=n, upload="updates") for n in (100, 500, 1000)]
+    parts = [setting("fashion-mnist", 4.0, clients=500, fraction=f, upload="updates") for f in (0.04, 0.2, 1.0)]
+    noisy = [*over_epochs, *readings, *table, *over_eps, *over_n, *parts, *by_other]
+    return list(dict.fromkeys(s for one in noisy for s in (by_few(one), by_few(one).twin)))
+
+
+def table_1() -> list[Setting]:
+    """Fixed and adaptive ranges. Fixed ones are of updates for Fashion-MNIST, whose radius leaves weights dead."""
+    mnist = [
+        setting("mnist", eps, **kind)
+        for eps in (5.0, 10.0)
+        for kind in ({"upload": "updates"}, {"ranges": "adaptive"}, {})
+    ]
+    fashion = [
+        setting("fashion-mnist", eps, **kind)
+        for eps in (5.0, 10.0)
+        for kind in ({"upload": "updates"}, {"ranges": "adaptive"})
+    ]
+    return [*mnist, *fashion]
+
+
+def figures() -> list[Setting]:
+    """Figures 3, 4 and 5 for MNIST, where a run takes minutes: over n, rounds, fraction, eps and r, with twins."""
+    updates: dict[str, Any] = {"upload": "updates"}
+    over_n = [setting("mnist", 1.0, clients=n, **updates) for n in (20, 50, 500)]
+    over_rounds = [setting("mnist", 1.0, rounds=30, **updates)]
+    over_fraction = [setting("mnist", 1.0, clients=500, fraction=f, **updates) for f in (0.1, 0.3, 0.6)]
+    over_eps = [setting("mnist", eps, **updates) for eps in (0.1, 0.3, 0.5, 2.0)]
+    over_r = [setting("mnist", 1.0, upload=u, radius=r) for u in ("updates", "weights") for r in (0.02, 0.15, 0.3, 0.6)]
+    noisy = [*over_eps, *over_n, *over_rounds, *over_fraction, *over_r]
+    return [*noisy, *dict.fromkeys(s.twin for s in noisy)]
+
+
+def piecewise() -> list[Setting]:
+    """The piecewise mechanism beside the two-point one where the average over clients has not taken the noise away."""
+    kinds = ("two-point", "piecewise")
+    few = [setting("mnist", eps, clients=20, upload="updates", mechanism=m) for eps in (1.0, 2.0, 4.0) for m in kinds]
+    low = [setting("mnist", 0.3, upload="updates", mechanism="piecewise")]
+    return [*few, *low]
+
+
+def cifar() -> list[Setting]:
+    """CIFAR-10: the paper's four cells and their twin, by 20 of 500 clients and by all, which no core does in hours."""
+    twin = setting("cifar10", None)
+    home = [setting("cifar10", eps, ranges=ranges) for eps in (10.0, 5.0) for ranges in ("adaptive", "fixed")]
+    over_eps = [setting("cifar10", eps, ranges="adaptive") for eps in (1.0, 3.0)]
+    over_r = [setting("cifar10", 10.0, radius=r) for r in (0.1, 0.3)]
+    over_n = [setting("cifar10", 10.0, clients=n, ranges="adaptive") for n in (100, 200)]
+    over_n += [s.twin for s in over_n]
+    few = (twin, *home, replace(twin, rounds=40), *over_eps, *over_r, *over_n)
+    return [*map(by_few, few), twin, *home]
+
+
+def in_order(seed: int = 0) -> list[Setting]:
+    """All runs, those of most worth first; the seed is added to each run's own."""
+    several = [
+        s
+        for one in [*table_1()[:6], *piecewise(), *figures()[:4], *(t.twin for t in piecewise()[:1])]
+        for s in seeds(one)[1:]
+    ]
+    in_full = [s for one in fashion(10) for s in seeds(one)[1:]]
+    by_few_again = [replace(s, seed=seed) for seed in (1, 2) for s in few()]
+    ordered: Iterable[Setting] = [
+        *headlines(),
+        *longer(),
+        *table_1(),
+        *few(),
+        *figures(),
+        *piecewise(),
+        *cifar(),
+        *in_full,
+        *by_few_again,
+        *several,
+    ]
+    return [replace(s, seed=s.seed + seed) for s in dict.fromkeys(ordered)]

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights one by one: a mechanism's kernel over all spans, and what adaptive ranges ask of them.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "../cpu/select.h"
+#include "../plain.h"
+#include "call.h"
+
+namespace ldpk {
+
+// run(span, begin, end, shared) over all spans on this thread.
+template <class Run>
+void run_alone(const Span* spans, int64_t count, Run run) {
+  const DefaultFloatEnvironment environment;
+  Shared shared;
+  for (int64_t i = 0; i < count; ++i) {
+    const Span& span = spans[i];
+    if (span.numel > kSmallSpan) {
+      for (int64_t begin = 0; begin < span.numel; begin += kTask)
+        run(i, begin, std::min(begin + kTask, span.numel), nullptr);
+      continue;
+    }
+    if (static_cast<uint64_t>(span.first) >= shared.until) {  // as far as small spans follow one another
+      int64_t last = i;
+      const auto follows = [&](const Span& next, const Span& one) {
+        const int64_t gap = next.first - (one.first + one.numel);
+        return next.numel <= kSmallSpan && gap >= 0 && gap < 8;
+      };
+      while (last + 1 < count && follows(spans[last + 1], spans[last])) ++last;
+      shared.until = spans[last].first + spans[last].numel;
+    }
+    if (span.numel > 0) run(i, 0, span.numel, &shared);
+  }
+}
+
+struct OnEveryCpu {
+  template <class Action>
+  static constexpr bool has() {
+    return true;
+  }
+};
+
+// A mechanism's kernel over all spans, with one law for each or one for all.
+inline void launch(const std::string& mechanism, const std::string& output, const py::array& spans,
+                   const py::array& laws, const py::object& key_words, const std::string& isa, int64_t threads) {
+  with_action(mechanism, output, OnEveryCpu{}, [&](auto action, size_t number) {
+    using Law = typename decltype(action)::Entry::Law;
+    if (laws.size() != spans.size() && laws.size() != 1) throw std::invalid_argument("one law for each span");
+    const Key key = key_of(key_words);
+    const auto run_chunk = kernels_named(isa).actions[number];
+    const Span* s = records<Span>(spans, "spans");
+    const Law* law = records<Law>(laws, "laws");
+    const int64_t count = spans.size(), step = laws.size() > 1 ? 1 : 0;
+    py::gil_scoped_release unlocked;
+    const auto run = [&](int64_t i, int64_t begin, int64_t end, Shared* shared) {
+      run_chunk(s[i], law + i * step, key, begin, end, shared);
+    };
+    if (threads <= 1 && count > 1) return run_alone(s, count, run);
+    for_chunks(s, count, kTask, threads, [&](int64_t i, int64_t begin, int64_t end) { run(i, begin, end, nullptr); });
+  });
+}
+
+inline std::vector<Summary> summarize_spans(const py::array& spans, const std::string& isa, int64_t threads) {
+  const Kernels& kernels = kernels_named(isa);
+  const Span* s = records<Span>(spans, "spans");
+  const int64_t count = spans.size();
+  std::vector<std::vector<Summary>> parts(count);
+  for (int64_t i = 0; i < count; ++i) parts[i].resize(divided_up(s[i].numel, kSummaryPart));
+  py::gil_scoped_release unlocked;
+  for_chunks(s, count, kSummaryPart, threads, [&](int64_t i, int64_t begin, int64_t end) {
+    parts[i][begin / kSummaryPart] = kernels.summarize(s[i], begin, end);
+  });
+  std::vector<Summary> sums(count);
+  for (int64_t i = 0; i < count; ++i) {
+    for (const Summary& part : parts[i]) sums[i].add(part);
+  }
+  return sums;
+}
+
+inline std::vector<double> select(const py::array& spans, const std::vector<int64_t>& ranks, int64_t threads) {
+  if (threads < 1) throw std::invalid_argument("at least one thread");
+  const Span* s = records<Span>(spans, "spans");
+  const int64_t count = spans.size();
+  py::gil_scoped_release unlocked;
+  return order_statistics(s, count, ranks, threads);
+}
+
+inline void bind_weights(py::module_& m) {
+  m.def("launch", launch, py::arg("mechanism"), py::arg("output"), py::arg("spans"), py::arg("laws"),
+        py::arg("key_words"), py::arg("isa"), py::arg("threads"));
+  m.def("plain_arrays", plain_arrays);
+  py::class_<PlainTensors>(m, "PlainTensors")
+      .def(py::init<py::capsule, py::tuple, py::object, py::object, py::object, py::object, py::set>())
+      .def("tensors", &PlainTensors::tensors)
+      .def("module", &PlainTensors::module);
+  py::class_<Summary>(m, "Summary")
+      .def(py::init([](double min, double max, double sum, double sum_squares, int64_t finite) {
+        return Summary{min, max, sum, sum_squares, finite};
+      }))
+      .def_readonly("min", &Summary::min)
+      .def_readonly("max", &Summary::max)
+      .def_readonly("sum", &Summary::sum)
+      .def_readonly("sum_squares", &Summary::sum_squares)
+      .def_readonly("finite", &Summary::finite);
+  m.def("summarize", summarize_spans);
+  m.def("order_statistics", select);
+}
+
+}  // namespace ldpk
