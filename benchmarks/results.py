@@ -51,20 +51,6 @@ class Target:
         return "met" if self.ratio >= self.goal else "missed"
 
 
-def ratio_of(text: str, goal: float, ours: Row, other: Row) -> Target:
-    """How many times as many elements a second as another row."""
-    scale = ours.elements / other.elements
-    ratios = [scale * b / a for a, b in zip(ours.sweeps, other.sweeps, strict=True)]
-    return Target(text, goal, ours.rate / other.rate, min(ratios), max(ratios))
-
-
-def bandwidth_ratio(text: str, goal: float, ours: Row, other: Row) -> Target:
-    """How many times as many bytes a second as another row."""
-    scale = ours.bytes / other.bytes
-    ratios = [scale * b / a for a, b in zip(ours.sweeps, other.sweeps, strict=True)]
-    return Target(text, goal, ours.bandwidth / other.bandwidth, min(ratios), max(ratios))
-
-
 def pretty(value: float, unit: str = "") -> str:
     """Three significant digits with an SI prefix.
 

@@ -42,9 +42,7 @@ def two_point(output: str, spans: Spans, laws: Laws, key: Words) -> None:
     one_bit(thresholds, output, spans, laws, key)
 
 
-def one_bit(
-    thresholds_of: Callable[[Array, np.void], Integers], output: str, spans: Spans, laws: Laws, key: Words
-) -> None:
+def one_bit(thresholds_of: Thresholds, output: str, spans: Spans, laws: Laws, key: Words) -> None:
     """The same for every mechanism that reports one bit by a threshold."""
     for span, law in zip(spans, laws, strict=True):
         n, first = int(span["numel"]), int(span["first"])
