@@ -3,7 +3,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ldpkernels.arrays import AnyArray, Array, Bytes, Flags, Floats, Laws, Spans, Words
+from ldpkernels.arrays import AnyArray, Array, Bytes, Flags, Floats, Integers, Laws, Spans, Words
 
 SPAN: np.dtype[np.void]
 LAWS: dict[str, np.dtype[np.void]]  # by mechanism: what its kernel executes for a span
@@ -57,6 +57,9 @@ def launch(
     mechanism: str, output: str, spans: Spans, laws: Laws, key_words: Words | bytes, isa: str, threads: int
 ) -> None: ...
 def crc32c(data: bytes | memoryview, way: str = "fastest") -> int: ...
+def uploads_like(
+    uploads: tuple[object, ...], head: bytes, size: int, at: Integers, unused: Bytes, threads: int
+) -> list[bool]: ...
 def add_bytes(sums: Array, reports: list[Bytes], threads: int) -> None: ...
 def keystream(key: Words, stream: int, first_block: int, blocks: int, isa: str) -> Words: ...
 def lattice_quantise(

@@ -124,7 +124,7 @@ class Aggregate(Generic[M]):
 
     def add(self, *reports: Report | Uploaded) -> None:
         """Add reports or their bytes; several at once are faster. All are checked before the first is added."""
-        ready = [one for one in map(self._read, reports) if one is not None]
+        ready = self._read_all(reports)
         if not ready:
             return
         with self._lock:
@@ -202,6 +202,16 @@ class Aggregate(Generic[M]):
         self._reader = Reader(None if self.expect is None else self.expect.layout)
         if sums is not None and self.layout is not None:
             self._counting(self.layout).restore(*sums)
+
+    def _read_all(self, reports: tuple[Report | Uploaded, ...]) -> list[Report]:
+        """Those that may be added: uploads with a header that was read before are looked at together."""
+        first = 0 if self._reader.has_read else 1  # looked at alone, so that its header is known
+        found: list[Report | None] = [self._read(one) for one in reports[:first]]
+        rest = reports[first:]
+        most = 1 if self.layout is None else max(1, min(threads(), len(rest) * self.layout.nbytes >> 21))
+        for one, known in zip(rest, self._reader.known(rest, most), strict=True):
+            found.append(self._read(one) if known is None else Report(*known))
+        return [one for one in found if one is not None]
 
     def _read(self, one: Report | Uploaded) -> Report | None:
         """A report that may be added, or None where it is skipped."""

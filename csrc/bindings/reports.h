@@ -6,6 +6,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "../cpu/tally.h"
@@ -77,6 +78,48 @@ inline uint32_t crc32c(const py::buffer& data, const std::string& way) {
   return Crc32c::of(p, bytes.size);
 }
 
+// Of each upload, whether it is `size` bytes, begins with `head` and ends with its own digest, and has none of the bits
+// `unused` set, which are of the bytes `at` after the head. Bytes that others may change are not looked at.
+inline std::vector<bool> uploads_like(const py::tuple& uploads, const std::string_view head, size_t size,
+                                      const Table<int64_t>& at, const Table<uint8_t>& unused, int64_t threads) {
+  constexpr uint32_t of_whole = 0x48674bc7;  // the CRC-32C of anything that its own follows
+  if (size < head.size() + 4 || at.size() != unused.size()) throw std::invalid_argument("uploads of another size");
+  for (int64_t i = 0; i < at.size(); ++i) {
+    if (at.data()[i] < 0 || at.data()[i] >= static_cast<int64_t>(size - head.size() - 4))
+      throw std::invalid_argument("a byte outside the uploads");
+  }
+  struct One {
+    size_t number;
+    const uint8_t* data;
+    bool whole;
+  };
+  std::vector<One> alike;
+  const size_t n = uploads.size();
+  for (size_t i = 0; i < n; ++i) {
+    PyObject* one = PyTuple_GET_ITEM(uploads.ptr(), i);
+    if (!PyBytes_CheckExact(one) || static_cast<size_t>(PyBytes_GET_SIZE(one)) != size) continue;
+    const char* data = PyBytes_AS_STRING(one);
+    if (memcmp(data, head.data(), head.size()) != 0) continue;
+    alike.push_back({i, reinterpret_cast<const uint8_t*>(data), false});
+  }
+  const int64_t* places = at.data();
+  const uint8_t* masks = unused.data();
+  const int64_t masked = at.size();
+  {
+    py::gil_scoped_release unlocked;
+    parallel_for(static_cast<int64_t>(alike.size()), threads, [&](int64_t i) {
+      One& one = alike[i];
+      const uint8_t* payload = one.data + head.size();
+      bool clean = true;
+      for (int64_t k = 0; k < masked; ++k) clean &= (payload[places[k]] & masks[k]) == 0;
+      one.whole = clean && Crc32c::of(one.data, size) == of_whole;
+    });
+  }
+  std::vector<bool> out(n);
+  for (const One& one : alike) out[one.number] = one.whole;
+  return out;
+}
+
 // Adds one-byte reports to counters. A chunk is summed in 16 bits, which 257 reports cannot overflow.
 template <class Counter>
 void add_bytes(Table<Counter> counters, const std::vector<Bytes>& reports, int64_t threads) {
@@ -103,6 +146,7 @@ void add_bytes(Table<Counter> counters, const std::vector<Bytes>& reports, int64
 
 inline void bind_reports(py::module_& m) {
   m.def("crc32c", crc32c, py::arg("data"), py::arg("way") = "fastest");
+  m.def("uploads_like", uploads_like);
   m.def("add_bytes", add_bytes<uint32_t>, py::arg().noconvert(), py::arg(), py::arg());
   m.def("add_bytes", add_bytes<uint64_t>, py::arg().noconvert(), py::arg(), py::arg());
 

@@ -29,8 +29,13 @@ Header = dict[str, object]
 def encode(header: Mapping[str, object], payload: bytes) -> bytes:
     """A header and a payload for the wire."""
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
-    body = b"".join((_PREFIX.pack(MAGIC, VERSION, len(text)), text, payload))
+    body = b"".join((head_of(text), payload))
     return body + _native.crc32c(body).to_bytes(DIGEST_BYTES[VERSION], "little")
+
+
+def head_of(text: bytes) -> bytes:
+    """What stands before the payload."""
+    return _PREFIX.pack(MAGIC, VERSION, len(text)) + text
 
 
 def opened(data: Uploaded, kind: str, longest_header: int | None = None) -> tuple[bytes, memoryview]:

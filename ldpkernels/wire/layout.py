@@ -92,7 +92,8 @@ class Layout:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @cached_property
-    def _unused_bits(self) -> tuple[Integers, Bytes]:
+    def unused_bits(self) -> tuple[Integers, Bytes]:
+        """Bytes with bits that are no weight's, and a mask of those."""
         return self.codec.unused_bits(self.sizes)
 
     def difference(self, other: Layout) -> tuple[str, str, str]:
@@ -110,7 +111,7 @@ class Layout:
 
     def check_payload(self, payload: Bytes) -> None:
         """Refuse bytes that no report has; their number was compared."""
-        refuse_unused_bits(payload, *self._unused_bits)
+        refuse_unused_bits(payload, *self.unused_bits)
 
     def check_law(self) -> None:
         """Refuse ranges and an eps that no report of this mechanism has: the work of one law for each range."""

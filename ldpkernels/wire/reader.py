@@ -7,11 +7,13 @@ The order: the digest, the header's form, whether it is what was expected, the p
 from __future__ import annotations
 
 import json
+from typing import cast
 
 import numpy as np
 
+from ldpkernels import _native
 from ldpkernels.arrays import Bytes
-from ldpkernels.wire.envelope import Uploaded, header_in, opened
+from ldpkernels.wire.envelope import DIGEST_BYTES, VERSION, Uploaded, head_of, header_in, opened
 from ldpkernels.wire.layout import Layout, layout_of, short
 
 _REMEMBERED = 4  # headers: clients of one round write the same, but for their library and container
@@ -40,6 +42,22 @@ class Reader:
         bits = np.frombuffer(payload, np.uint8)
         layout.check_payload(bits)
         return layout, bits
+
+    @property
+    def has_read(self) -> bool:
+        """Whether it knows a header."""
+        return bool(self._known)
+
+    def known(self, uploads: tuple[object, ...], threads: int) -> list[tuple[Layout, Bytes] | None]:
+        """What `report` says of those with a header that it has read before, all at once; None where it has to look."""
+        found: list[tuple[Layout, Bytes] | None] = [None] * len(uploads)
+        for text, layout in self._known:
+            head = head_of(text)
+            size = len(head) + layout.nbytes + DIGEST_BYTES[VERSION]
+            for i, good in enumerate(_native.uploads_like(uploads, head, size, *layout.unused_bits, threads)):
+                if good:
+                    found[i] = layout, np.frombuffer(cast("bytes", uploads[i]), np.uint8, layout.nbytes, len(head))
+        return found
 
     def aggregate(self, data: Uploaded) -> tuple[Layout, int, memoryview]:
         """An aggregate's layout, its clients, and its sums, which lie in `data`; anything else is a ValueError."""
