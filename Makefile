@@ -29,7 +29,7 @@ help:
 	@echo "make test        lint, types, every test but the longest; what CI runs"
 	@echo "make quick       lint, types and the tests of a minute, for between two edits; CONTRIBUTING says what is left out"
 	@echo "make numpy       the tests that need no torch, where there is none; PYTHON names the interpreter"
-	@echo "make integrations  Hugging Face's Trainer, PEFT, Lightning, Accelerate, Opacus, ranks of torch.distributed"
+	@echo "make integrations  Hugging Face's Trainer, PEFT, Lightning, Accelerate, Opacus, NVFLARE, ranks of torch.distributed"
 	@echo "make sanitize    the native tests under the address, undefined-behaviour and thread sanitizers (minutes)"
 	@echo "make fuzz        mutated bytes into everything that reads bytes, SECONDS_EACH=30 for each reader"
 	@echo "make flower      installs Flower and Ray, and runs tests/flower whole: SuperLink, SuperNodes, simulation (minutes)"
@@ -85,7 +85,7 @@ flower: $(STAMP)
 	$(PY) -m pytest -m flower tests/flower
 
 # What tests/integrations asks for and the extra `test` leaves out: over 100 MB, for a minute of tests.
-TRAINERS := "transformers>=5" "peft>=0.18" "lightning>=2.5" "accelerate>=1.10" "opacus>=1.5"
+TRAINERS := "transformers>=5" "peft>=0.18" "lightning>=2.5" "accelerate>=1.10" "opacus>=1.5" "nvflare>=2.9"
 
 integrations: $(STAMP)
 	$(PY) -m pip install --quiet --disable-pip-version-check "$(TORCH)" $(TRAINERS)

@@ -53,7 +53,7 @@ def test_verify_notices_a_wrong_mechanism(capsys, monkeypatch):
 
 
 def test_verify_refuses_too_few_samples(capsys):
-    refused(["verify", "--n", "1"], "argument --n: 1 is too small: use at least 2", capsys)
+    refused(["verify", "--n", "1"], "argument --n: 1 is too small: use at least 1000", capsys)
 
 
 def test_theory_is_that_of_the_executed_integers():
@@ -143,7 +143,7 @@ def test_json_has_no_infinity():
         (["verify", "--out", "verify.xyz"], "'verify.xyz' is no picture: end its name in one of"),
         (
             ["verify", "--out", f"{__file__}/verify.png"],
-            f"cannot be written: {__file__!r} is no folder that you may write",
+            f"cannot be written: {__file__!r} is no folder",
         ),
         (["verify", "--json", "verify"], "'verify' is no file for JSON: end its name in .json"),
         (["verify", "--backend", "abacus"], "ldpkernels verify: --backend abacus is not available here: use one of"),
@@ -165,6 +165,13 @@ def test_json_has_no_infinity():
         (["fl", "ldp-fl", "--delta", "0"], "argument --delta: 0 must be above 0 and below 1"),
         (["fl", "ldp-fl", "--resume"], "--resume goes on from the checkpoint in --out: give --out DIR"),
         (["fl", "ldp-fl", "--out", __file__], "is a file: give a folder"),
+        (["fl", "ldp-fl", "--ledger", f"{__file__}/l.jsonl", "--budget", "9"], "argument --ledger: "),
+        (["demo", "--out", f"{'a' * 300}.png"], "cannot be written: File name too long"),
+        (["fl", "ldp-fl", "--growth", "2"], "--growth 2.0 is of adaptive ranges: give --adaptive"),
+        (["fl", "ldp-fl", "--radius", "1e39"], "leaves float32: use a smaller range"),
+        (["fl", "ldp-fl", "--rate", "1e99"], "argument --rate: 1e99 must be above 0 and below 1e+30"),
+        (["fl", "ldp-fed", "--select", "99"], "--select 99 of --clients 50: select as many at most"),
+        (["fl", "ldp-fed", "--rho", "23"], "argument --rho: 23 is too large: use at most 22"),
         (["fl", "ldp-fl", "--dataset", "mnist", "--data", "/nowhere"], "the data folder '/nowhere' does not exist"),
         (["fl", "ldp-fl", "--network", "resnet"], "network='resnet' must be one of"),
         (["fl", "ldp-fed", "--alphas", "/nowhere"], "No such file or directory: '/nowhere'"),
@@ -173,6 +180,12 @@ def test_json_has_no_infinity():
 )
 def test_arguments_are_checked_before_any_work(arguments, message, capsys):
     refused(arguments, message, capsys)
+
+
+def test_a_file_system_that_takes_no_files_is_found_out_before_the_work(capsys):
+    """Its permissions say that it does."""
+    for arguments in (["demo", "--out", "/proc/demo.png"], ["verify", "--json", "/proc/found.json"]):
+        refused(arguments, "cannot be written: ", capsys)
 
 
 def test_an_audit_without_scipy_says_what_to_install(capsys, monkeypatch):

@@ -6,6 +6,7 @@ tests/accounting/test_account_cli.py, and a fence that names a file holds a part
 the line before runs a block where X can be imported; `<!-- not run: why -->` is for what no test can run.
 """
 
+import ast
 import doctest
 import importlib.util
 import re
@@ -146,3 +147,11 @@ def test_the_reference_names_every_public_name():
         text = (ROOT / f"docs/reference/{page}.md").read_text()
         named = re.findall(rf"^::: {module.__name__}\.(\w+)$", text, re.M)
         assert sorted(named) == sorted(module.__all__), page
+
+
+@pytest.mark.parametrize("name", ["flower", "nvflare"])
+def test_the_reference_names_what_other_libraries_are_needed_for(name):
+    """From their sources: those libraries may not be here."""
+    public = re.search(r"^__all__ = (\[.*\])$", (ROOT / f"ldpkernels/{name}/__init__.py").read_text(), re.M)
+    text = (ROOT / "docs/reference/integrations.md").read_text()
+    assert sorted(re.findall(rf"^::: ldpkernels\.{name}\.(\w+)$", text, re.M)) == ast.literal_eval(public[1])

@@ -79,7 +79,7 @@ def test_the_module_runs_too():
 
 def test_verify_runs_on_arrays_alone():
     code = "import sys; sys.modules['torch'] = None; from ldpkernels.__main__ import main; sys.exit(main(sys.argv[1:]))"
-    done = run(code, "verify", "--n", "256", "--backend", "scalar")
+    done = run(code, "verify", "--n", "1024", "--backend", "scalar")
     assert done.returncode == 0, done.stderr
     assert "float16" in done.stdout
     assert "bfloat16" not in done.stdout

@@ -22,8 +22,8 @@ PACKAGE = Path(ldpkernels.__file__).parent
 LAYERS = """
 __main__
 commands
-flower
-federated audit distributed trainers
+flower nvflare
+federated audit distributed releases trainers
 ldpkernels
 planning updates
 adaptive_ranges cldp clipped_noise dp_sgd expectation loading perturb reports vector votes

@@ -51,7 +51,7 @@ def add_reproducible(run: argparse._ArgumentGroup) -> None:
     )
     run.add_argument(
         "--threads",
-        type=options.integer(1),
+        type=options.integer(1, 1024),
         default=1,
         help="threads of torch on the CPU (default 1; the results depend on it)",
     )
@@ -79,9 +79,10 @@ def add_training(
     """The options of a client's training; `otherwise` tells of datasets that have other defaults."""
     epochs, batch, rate = defaults
     local = parser.add_argument_group("local training", otherwise)
-    local.add_argument("--epochs", type=int, metavar="E", help=f"local epochs (default {epochs})")
-    local.add_argument("--batch", type=int, metavar="B", help=f"batch size (default {batch})")
-    local.add_argument("--rate", type=float, metavar="G", help=f"learning rate (default {rate:g})")
+    local.add_argument("--epochs", type=options.integer(1), metavar="E", help=f"local epochs (default {epochs})")
+    local.add_argument("--batch", type=options.integer(1), metavar="B", help=f"batch size (default {batch})")
+    rates = options.number(above=0, below=1e30)  # torch takes what fp32 holds
+    local.add_argument("--rate", type=rates, metavar="G", help=f"learning rate (default {rate:g})")
     local.add_argument(
         "--together",
         choices=("yes", "no"),
@@ -93,7 +94,9 @@ def add_training(
 def add_ledger(parser: argparse.ArgumentParser) -> None:
     """The options of a budget that is kept in a file."""
     ledger = parser.add_argument_group("privacy budget")
-    ledger.add_argument("--ledger", metavar="FILE", help="account for a client of every round in this file")
+    ledger.add_argument(
+        "--ledger", type=options.writable, metavar="FILE", help="account for a client of every round in this file"
+    )
     ledger.add_argument(
         "--budget", type=options.number(above=0), metavar="EPS", help="the total that no round may pass (with --ledger)"
     )

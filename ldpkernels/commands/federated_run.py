@@ -38,8 +38,15 @@ class Federation:
         return training.accuracy(self.network, weights, self.dataset.test_x, self.dataset.test_y)
 
 
+def settings(args: argparse.Namespace) -> argparse.Namespace:
+    """What `prepared` reads of the options, and nothing else: another process makes the same of it."""
+    names = ("dataset", "data", "model", "clients", "skew", "uneven", "seed", "threads", "device")
+    return argparse.Namespace(**{name: getattr(args, name) for name in names})
+
+
 def prepared(args: argparse.Namespace, network: str) -> Federation:
     """What the options of data and run say, on the device."""
+    args = settings(args)
     device = checked_device(args.device)
     torch.set_num_threads(args.threads)
     model = own.network(network, args.seed) if args.model else networks.network(network, args.seed)

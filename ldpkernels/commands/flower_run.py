@@ -20,8 +20,7 @@ from ldpkernels.flower import engine
 @contextlib.contextmanager
 def uploads(args: argparse.Namespace, config: ldp_fl.Config, network: str) -> Iterator[ldp_fl.Uploads]:
     """The uploads of clients that are nodes of Flower's simulation on this machine."""
-    names = ("dataset", "data", "clients", "skew", "seed", "threads")
-    settings = argparse.Namespace(**{name: getattr(args, name) for name in names}, device="cpu")
+    settings = federated_run.settings(args)
     name = json.dumps({"network": network, **vars(settings)})
     cast = engine.Cast(name, functools.partial(_made, settings, network), args.threads)
     count = args.workers or workers.available(args.threads)

@@ -8,6 +8,7 @@ import argparse
 from ldpkernels.commands import federated_options, options
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
+from ldpkernels.laws.ordinal_cldp_thresholds import LARGEST_RHO
 
 DATASETS = ("digits", "mnist", "fashion-mnist")
 FED = ("basic", "single-layer", "alpha-cldp-fed")
@@ -29,7 +30,9 @@ def add_parser(algorithms: Commands) -> None:
     parser.add_argument("--network", help="one of ldpkernels.federated.networks (default: the dataset's)")
     parser.add_argument("--method", choices=FED + OTHERS, default="alpha-cldp-fed", help="default alpha-cldp-fed")
     selection = parser.add_argument_group("selection")
-    selection.add_argument("--select", type=int, default=9, metavar="K", help="uploads that a round takes (default 9)")
+    selection.add_argument(
+        "--select", type=options.integer(1), default=9, metavar="K", help="uploads that a round takes (default 9)"
+    )
     selection.add_argument(
         "--selection",
         choices=("fixed", "poisson"),
@@ -48,7 +51,10 @@ def add_parser(algorithms: Commands) -> None:
         "--c", type=options.number(above=0), default=1.0, help="updates are clipped to [-c, c] (default 1)"
     )
     module.add_argument(
-        "--rho", type=options.integer(0), default=10, help="digits that are kept after the point (default 10)"
+        "--rho",
+        type=options.integer(0, LARGEST_RHO),
+        default=10,
+        help="digits that are kept after the point (default 10)",
     )
     module.add_argument("--cycles", type=options.integer(1), default=5, help="of alpha-cldp-fed (default 5)")
     module.add_argument(
@@ -67,8 +73,9 @@ def add_parser(algorithms: Commands) -> None:
         "--trains", choices=("layer", "all"), default="layer", help="what a client trains in a round (default layer)"
     )
     private = parser.add_argument_group("DP-SGD (dpsgd, hybrid-one)")
-    private.add_argument("--sigma", type=float, default=2.0, help="noise multiplier (default 2)")
-    private.add_argument("--norm", type=float, default=1.0, help="gradients of samples are clipped to it (default 1)")
+    sigma, norm = options.number(least=0), options.number(least=1e-100, below=1e100)
+    private.add_argument("--sigma", type=sigma, default=2.0, help="noise multiplier (default 2)")
+    private.add_argument("--norm", type=norm, default=1.0, help="gradients of samples are clipped to it (default 1)")
     federated_options.add_training(parser, defaults=(1, 10, 0.1))
     federated_options.add_ledger(parser)
     parser.set_defaults(main=main, command="fl ldp-fed")
@@ -80,6 +87,8 @@ def main(args: argparse.Namespace) -> Outcome:
     if args.ledger is not None and (args.method not in FED or args.no_noise):
         raise ValueError("--ledger accounts for uploads under alpha-CLDP: leave it out for other methods")
     federated_options.check_ledger(args)
+    if args.select > args.clients and args.method != "local":
+        raise ValueError(f"--select {args.select} of --clients {args.clients}: select as many at most")
     federated_options.own(args)
     from ldpkernels.commands import ldp_fed_run
 

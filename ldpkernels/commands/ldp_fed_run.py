@@ -14,6 +14,7 @@ from typing import NamedTuple
 from torch import nn
 
 from ldpkernels.accounting import Ledger
+from ldpkernels.accounting.records import rounded_up
 from ldpkernels.commands import federated_run
 from ldpkernels.commands.federated_run import Federation
 from ldpkernels.commands.ldp_fed import FED
@@ -50,7 +51,7 @@ def federate(args: argparse.Namespace) -> Outcome:
     print(f"{len(federation.clients)} clients, {federation.weights:,} weights, {seconds:.0f} seconds.\n")
     columns = {"round": "d", "clients": "d", "layer": "s", "accuracy": ".2%", "upload_bytes": ",d", "alpha": ".4g"}
     shown = {name: form for name, form in columns.items() if any(name in row for row in rows)}
-    print(runs.table(rows, {**shown, "honest_eps": ",.4g"}))
+    print(runs.table(rows, {**shown, "honest_eps": "up"}))
     print("\n" + meaning(args, driver.honest(len(rows))))
     if args.out:
         title = f"LDP-Fed, {args.dataset}, {args.clients} clients"
@@ -191,10 +192,11 @@ def meaning(args: argparse.Namespace, honest: float) -> str:
         )
     if args.method in ("dpsgd", "hybrid-one"):
         return (
-            f"An example of the participant of most rounds loses eps={honest:,.4g} at delta={args.delta:g} to whoever "
-            "sees all uploads, for adding or removing it."
+            f"An example of the participant of most rounds loses eps={rounded_up(honest)} at delta={args.delta:g} to "
+            "whoever sees all uploads, for adding or removing it."
         )
     return (
         f"alpha is the privacy of two inputs one step apart, 1e-{args.rho}. Two within [-{args.c:g}, {args.c:g}] "
-        f"are told apart with up to eps={honest:,.4g}, by whoever collects the uploads: docs/federated/ldp_fed.md."
+        f"are told apart with up to eps={rounded_up(honest)}, by whoever collects the uploads: "
+        "docs/federated/ldp_fed.md."
     )

@@ -60,7 +60,6 @@ def add_parser(algorithms: Commands) -> None:
     mechanism.add_argument(
         "--ranges",
         choices=("minmax", "quantile", "noise-subtracted"),
-        default="minmax",
         help="how adaptive ranges are chosen (default minmax, the paper's)",
     )
     mechanism.add_argument(
@@ -94,6 +93,9 @@ def main(args: argparse.Namespace) -> Outcome:
     federated_options.check(args)
     federated_options.check_ledger(args)
     _check_engine(args)
+    for name in ("ranges", "growth"):
+        if getattr(args, name) is not None and not args.adaptive:
+            raise ValueError(f"--{name} {getattr(args, name)} is of adaptive ranges: give --adaptive")
     args.training = TRAINING["mnist" if federated_options.own(args) else args.dataset]
     from ldpkernels.commands import ldp_fl_run
 

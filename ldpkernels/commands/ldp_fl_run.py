@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypedDict
 
 import ldpkernels
+from ldpkernels.accounting.records import rounded_up
 from ldpkernels.commands import federated_run
 from ldpkernels.commands.program import Outcome
 from ldpkernels.federated import latency, ldp_fl, networks, runs
@@ -24,12 +25,13 @@ def federate(args: argparse.Namespace) -> Outcome:
     config, network = config_of(args), federated_run.network_of(args, networks.LDP_FL)
     described = federated_run.described(args, "ldp-fl", config, network)
     rows, weights = rounds_of(args, config, described)
-    columns = {"round": "d", "clients": "d", "accuracy": ".2%", "upload_bytes": ",d", "honest_eps": ",.0f"}
+    columns = {"round": "d", "clients": "d", "accuracy": ".2%", "upload_bytes": ",d", "honest_eps": "up"}
     print(runs.table(rows, columns))
     if config.eps is not None:
+        lost = rounded_up(float(rows[-1]["honest_eps"] or 0))
         print(
             f"\neps={config.eps:g} is the privacy of each weight on its own. A client of all {len(rows)} rounds loses "
-            f"eps={rows[-1]['honest_eps']:,.0f} at delta={args.delta:g} to whoever sees its uploads: docs/privacy.md."
+            f"eps={lost} at delta={args.delta:g} to whoever sees its uploads: docs/privacy.md."
         )
     found = {**described, "weights": weights, "rounds": rows}
     if args.latency is not None:
@@ -49,7 +51,7 @@ def config_of(args: argparse.Namespace) -> ldp_fl.Config:
     """What the options say of the algorithm."""
     ranges = ldp_fl.RangeOptions()
     if args.adaptive:
-        ranges["method"] = args.ranges
+        ranges["method"] = args.ranges or "minmax"
         if args.growth is not None:
             ranges["growth"] = args.growth
     return ldp_fl.Config(

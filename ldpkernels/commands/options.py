@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import functools
-import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -33,8 +33,8 @@ def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     )
 
 
-def integer(least: int) -> Callable[[str], int]:
-    """A whole number that is not below the least."""
+def integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
+    """A whole number from the least to the most."""
 
     def read(text: str) -> int:
         try:
@@ -43,6 +43,8 @@ def integer(least: int) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
         if value < least:
             raise argparse.ArgumentTypeError(f"{value} is too small: use at least {least}")
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{value} is too large: use at most {most}")
         return value
 
     return read
@@ -81,7 +83,7 @@ def picture(text: str) -> str:
         plot.check_format(text)
     except (ImportError, ValueError) as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    return _writable(text)
+    return writable(text)
 
 
 def json_file(text: str) -> str:
@@ -90,7 +92,7 @@ def json_file(text: str) -> str:
         return text
     if Path(text).suffix != ".json":
         raise argparse.ArgumentTypeError(f"{text!r} is no file for JSON: end its name in .json")
-    return _writable(text)
+    return writable(text)
 
 
 def run_folder(text: str) -> str:
@@ -101,11 +103,19 @@ def run_folder(text: str) -> str:
     return text
 
 
-def _writable(text: str) -> str:
+def writable(text: str) -> str:
+    """A file that can be written, which is tried: permissions do not tell of file systems that take no files."""
     path = Path(text)
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} is a folder: give a file")
-    place = next(parent for parent in path.absolute().parents if parent.exists())
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {str(place)!r} is no folder that you may write")
+    try:
+        if path.is_dir():
+            raise argparse.ArgumentTypeError(f"{text!r} is a folder: give a file")
+        place = next(parent for parent in path.absolute().parents if parent.exists())
+        if path.is_file():
+            path.open("ab").close()
+        elif not path.exists():
+            tempfile.TemporaryFile(dir=place).close()
+    except NotADirectoryError:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {str(place)!r} is no folder") from None
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {error.strerror}") from None
     return text

@@ -45,8 +45,8 @@ def carry_out(args: argparse.Namespace) -> int:
         return 128 + 13
     except KeyboardInterrupt:
         raise _refused(args, "interrupted", 130) from None
-    except (ValueError, OSError, ImportError, RuntimeError) as error:
-        raise _refused(args, str(error)) from error
+    except (ValueError, ArithmeticError, OSError, ImportError, RuntimeError, MemoryError) as error:
+        raise _refused(args, str(error) or type(error).__name__) from error
     return outcome.status
 
 

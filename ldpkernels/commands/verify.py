@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import torch
 
 LIMIT = 6.0  # |z| beyond this has probability 2e-9 a figure; a run has a few hundred figures: a false alarm in 1e6 runs
+LEAST = 1000  # samples: of fewer, a z-score is not nearly normal
 SLOW = {"reference": 1 << 12, "triton": 1 << 14, "scalar": 1 << 20}  # elements; "triton" is the interpreter here
 
 
@@ -236,7 +237,10 @@ def add_parser(commands: Commands) -> None:
     )
     add_measuring(parser)
     parser.add_argument(
-        "--n", type=options.integer(2), default=1 << 20, help="samples a case; slow backends take fewer (default 2^20)"
+        "--n",
+        type=options.integer(LEAST),
+        default=1 << 20,
+        help=f"samples a case, {LEAST} at least; slow backends take fewer (default 2^20)",
     )
     options.add_json(parser)
     parser.set_defaults(main=main, command="verify")

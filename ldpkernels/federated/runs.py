@@ -14,6 +14,8 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 
+from ldpkernels.accounting.records import rounded_up
+
 
 class HasRound(Protocol):
     """A state is a dataclass that knows how many rounds led to it."""
@@ -80,7 +82,7 @@ def run(
 
 
 def table(rows: Sequence[Mapping[str, Figure]], columns: Mapping[str, str]) -> str:
-    """The rows as text: column name to format, such as {"round": "d", "accuracy": ".2%"}."""
+    """The rows as text: column name to format, such as {"round": "d", "accuracy": ".2%"}; "up" rounds an eps up."""
     cells = [[_cell(row.get(name), form) for name, form in columns.items()] for row in rows]
     heads = [name.replace("_", " ") for name in columns]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
@@ -99,7 +101,9 @@ def write_csv(path: str | Path, rows: Sequence[Row]) -> None:
 
 
 def _cell(value: Figure, form: str) -> str:
-    return "-" if value is None else format(value, form)
+    if value is None:
+        return "-"
+    return rounded_up(float(value)) if form == "up" else format(value, form)
 
 
 def _bar(rounds: range, label: str, progress: bool) -> Iterable[int]:

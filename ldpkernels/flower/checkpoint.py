@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ldpkernels.arrays import Array
-from ldpkernels.flower.releases import Arrays
+from ldpkernels.releases.release import Arrays
 
 Plain: TypeAlias = "float | list[float] | dict[str, float]"
 

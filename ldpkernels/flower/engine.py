@@ -9,11 +9,14 @@ run's settings, trains, and perturbs by the key that the driver would have used.
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, Queue
+from typing import cast
 
 import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -26,9 +29,9 @@ from ldpkernels.federated import ldp_fl, training
 from ldpkernels.federated.training import Client, Weights
 from ldpkernels.flower import records
 from ldpkernels.flower.mod import LdpMod
-from ldpkernels.flower.releases import Arrays, EachWeight
 from ldpkernels.flower.strategy import replies
 from ldpkernels.keys import Key
+from ldpkernels.releases.release import Arrays, EachWeight
 
 CLIENT = "client"  # which one a node is: its number, which is public
 
@@ -114,9 +117,29 @@ def uploads(grid: Grid, config: ldp_fl.Config, clients: int, timeout: float = 36
     return collect
 
 
+class _Watched:
+    """A grid of a simulation. Flower that ends stops Ray, and tells a waiting server nothing: every call asks Ray."""
+
+    def __init__(self, grid: Grid, alive: Callable[[], bool]) -> None:
+        self._grid, self._alive = grid, alive
+
+    def __getattr__(self, name: str) -> object:
+        if not self._alive():
+            raise RuntimeError("Flower's simulation has ended before the run: its log says why")
+        found: object = getattr(self._grid, name)
+        return found
+
+
 @contextlib.contextmanager
 def simulated(app: ClientApp, nodes: int, *, workers: int, threads: int = 1) -> Iterator[Grid]:
     """Flower's simulation on Ray, for as long as the `with` statement: so many nodes on so many processes."""
+    import ray  # which nodes on other machines do without
+
+    environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}  # as Flower has it
+    try:  # here, where a failure is seen; Flower takes what is there
+        ray.init(num_cpus=workers * threads, include_dashboard=False, runtime_env=environment)
+    except Exception as why:
+        raise RuntimeError(f"Ray does not start: {why}") from why
     found: Queue[Grid | BaseException] = Queue()
     done = threading.Event()
     server = ServerApp()
@@ -126,7 +149,7 @@ def simulated(app: ClientApp, nodes: int, *, workers: int, threads: int = 1) -> 
         found.put(grid)
         done.wait()
 
-    backend = {"init_args": {"num_cpus": workers * threads}, "client_resources": {"num_cpus": threads, "num_gpus": 0.0}}
+    backend = {"client_resources": {"num_cpus": threads, "num_gpus": 0.0}}
 
     def run() -> None:
         try:
@@ -140,10 +163,11 @@ def simulated(app: ClientApp, nodes: int, *, workers: int, threads: int = 1) -> 
         grid = found.get()
         if isinstance(grid, BaseException):
             raise RuntimeError(f"Flower's simulation does not start: {grid}") from grid
-        yield grid
+        yield cast(Grid, _Watched(grid, ray.is_initialized))
     finally:
         done.set()
         thread.join()
+        ray.shutdown()
     with contextlib.suppress(Empty):
         error = found.get_nowait()
         if isinstance(error, BaseException):

@@ -12,8 +12,8 @@ import numpy as np
 
 import ldpkernels
 from ldpkernels.arrays import Integers
-from ldpkernels.flower.releases import Arrays, EachWeight, Release
 from ldpkernels.laws.registry import mechanism_named
+from ldpkernels.releases.release import Arrays, EachWeight, Release
 from ldpkernels.reports import Aggregate, Report
 from ldpkernels.wire.codec import sums_dtype
 from ldpkernels.wire.envelope import encode

@@ -7,11 +7,10 @@ ledger's epsilon. An error says what is wrong with the message or the settings, 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 
 import numpy as np
 from flwr.app import Context, Message
@@ -21,9 +20,10 @@ from ldpkernels.accounting import BudgetExceeded, Ledger, LedgerError
 from ldpkernels.arrays import Array
 from ldpkernels.flower import records
 from ldpkernels.flower.integers import Packing, countable
-from ldpkernels.flower.releases import Arrays, leaving, release_of
 from ldpkernels.inputs.modules import Buffers
 from ldpkernels.keys import Generator
+from ldpkernels.releases.budget import Budget
+from ldpkernels.releases.release import Arrays, leaving, release_of
 
 logger = logging.getLogger("ldpkernels.flower")
 
@@ -39,19 +39,20 @@ class LdpMod:
     and "query" would leave as they are, and are refused before the app sees them.
 
     **eps is the privacy of each weight of a report on its own** ("two-point", "piecewise", "hybrid"), or of a whole
-    update ("privunitg", "k-of-d", with `norm`). What a client spends in all is what its ledger says. The app that holds
-    this mod comes to a SuperNode from whoever starts the run: docs/integrations/flower.md says what that means.
+    update ("privunitg", "k-of-d", "gaussian", with `norm`). What a client spends in all is what its ledger says. The
+    app that holds this mod comes to a SuperNode from whoever starts the run: docs/integrations/flower.md says what that
+    means.
 
     Args:
         eps: Privacy parameter.
-        mechanism: "two-point" (one bit a weight), "piecewise", "hybrid", "privunitg" or "k-of-d".
+        mechanism: "two-point" (one bit a weight), "piecewise", "hybrid"; "privunitg", "k-of-d" or "gaussian".
         norm: For whole vectors, the L2 norm to which an update is clipped.
         bound: For "k-of-d", as for `perturb_vector`.
         upload: "updates" is what training changed; "weights" is what it arrived at, as LDP-FL has it.
         ledger: The file in which this client keeps what it has spent, over all runs. "{partition-id}" and other names
             of the node's configuration, and "{node-id}", are filled in: clients that share a machine need a file each.
         budget: The epsilon in all that no round may pass; goes with `ledger`.
-        delta: The delta of that epsilon.
+        delta: The delta of that epsilon, and with "gaussian" of eps.
         metrics: Names of the app's metrics that leave as they are. They are in no epsilon: a loss is private, and so is
             a number of examples.
         buffers: For models with the statistics of batch normalisation, "perturb" or "keep", as for `report`.
@@ -82,21 +83,15 @@ class LdpMod:
         secure: bool = False,
         generator: KeyOf | None = None,
     ) -> None:
-        self.release = release_of(eps, mechanism, norm, bound)
+        self.release = release_of(eps, mechanism, norm, bound, delta)
         self.upload = records.checked_upload(upload)
         if isinstance(metrics, str):
             raise TypeError(f"metrics={metrics!r} is one name: pass a list of names")
-        if (ledger is None) != (budget is None):
-            raise ValueError(
-                "ledger and budget go together: the file in which a client's spending is kept, and its end"
-            )
-        if budget is not None:
-            Ledger(None, epsilon=budget, delta=delta)  # it refuses what is no budget
         if buffers not in (None, "perturb", "keep"):
             raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
         if secure:
             countable(self.release)
-        self.ledger, self.budget, self.delta = None if ledger is None else os.fspath(ledger), budget, delta
+        self.budget = Budget(ledger, budget, delta)
         self.metrics, self.buffers, self.secure, self.generator = tuple(metrics), buffers, secure, generator
 
     def __call__(self, message: Message, context: Context, call_next: CallNext) -> Message:
@@ -167,20 +162,8 @@ class LdpMod:
         integers = Packing.of(release, told.clients).packed(release.reported(update, told.ranges, key))
         return records.secure_answer(message, integers, metrics)
 
-    @contextlib.contextmanager
-    def _opened(self, context: Context) -> Iterator[Ledger | None]:
-        if self.ledger is None or self.budget is None:
-            yield None
-            return
-        try:
-            path = self.ledger.format_map({"node-id": context.node_id, **context.node_config})
-        except (KeyError, IndexError, AttributeError) as error:
-            raise LedgerError(
-                f"ledger={self.ledger!r} names {error}, which the node's configuration has not"
-            ) from error
-        Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
-        with Ledger(path, epsilon=self.budget, delta=self.delta) as ledger:
-            yield ledger
+    def _opened(self, context: Context) -> AbstractContextManager[Ledger | None]:
+        return self.budget.opened({"node-id": context.node_id, **context.node_config})
 
     def _failed(self, message: Message, what: str, code: int | None = None) -> Message:
         """The exception goes to the client's own log: its words may be of private data."""

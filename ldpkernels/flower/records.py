@@ -21,8 +21,8 @@ from flwr.common.constant import ErrorCode
 from flwr.compat.common.recorddict_compat import fitres_to_recorddict
 
 from ldpkernels.arrays import Integers
-from ldpkernels.flower.releases import Arrays, EachWeight, Ranges, Release
 from ldpkernels.inputs.containers import collect
+from ldpkernels.releases.release import Arrays, EachWeight, Ranges, Release
 
 TERMS, REPORT, METRICS = "ldp", "report", "metrics"  # keys of records
 CLIENTS = "clients"  # of a secure sum: how many were selected, which decides how weights are packed

@@ -25,7 +25,7 @@ from flwr.serverapp import Grid
 import ldpkernels
 from ldpkernels.flower import records
 from ldpkernels.flower.integers import MODULUS, Packing, aggregate_of
-from ldpkernels.flower.releases import Arrays, EachWeight
+from ldpkernels.releases.release import Arrays, EachWeight
 from ldpkernels.reports import Aggregate
 
 logger = logging.getLogger("ldpkernels.flower")

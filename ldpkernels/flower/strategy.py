@@ -19,10 +19,10 @@ from ldpkernels.adaptive_ranges import By, Method
 from ldpkernels.arrays import Array
 from ldpkernels.flower import checkpoint, records
 from ldpkernels.flower.integers import countable
-from ldpkernels.flower.releases import Arrays, EachWeight, Ranges, Total, leaving, release_of
 from ldpkernels.flower.secure import SecureSum
 from ldpkernels.inputs.containers import Numbers
 from ldpkernels.inputs.modules import Buffers
+from ldpkernels.releases.release import Arrays, EachWeight, Ranges, Total, leaving, release_of
 
 logger = logging.getLogger("ldpkernels.flower")
 
@@ -40,7 +40,7 @@ class LdpFedAvg(FedAvg):
 
     Args:
         eps: The clients' privacy parameter.
-        mechanism: As for `LdpMod`, and so are `norm`, `bound`, `upload` and `buffers`.
+        mechanism: As for `LdpMod`, and so are `norm`, `bound`, `delta`, `upload` and `buffers`.
         C: Centers of the ranges of the first round: a number, or one for each array or module by name.
         R: Radii, likewise. With upload="updates" they are of what a round of training changes. Both are public, and
             must not come from one client's data. Whole vectors have a `norm` instead.
@@ -72,6 +72,7 @@ class LdpFedAvg(FedAvg):
         R: Numbers | None = None,
         norm: float | None = None,
         bound: float | None = None,
+        delta: float = 1e-5,
         upload: str = "updates",
         ranges: Method | None = None,
         growth: float | None = None,
@@ -89,7 +90,7 @@ class LdpFedAvg(FedAvg):
                 "unperturbed, and LdpMod refuses it: evaluate on the server, with evaluate_fn"
             )
         super().__init__(**options)
-        self.release = release_of(eps, mechanism, norm, bound)
+        self.release = release_of(eps, mechanism, norm, bound, delta)
         self.upload = records.checked_upload(upload)
         if not isinstance(self.release, EachWeight):
             if R is not None or ranges is not None:

@@ -15,8 +15,8 @@ from flwr.clientapp import ClientApp
 import ldpkernels
 from ldpkernels.accounting import Ledger, composed_epsilon
 from ldpkernels.flower import LdpFedAvg, LdpMod, records
-from ldpkernels.flower.releases import release_of
 from ldpkernels.laws.registry import mechanism_named
+from ldpkernels.releases.release import release_of
 from ldpkernels.wire.envelope import encode
 from tests.flower.grid import LocalGrid
 from tests.flower.test_rounds import NODES, START, app_of, keyed, started
@@ -325,6 +325,23 @@ def test_a_vector_that_is_too_long_is_left_out():
     } or (strategy.skipped == 4)
 
 
+def test_gaussian_updates_spend_a_gaussian_event(tmp_path):
+    """A ledger composes them as what they are, which is less than their eps added up."""
+    both = {"norm": 0.5, "delta": 1e-6}
+    mod = LdpMod(2.0, "gaussian", ledger=tmp_path / "{node-id}.jsonl", budget=100.0, generator=keyed, **both)
+    started(LdpFedAvg(2.0, "gaussian", **both), LocalGrid(app_of(mod), NODES[:2]), rounds=4)
+    with Ledger(tmp_path / f"{NODES[0]}.jsonl", epsilon=100.0, delta=1e-6) as ledger:
+        event = release_of(2.0, "gaussian", **both).event([34])[0]
+        assert ledger.epsilon == composed_epsilon([(event, 4)], 1e-6)
+        assert 2.0 < ledger.epsilon < 8.0
+
+
+def test_a_server_of_another_delta_is_refused():
+    mod = LdpMod(2.0, "gaussian", norm=0.5, delta=1e-6)
+    result = started(LdpFedAvg(2.0, "gaussian", norm=0.5, delta=1e-5), LocalGrid(app_of(mod), NODES[:2]))
+    assert result.train_metrics_clientapp[1]["failures"] == 2
+
+
 def test_any_bits_of_a_vector_are_read_or_skipped():
     """Random words are every kind of number: signalling NaNs, infinities, subnormal ones."""
     release = release_of(4.0, "privunitg", 1.0)
@@ -336,7 +353,7 @@ def test_any_bits_of_a_vector_are_read_or_skipped():
     assert total.skipped >= 1000
 
 
-@pytest.mark.parametrize(("mechanism", "bound"), [("privunitg", None), ("k-of-d", 0.05)])
+@pytest.mark.parametrize(("mechanism", "bound"), [("privunitg", None), ("k-of-d", 0.05), ("gaussian", None)])
 def test_no_honest_vector_is_too_long(mechanism, bound):
     """300 reports of the longest update there is, against a bound that refuses one in e^60."""
     release = release_of(4.0, mechanism, 0.5, bound)

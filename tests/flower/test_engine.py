@@ -2,6 +2,7 @@
 """LDP-FL's driver with its clients on Flower's nodes: the bits of one process, and what ends a run."""
 
 import argparse
+import time
 
 import pytest
 import torch
@@ -92,3 +93,24 @@ def test_options_that_do_not_go_with_nodes(options, words):
     args = parser.parse_args(["ldp-fl", "--engine", "flower", *options])
     with pytest.raises(ValueError, match=words):
         main(args)
+
+
+@pytest.mark.flower
+@pytest.mark.filterwarnings("ignore")
+def test_a_simulation_that_dies_is_noticed_at_once(monkeypatch):
+    """Its workers cannot be made: Flower ends, and tells a waiting server nothing."""
+    backend = pytest.importorskip("flwr.server.superlink.fleet.vce.backend.raybackend")
+
+    def breaks(self, app_fn):
+        raise OSError("no room for workers")
+
+    monkeypatch.setattr(backend.RayBackend, "build", breaks)
+    config = config_of()
+    app = engine.client_app(config, engine.Cast("test", made))
+    started = time.monotonic()
+    with (
+        pytest.raises(RuntimeError, match="Flower's simulation has ended before the run"),
+        engine.simulated(app, CLIENTS, workers=1) as grid,
+    ):
+        rounds(config, engine.uploads(grid, config, CLIENTS))
+    assert time.monotonic() - started < 300  # Ray starts and stops meanwhile; who waits for nodes waits an hour

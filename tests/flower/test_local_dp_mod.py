@@ -11,7 +11,7 @@ from flwr.clientapp.mod import LocalDpMod
 
 import ldpkernels
 from ldpkernels.flower import LdpMod, records
-from ldpkernels.flower.releases import release_of
+from ldpkernels.releases.release import release_of
 
 RECEIVED = {"weight": np.zeros(50, np.float32), "scale": np.array(0.25, np.float32)}
 RANGES = (0.0, 0.1)
@@ -72,7 +72,7 @@ def test_one_nan_stops_no_clipping():
         assert all(abs(value) <= max(OUTPUTS) * 1.001 for value in ours["weight"])
 
 
-@pytest.mark.parametrize("mechanism", ["privunitg", "k-of-d"])
+@pytest.mark.parametrize("mechanism", ["privunitg", "k-of-d", "gaussian"])
 def test_one_nan_stops_no_clipping_of_a_vector(mechanism):
     release = release_of(1.0, mechanism, norm=1.0)
     lengths = []

@@ -17,6 +17,7 @@ SETTINGS = [
     ("hybrid", {}, {"R": 0.1}),
     ("privunitg", {"norm": 0.5}, {}),
     ("k-of-d", {"norm": 0.5, "bound": 0.1}, {}),
+    ("gaussian", {"norm": 0.5, "delta": 1e-6}, {}),
 ]
 START = {"a.weight": np.full((6, 5), 2.0, np.float32), "a.scale": np.array(1.5, np.float32), "b": np.zeros(3)}
 STEP = 0.05  # what training adds to every weight
@@ -164,7 +165,10 @@ def test_evaluation_is_the_servers():
     ("make", "words"),
     [
         (lambda: LdpMod(0.0), "eps"),
-        (lambda: LdpMod(1.0, "gaussian"), "mechanism"),
+        (lambda: LdpMod(1.0, "laplace"), "mechanism"),
+        (lambda: LdpMod(1.0, "gaussian"), "norm"),
+        (lambda: LdpMod(1.0, "gaussian", norm=1.0, delta=0.0), "delta"),
+        (lambda: LdpMod(1.0, "projected-code", norm=1.0), "a key for each client"),
         (lambda: LdpMod(1.0, "privunitg"), "norm"),
         (lambda: LdpMod(1.0, norm=1.0), "norm"),
         (lambda: LdpMod(1.0, upload="gradients"), "upload"),

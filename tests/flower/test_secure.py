@@ -14,7 +14,7 @@ import ldpkernels
 from ldpkernels.accounting import Ledger, shuffle_epsilon
 from ldpkernels.flower import LdpFedAvg, LdpMod, SecureSum, records
 from ldpkernels.flower.integers import Packing, aggregate_of
-from ldpkernels.flower.releases import EachWeight
+from ldpkernels.releases.release import EachWeight
 from tests.flower.grid import LocalGrid
 from tests.flower.test_rounds import NODES, START, STEP, app_of, keyed, started
 

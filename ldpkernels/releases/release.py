@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client releases in a round: bytes of each weight's report, or of one vector's. Knows nothing of Flower."""
+"""What a client releases in a round: bytes of each weight's report, or of one vector's. Knows no framework."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, Protocol, cast, get_args
+from typing import Protocol, cast, get_args
 
 import numpy as np
 
 import ldpkernels
-from ldpkernels.accounting import Event, PureEvent
+from ldpkernels.accounting import Event
 from ldpkernels.arrays import Array, Floats
 from ldpkernels.inputs.containers import Numbers, collect
 from ldpkernels.inputs.modules import Buffers
 from ldpkernels.keys import Generator
 from ldpkernels.laws.k_of_d import KOfD
-from ldpkernels.laws.privunitg import PrivUnitG
 from ldpkernels.laws.registry import MECHANISMS, MechanismName, mechanism_named
+from ldpkernels.laws.vector_gaussian import VectorGaussian
 from ldpkernels.reports import Aggregate
+from ldpkernels.vector import Sampled, VectorMechanism, vector_mechanism
 from ldpkernels.wire.envelope import Header, encode, header_in, opened
 
 Arrays = dict[str, Array]
 Ranges = tuple[Numbers, Numbers]
 
-Vector = Literal["privunitg", "k-of-d"]
-VECTORS: tuple[Vector, ...] = get_args(Vector)
-_LONGEST_HEADER = 1024  # of a vector's report: five numbers
+VECTORS: tuple[VectorMechanism, ...] = get_args(VectorMechanism)
+CODES = ("code", "codes", "projected-code", "projected_code", "ProjectedCode")
+_LONGEST_HEADER = 1024  # of a vector's report: six numbers
 _REASONS = 16
 _UNLIKELY = 60.0  # a bound on a norm refuses an honest report once in e^60
 
@@ -112,31 +113,30 @@ class WholeVector:
     """One eps for a whole update, clipped to a norm (`ldpkernels.perturb_vector`): fp32 numbers."""
 
     eps: float
-    mechanism: Vector
+    mechanism: VectorMechanism
     norm: float
-    bound: float | None
+    bound: float | None = None
+    delta: float | None = None  # that eps excludes; of "gaussian"
 
     @property
     def terms(self) -> dict[str, float | str]:
         """What both sides compare."""
-        bound = {} if self.bound is None else {"bound": self.bound}
-        return {"eps": self.eps, "mechanism": self.mechanism, "norm": self.norm, **bound}
+        given = {name: value for name in ("bound", "delta") if (value := getattr(self, name)) is not None}
+        return {"eps": self.eps, "mechanism": self.mechanism, "norm": self.norm, **given}
 
-    def sampler(self, dimension: int) -> KOfD | PrivUnitG:
+    def sampler(self, dimension: int) -> Sampled:
         """The mechanism for vectors of so many numbers."""
-        if self.mechanism == "privunitg":
-            return PrivUnitG(self.eps, dimension, self.norm)
-        return KOfD(self.eps, dimension, self.norm, self.norm if self.bound is None else self.bound)
+        return vector_mechanism(self.mechanism, self.eps, dimension, self.norm, self.bound, delta=self.delta)
 
     def event(self, sizes: Sequence[int]) -> tuple[Event, int]:
-        """One event for all of it, which the server cannot change by the model that it sends."""
-        return PureEvent(self.eps), 1
+        """One event for all of it."""
+        return self.sampler(sum(sizes)).event, 1
 
     def report(self, update: Arrays, ranges: Ranges, generator: Generator) -> bytes:
         """The report of one client: rounding to fp32 is done to what was randomised, and costs nothing."""
         sent = ldpkernels.perturb_vector(
-            update, self.eps, mechanism=self.mechanism, norm=self.norm, bound=self.bound, generator=generator,
-            buffers="perturb",
+            update, self.eps, mechanism=self.mechanism, norm=self.norm, bound=self.bound, delta=self.delta,
+            generator=generator, buffers="perturb",
         )  # fmt: skip
         flat = np.concatenate([array.ravel() for array in sent.values()]).astype("<f4")
         return encode(self.header(flat.size), flat.tobytes())
@@ -211,9 +211,9 @@ class VectorTotal:
 
 
 def release_of(
-    eps: float, mechanism: str, norm: float | None = None, bound: float | None = None
+    eps: float, mechanism: str, norm: float | None = None, bound: float | None = None, delta: float = 1e-5
 ) -> EachWeight | WholeVector:
-    """The release that these settings name; refuses what is none.
+    """The release that these settings name; refuses what is none. `delta` is of "gaussian" alone.
 
     >>> release_of(4.0, "two-point").terms
     {'eps': 4.0, 'mechanism': 'two-point'}
@@ -221,11 +221,15 @@ def release_of(
     if mechanism in VECTORS:
         if norm is None:
             raise ValueError(f"mechanism={mechanism!r} needs norm: the length to which an update is clipped")
-        if bound is not None and mechanism != "k-of-d":
-            raise ValueError(f"bound={bound} is for mechanism='k-of-d': leave it out")
-        whole = WholeVector(float(eps), mechanism, float(norm), bound)
+        excluded = float(delta) if mechanism == "gaussian" else None
+        whole = WholeVector(float(eps), mechanism, float(norm), bound, excluded)
         whole.sampler(1)  # it refuses what is no eps, norm or bound
         return whole
+    if mechanism in CODES:
+        raise ValueError(
+            f"mechanism={mechanism!r} reports a number to whose meaning client and server hold a key for each client "
+            "and round, which no message here carries: use 'privunitg', or ldpkernels.updates.report_code by itself"
+        )
     if mechanism not in MECHANISMS:
         raise ValueError(f"mechanism={mechanism!r} must be one of {', '.join([*MECHANISMS, *VECTORS])}")
     if norm is not None or bound is not None:
@@ -254,12 +258,16 @@ def leaving(arrays: Mapping[str, Array], buffers: Buffers | None) -> Arrays:
 
 
 @lru_cache(maxsize=64)
-def _longest(sampler: KOfD | PrivUnitG) -> float:
+def _longest(sampler: Sampled) -> float:
     rounding = 1 + 2**-20  # of the numbers to fp32
     if isinstance(sampler, KOfD):
         law = sampler.coordinate
         largest = max(abs(float(value)) for value in law.outputs(0.0, sampler.bound))
         return rounding * sampler.dimension / sampler.k * largest * math.sqrt(sampler.k)
+    if isinstance(sampler, VectorGaussian):  # discrete Gaussians are sub-Gaussian: Hsu, Kakade and Zhang (2012)
+        d = sampler.dimension
+        noise = sampler.sigma * math.sqrt(d + 2 * math.sqrt(d * _UNLIKELY) + 2 * _UNLIKELY)
+        return rounding * (sampler.norm + sampler.unit * math.sqrt(d) + noise)
     # the squares of d - 1 Gaussians (Laurent and Massart), and of the one along the update
     others = sampler.dimension - 1
     across = others + 2 * math.sqrt(others * _UNLIKELY) + 2 * _UNLIKELY

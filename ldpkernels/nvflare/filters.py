@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters for the results of NVFLARE's tasks. What they don't know they refuse: NVFLARE then sends an error code alone.
+
+NVFLARE writes a job's components down as JSON and makes them anew from it, so every argument is an attribute of its
+name, and a number, a word or a mapping of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
+from nvflare.apis.event_type import EventType
+from nvflare.apis.filter import ContentBlockedException, Filter
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.app_common.abstract.model import ModelLearnableKey
+from nvflare.app_common.app_constant import AppConstants
+
+from ldpkernels.accounting import BudgetExceeded, LedgerError
+from ldpkernels.arrays import Array
+from ldpkernels.inputs.containers import Numbers
+from ldpkernels.inputs.modules import Buffers
+from ldpkernels.releases.budget import Budget
+from ldpkernels.releases.release import Arrays, EachWeight, leaving, release_of
+
+REPORT = "ldpkernels.report"  # the key of the bytes
+KINDS = {"updates": DataKind.WEIGHT_DIFF, "weights": DataKind.WEIGHTS}
+CODES = frozenset(value for name, value in vars(ReturnCode).items() if name.isupper())
+
+
+class _Agreed(Filter):
+    """What both sides are set up with."""
+
+    def __init__(
+        self,
+        eps: float,
+        mechanism: str,
+        C: Numbers,
+        R: Numbers | None,
+        norm: float | None,
+        bound: float | None,
+        delta: float,
+        upload: str,
+        buffers: Buffers | None,
+    ) -> None:
+        super().__init__()
+        self.eps, self.mechanism, self.C, self.R = eps, mechanism, C, R
+        self.norm, self.bound, self.delta, self.upload, self.buffers = norm, bound, delta, upload, buffers
+        self._release = release_of(eps, mechanism, norm, bound, delta)
+        if upload not in KINDS:
+            raise ValueError(f"upload={upload!r} must be 'updates' (what training changed) or 'weights'")
+        if buffers not in (None, "perturb", "keep"):
+            raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
+        if isinstance(self._release, EachWeight):
+            if R is None:
+                raise ValueError(
+                    "R is missing: the radius of what a client sends, which must not come from private data"
+                )
+        elif R is not None:
+            raise ValueError(f"mechanism={mechanism!r} has a norm and no ranges: leave out R")
+        self._ranges: tuple[Numbers, Numbers] = (C, 0.0 if R is None else R)
+
+    def add_to_fed_job(self, job: object, ctx: object, **options: object) -> None:
+        """NVFLARE's call, of `job.to`. It takes "*" for a task's name, so that such a filter never runs."""
+        tasks = options.get("tasks")
+        if not isinstance(tasks, (list, tuple)) or not tasks or "*" in tasks:
+            raise ValueError(f"tasks={tasks!r}: NVFLARE filters tasks by name, and '*' is none: tasks=['train'], say")
+        super().add_to_fed_job(job, ctx, **options)
+
+    def _reported(self, data: object) -> Arrays:
+        """The arrays that are reported of a DXO's data, or of a model."""
+        if not isinstance(data, Mapping) or not data:
+            raise ValueError("there are no arrays by name")
+        return leaving({name: _array(name, value) for name, value in data.items()}, self.buffers)
+
+
+class LdpFilter(_Agreed):
+    """Of a task's result nothing leaves but a report: the last filter of a client's task results.
+
+    Give the server's `LdpDecoder` the same settings. What is no DXO of the expected kind with arrays of floating-point
+    numbers is refused, and with it a metric, an evaluation, a whole model where an update was agreed on. NVFLARE then
+    sends the code of a filter's error, and the words stay in the client's log. Meta properties (numbers of steps,
+    metrics) and headers do not leave. The result of a task for which this filter did not run is emptied.
+
+    Args:
+        eps: Privacy parameter: of each weight for "two-point", "piecewise" and "hybrid", of the whole update for
+            "privunitg", "k-of-d" and "gaussian", which need `norm`.
+        mechanism: One of these.
+        C: Center of the ranges: a number, or one for each array or module by name. Public, as is R.
+        R: Radius, likewise.
+        norm: For whole vectors, the L2 norm to which an update is clipped.
+        bound: For "k-of-d", as for `perturb_vector`.
+        delta: Of the ledger's epsilon, and with "gaussian" of eps.
+        upload: "updates" takes results of kind WEIGHT_DIFF, "weights" of kind WEIGHTS.
+        buffers: For models with the statistics of batch normalisation, "perturb" or "keep", as for `report`.
+        ledger: The file in which this client keeps what it has spent, over all jobs; "{site}" is its name.
+        budget: The epsilon in all that no round may pass; goes with `ledger`.
+
+    >>> LdpFilter(4.0, R=0.05, ledger="{site}.jsonl", budget=1000.0).upload
+    'updates'
+    """
+
+    def __init__(
+        self,
+        eps: float,
+        mechanism: str = "two-point",
+        C: Numbers = 0.0,
+        R: Numbers | None = None,
+        norm: float | None = None,
+        bound: float | None = None,
+        delta: float = 1e-5,
+        upload: str = "updates",
+        buffers: Buffers | None = None,
+        ledger: str | None = None,
+        budget: float | None = None,
+    ) -> None:
+        super().__init__(eps, mechanism, C, R, norm, bound, delta, upload, buffers)
+        self.ledger, self.budget = ledger, budget
+        self._purse = Budget(ledger, budget, delta)
+        self._answer: Shareable | None = None  # the last, which may leave
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        """NVFLARE's call: a new result that has the report, or an error's code."""
+        self._answer = None
+        self._answer = self._answered(shareable, fl_ctx)
+        return self._answer
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """NVFLARE's call, of every event: a result that did not come from here is emptied before it is sent."""
+        if event_type != EventType.AFTER_TASK_RESULT_FILTER:
+            return
+        result = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
+        if isinstance(result, Shareable) and result is not self._answer:
+            self.log_error(fl_ctx, "a task's result did not go through LdpFilter last: nothing of it leaves")
+            result.clear()
+            result.update(make_reply(ReturnCode.TASK_RESULT_FILTER_ERROR))
+
+    def _answered(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        code = shareable.get_return_code()
+        if code != ReturnCode.OK:
+            return make_reply(code if code in CODES else ReturnCode.EXECUTION_EXCEPTION)
+        try:
+            dxo = from_shareable(shareable)
+            if dxo.data_kind != (kind := KINDS[self.upload]):
+                raise ValueError(
+                    f"a result of kind {dxo.data_kind!r}, and upload={self.upload!r} sends {kind.value!r} only: have "
+                    "the client send that (params_type), and evaluate on the server"
+                )
+            update = self._reported(dxo.data)
+            event, times = self._release.event([array.size for array in update.values()])
+            self._release.report({name: np.zeros_like(array) for name, array in update.items()}, self._ranges, None)
+            with self._purse.opened({"site": fl_ctx.get_identity_name()}) as ledger:
+                if ledger is not None:
+                    ledger.spend(event, times)  # before anything is released
+            report = self._release.report(update, self._ranges, None)
+        except (ValueError, TypeError, ArithmeticError, BudgetExceeded, LedgerError, OSError) as error:
+            raise ContentBlockedException(f"nothing leaves: {error}") from error
+        return DXO(DataKind.APP_DEFINED, {REPORT: report}).to_shareable()
+
+
+class LdpDecoder(_Agreed):
+    """A report becomes the numbers that a workflow averages: for the server's task results.
+
+    What is no report of the global model under these settings is refused and counts as a client's error. Every report
+    counts alike, whatever a client says of its steps.
+
+    The arguments are those of `LdpFilter`.
+
+    >>> LdpDecoder(4.0, R=0.05).mechanism
+    'two-point'
+    """
+
+    def __init__(
+        self,
+        eps: float,
+        mechanism: str = "two-point",
+        C: Numbers = 0.0,
+        R: Numbers | None = None,
+        norm: float | None = None,
+        bound: float | None = None,
+        delta: float = 1e-5,
+        upload: str = "updates",
+        buffers: Buffers | None = None,
+    ) -> None:
+        super().__init__(eps, mechanism, C, R, norm, bound, delta, upload, buffers)
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        """NVFLARE's call: the client's result with numbers in the place of the report."""
+        if shareable.get_return_code() != ReturnCode.OK:
+            return shareable
+        model = fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)
+        if not isinstance(model, Mapping):
+            raise ContentBlockedException("no global model is known: let a persistor load it")
+        try:
+            dxo = from_shareable(shareable)
+            report = dxo.data.get(REPORT) if isinstance(dxo.data, Mapping) and len(dxo.data) == 1 else None
+            if dxo.data_kind != DataKind.APP_DEFINED or not isinstance(report, bytes):
+                raise ValueError("the result is no report: the client needs LdpFilter")
+            total = self._release.total(self._reported(model.get(ModelLearnableKey.WEIGHTS)), self._ranges)
+            total.add(report)
+            if total.skipped:
+                raise ValueError("; ".join(total.reasons))
+            numbers = total.mean()
+        except (ValueError, TypeError) as error:
+            raise ContentBlockedException(str(error)) from error
+        meta = {MetaKey.NUM_STEPS_CURRENT_ROUND: 1}
+        return DXO(KINDS[self.upload], numbers, meta).update_shareable(shareable)
+
+
+def _array(name: object, value: object) -> Array:
+    """An array, or a tensor of torch as one."""
+    if not isinstance(name, str):
+        raise ValueError(f"{name!r} is no name of an array")
+    held = value.detach().cpu().numpy() if hasattr(value, "detach") else value
+    if not isinstance(held, (np.ndarray, np.generic)):
+        raise ValueError(f"array {name!r} is a {type(value).__name__}: send NumPy arrays or tensors")
+    array: Array = np.asarray(held)
+    return array

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+# NVFLARE's own classes and its simulator, where it is installed: `make nvflare`.
+import sys
+
+import numpy as np
+import pytest
+
+import ldpkernels
+from ldpkernels.accounting import Ledger
+
+pytest.importorskip("nvflare.apis.filter")
+
+from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
+from nvflare.apis.event_type import EventType
+from nvflare.apis.filter import ContentBlockedException
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.app_common.abstract.model import make_model_learnable
+from nvflare.app_common.app_constant import AppConstants
+
+from ldpkernels.nvflare import LdpDecoder, LdpFilter
+from tests.integrations.pages import blocks
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+MODEL = {"a.weight": np.full((6, 5), 2.0, np.float32), "a.scale": np.array(1.5, np.float32), "b": np.zeros(3)}
+UPDATE = {name: np.full_like(array, 0.05) for name, array in MODEL.items()}
+SURE = 30.0  # an eps at which a weight at its range's end is reported right but for 1e-13
+
+
+def context(site="site-1", model=MODEL):
+    found = FLContext()
+    found.set_prop(ReservedKey.IDENTITY_NAME, site)
+    found.set_prop(AppConstants.GLOBAL_MODEL, None if model is None else make_model_learnable(dict(model), {}))
+    return found
+
+
+def result(data=UPDATE, kind=DataKind.WEIGHT_DIFF, **meta):
+    return DXO(kind, dict(data), {MetaKey.NUM_STEPS_CURRENT_ROUND: 17, **meta}).to_shareable()
+
+
+def sent(made=None, shareable=None):
+    return (made or LdpFilter(4.0, R=0.1)).process(result() if shareable is None else shareable, context())
+
+
+def test_nothing_leaves_but_the_report():
+    upload = result(initial_metrics={"loss": 0.25})
+    upload.set_header("secret", "patient 4711")
+    upload["more"] = np.ones(3)
+    answer = sent(shareable=upload)
+    dxo = from_shareable(answer)
+    assert (dxo.data_kind, list(dxo.data), dxo.meta) == (DataKind.APP_DEFINED, ["ldpkernels.report"], {})
+    assert "secret" not in answer["__headers__"]
+    assert set(answer) == {"__headers__", "DXO"}
+    report = ldpkernels.Report.from_bytes(dxo.data["ldpkernels.report"])
+    assert report.layout.names == tuple(MODEL)
+    assert len(dxo.data["ldpkernels.report"]) < 600  # 34 weights are 6 bytes of bits; the rest is the header
+
+
+@pytest.mark.parametrize(
+    ("upload", "words"),
+    [
+        (result(kind=DataKind.WEIGHTS), "params_type"),
+        (result({"accuracy": 0.5}, DataKind.METRICS), "METRICS"),
+        (DXO(DataKind.COLLECTION, {"x": DXO(DataKind.WEIGHT_DIFF, UPDATE)}).to_shareable(), "COLLECTION"),
+        (Shareable({"weights": UPDATE}), "DXO"),
+        (result({}), "no arrays"),
+        (result({"w": [0.1, 0.2]}), "'w' is a list"),
+        (result({"w": np.arange(3)}), "'w' has dtype int64"),
+        (result({**UPDATE, "n.running_mean": np.zeros(2)}), "running_mean"),
+        (result({7: np.zeros(2)}), "7 is no name"),
+    ],
+)
+def test_what_it_does_not_know_it_refuses(upload, words):
+    with pytest.raises(ContentBlockedException, match=words):
+        sent(shareable=upload)
+
+
+def test_an_error_leaves_as_its_code_alone():
+    failed = make_reply(ReturnCode.EXECUTION_EXCEPTION)
+    failed["trace"] = "patient 4711 has no label"
+    assert set(sent(shareable=failed)) == {"__headers__"}
+    strange = make_reply("patient 4711")
+    assert sent(shareable=strange).get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+
+
+def test_what_did_not_go_through_it_is_emptied_before_it_is_sent():
+    """A task that the job forgot to filter, or a filter after this one."""
+    made, fl_ctx = LdpFilter(4.0, R=0.1), context()
+    answer, other = sent(made), result()
+    for left in (answer, other):
+        fl_ctx.set_prop(FLContextKey.TASK_RESULT, left, private=True, sticky=False)
+        made.handle_event(EventType.AFTER_TASK_RESULT_FILTER, fl_ctx)
+    assert from_shareable(answer).data["ldpkernels.report"]
+    assert set(other) == {"__headers__"}
+    assert other.get_return_code() == ReturnCode.TASK_RESULT_FILTER_ERROR
+
+
+def test_a_ledger_stops_the_client(tmp_path):
+    event = ldpkernels.TwoPoint(4.0).event
+    probe = Ledger(None, epsilon=1e9, delta=1e-5)
+    two = [probe.spend(event, 34).epsilon for _ in range(2)][-1]
+    made = LdpFilter(4.0, R=0.1, ledger=str(tmp_path / "{site}.jsonl"), budget=two * 1.01)
+    sent(made), sent(made)
+    with pytest.raises(ContentBlockedException, match="past the budget"):
+        sent(made)
+    assert (tmp_path / "site-1.jsonl").read_text().count('"type":"spend"') == 2
+    with pytest.raises(ContentBlockedException, match="no arrays"):
+        sent(made, result({}))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "options"),
+    [
+        ("two-point", {"R": 0.05}),
+        ("piecewise", {"R": 0.05}),
+        ("privunitg", {"norm": 0.5}),
+        ("k-of-d", {"norm": 0.5, "bound": 0.1}),
+        ("gaussian", {"norm": 0.5}),
+    ],
+)
+def test_the_server_has_numbers_again(mechanism, options):
+    both = {"eps": SURE, "mechanism": mechanism, **options}
+    upload = sent(LdpFilter(**both))
+    upload.set_header("cookie", "of the workflow")
+    answer = LdpDecoder(**both).process(upload, context())
+    dxo = from_shareable(answer)
+    assert answer.get_header("cookie") == "of the workflow"
+    assert (dxo.data_kind, dxo.meta) == (DataKind.WEIGHT_DIFF, {MetaKey.NUM_STEPS_CURRENT_ROUND: 1})
+    assert {n: (a.shape, a.dtype) for n, a in dxo.data.items()} == {n: (a.shape, a.dtype) for n, a in MODEL.items()}
+    if mechanism == "two-point":
+        assert all(np.allclose(dxo.data[name], array, rtol=1e-5) for name, array in UPDATE.items())
+
+
+def test_the_server_takes_reports_of_its_model_only():
+    decoder = LdpDecoder(4.0, R=0.1)
+    with pytest.raises(ContentBlockedException, match="no global model"):
+        decoder.process(sent(), context(model=None))
+    with pytest.raises(ContentBlockedException, match="needs LdpFilter"):
+        decoder.process(result(), context())
+    lie = DXO(DataKind.APP_DEFINED, {"ldpkernels.report": b"LDPK" * 9}).to_shareable()
+    for upload in (lie, sent(LdpFilter(5.0, R=0.1)), sent(shareable=result({"w": np.zeros(2)}))):
+        with pytest.raises(ContentBlockedException):
+            decoder.process(upload, context())
+    failed = make_reply(ReturnCode.TASK_RESULT_FILTER_ERROR)
+    assert decoder.process(failed, context()) is failed
+
+
+def test_models_of_torch_and_their_statistics():
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    both = {"eps": 4.0, "R": 0.1, "buffers": "keep"}
+    upload = sent(LdpFilter(**both), result(module.state_dict()))
+    model = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+    numbers = from_shareable(LdpDecoder(**both).process(upload, context(model=model))).data
+    assert list(numbers) == [name for name, _ in module.named_parameters()]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "R is missing"),
+        ({"R": 0.1, "upload": "gradients"}, "upload"),
+        ({"R": 0.1, "buffers": "send"}, "buffers"),
+        ({"R": 0.1, "mechanism": "privunitg"}, "norm"),
+        ({"R": 0.1, "mechanism": "privunitg", "norm": 1.0}, "leave out R"),
+        ({"R": 0.1, "mechanism": "projected-code"}, "key for each client"),
+        ({"R": 0.1, "eps": 0.0}, "eps"),
+    ],
+)
+@pytest.mark.parametrize("side", [LdpFilter, LdpDecoder])
+def test_settings_are_checked_where_they_are_given(side, options, words):
+    with pytest.raises(ValueError, match=words):
+        side(**{"eps": 4.0, **options})
+
+
+def test_a_budget_needs_a_ledger():
+    with pytest.raises(ValueError, match="go together"):
+        LdpFilter(4.0, R=0.1, budget=5.0)
+
+
+CLIENT = """
+import nvflare.client as flare
+import numpy as np
+
+flare.init()
+while flare.is_running():
+    model = flare.receive()
+    change = {name: np.full_like(array, 0.5) for name, array in model.params.items()}
+    flare.send(flare.FLModel(params=change, params_type="DIFF", metrics={"loss": 0.25}))
+"""
+
+
+@pytest.fixture
+def simulated(tmp_path, monkeypatch):
+    """The page's job with these words for others: the folder of its run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(CLIENT)
+    monkeypatch.setenv("PYTHONPATH", ":".join(path for path in sys.path if path))
+
+    def run(words):
+        (page,) = blocks("nvflare.md")
+        for old, new in {"4.0": str(SURE), "R=0.1": "R=0.05", "spent-": f"{tmp_path}/spent-", **words}.items():
+            assert old in page
+            page = page.replace(old, new)
+        names = {"__name__": "page"}
+        exec(page, names)
+        names["job"].simulator_run(str(tmp_path / "run"))
+        return tmp_path
+
+    return run
+
+
+def test_the_page_runs_in_nvflares_simulator(simulated):
+    """Two clients, two rounds: the model moves by R each, to which ten times as long a step is clipped."""
+    folder = simulated({})
+    (saved,) = folder.rglob("server.npy")
+    start = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], np.float32)
+    assert np.allclose(np.load(saved), start + 2 * 0.05, atol=1e-5)
+    ledgers = list(folder.glob("spent-site-*.jsonl"))
+    assert [path.read_text().count('"type":"spend"') for path in ledgers] == [2, 2]
+
+
+def test_a_task_that_is_not_filtered_leaves_empty(simulated):
+    """The clients' filter is there for a task of another name: what they trained does not reach the server."""
+    ours = "job.to(ldp, site, filter_type=FilterType.TASK_RESULT, tasks=["
+    folder = simulated({f'{ours}"train"])': f'{ours}"validate"])'})
+    assert not list(folder.rglob("server.npy"))
+    logs = "".join(path.read_text() for path in folder.rglob("site-1/log.txt"))
+    assert "did not go through LdpFilter last" in logs
+
+
+def test_every_task_is_no_task_for_nvflare(monkeypatch, tmp_path):
+    from nvflare.job_config.api import FedJob
+    from nvflare.job_config.defs import FilterType
+
+    for made in (LdpFilter(4.0, R=0.1), LdpDecoder(4.0, R=0.1)):
+        for tasks in ({}, {"tasks": ["*"]}, {"tasks": []}):
+            with pytest.raises(ValueError, match="tasks by name"):
+                FedJob(name="x", min_clients=1).to(made, "site-1", filter_type=FilterType.TASK_RESULT, **tasks)
