@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias, Union
@@ -28,6 +28,15 @@ class Dtype:
     min_exponent: int  # of the smallest normal number, 2 ** min_exponent
     max_exponent: int  # of the largest finite number, below 2 ** (max_exponent + 1)
     code_of_struct: str
+    _number: struct.Struct = field(init=False, repr=False)
+    _pattern: struct.Struct = field(init=False, repr=False)
+    _dropped: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        width = struct.calcsize(self.code_of_struct)
+        object.__setattr__(self, "_number", struct.Struct("<" + self.code_of_struct))
+        object.__setattr__(self, "_pattern", struct.Struct("<" + {2: "H", 4: "I", 8: "Q"}[width]))
+        object.__setattr__(self, "_dropped", 8 * (width - self.itemsize))  # bfloat16 is half a float32
 
     @cached_property
     def largest(self) -> Fraction:
@@ -63,12 +72,14 @@ class Dtype:
 
     def exceeded(self, n: int, d: int, exponent: int) -> bool:
         """Whether n / d * 2 ** exponent is above the largest finite number."""
+        if n.bit_length() - d.bit_length() + exponent < self.max_exponent:
+            return False
         step = self.max_exponent - self.precision + 1
         return -floor_at(-n, d, exponent - step) >= 1 << self.precision
 
     def nearest(self, x: float) -> float:
         """x rounded to this format, ties to even; an OverflowError where it has no finite number."""
-        rounded: float = struct.unpack(self.code_of_struct, struct.pack(self.code_of_struct, x))[0]
+        rounded: float = self._number.unpack(self._number.pack(x))[0]
         return rounded
 
     def holds(self, x: Fraction) -> bool:
@@ -86,8 +97,8 @@ class Dtype:
 
     def bits(self, x: float) -> int:
         """The bit pattern of a number of this format."""
-        packed = struct.pack("<" + self.code_of_struct, x)
-        return int.from_bytes(packed, "little") >> 8 * (len(packed) - self.itemsize)  # bfloat16 is half a float32
+        pattern: int = self._pattern.unpack(self._number.pack(x))[0]
+        return pattern >> self._dropped
 
 
 def power_of_two(exponent: int) -> Fraction:

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The audit: it passes what keeps its word, and it catches what does not."""
 
+import dataclasses
+import itertools
 import json
+import math
 import sys
 
 import numpy as np
@@ -9,9 +12,10 @@ import pytest
 import torch
 
 import ldpkernels
+from ldpkernels import AdaptiveClipping, DistributedGaussian, DistributedSkellam, ProjectedCode
 from ldpkernels.__main__ import main
-from ldpkernels.audit import AuditFailure, audit_model, clopper_pearson, measure, vector_game
-from ldpkernels.commands.audit import cldp_cases, clipped_cases, library_cases, vector_cases
+from ldpkernels.audit import AuditFailure, audit_model, clopper_pearson, measure, updates, vector_game
+from ldpkernels.commands.audit import as_gaussian, cldp_cases, clipped_cases, library_cases, update_cases, vector_cases
 from ldpkernels.laws.registry import MECHANISMS
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.vector import vector_mechanism
@@ -115,6 +119,40 @@ def test_mechanisms_of_whole_vectors_keep_their_eps(eps):
     assert all(r.measured > share * eps for r, share in zip(results, (0.5, 0.5, 0.15), strict=True))
 
 
+def test_whole_updates_with_the_help_of_others_keep_their_eps():
+    results = list(update_cases(1.0, n=1 << 11, seed=5))
+    names = ["projected-code", "distributed-gaussian", "skellam", *["bits of adaptive clipping"] * 2]
+    assert [r.name.split(",")[0] for r in results] == names
+    assert all(r.ok and r.measured > 0.4 * r.claimed for r in results)
+
+
+LESS = 2 / 3  # of the noise that a law says
+
+
+@pytest.fixture
+def keys():
+    return (ldpkernels.key(3).fold_in(i) for i in itertools.count())
+
+
+@pytest.mark.parametrize("kind", [DistributedGaussian, DistributedSkellam])
+def test_shares_with_a_third_less_noise_are_caught(kind, keys):
+    law = kind.calibrated(8.0, 1e-3, dimension=2, clients=2, bits=24)
+    broken = updates.sums(dataclasses.replace(law, stddev=law.stddev * LESS), keys, ldpkernels.key(4))
+    assert not as_gaussian(broken, law.stddev * math.sqrt(2) / law.l2, 1 << 12, "a third less").ok
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_bits_with_a_third_less_noise_are_caught(shares, keys):
+    law, broken = (AdaptiveClipping(1.0, clients=4, bit_stddev=spread) for spread in (5.0, 5.0 * LESS))
+    assert not as_gaussian(updates.bits(broken, 20, keys, shares=shares), law.bit_multiplier / 20, 1 << 12, "bits").ok
+
+
+def test_codes_with_a_third_more_eps_are_caught(keys):
+    law, broken = (ProjectedCode(eps, 4, bits=3) for eps in (1.0, 4 / 3))
+    draw = updates.codes(broken, keys, ldpkernels.key(4))
+    assert not measure(draw, 1.0, -1.0, law.effective_eps, n=1 << 13).ok
+
+
 def test_a_wrong_claim_of_a_whole_vector_is_seen():
     mechanism = vector_mechanism("privunitg", 3.0, 2, norm=1.0)
     keys = (ldpkernels.key(8).fold_in(i) for i in range(1 << 13))
@@ -184,10 +222,11 @@ def test_clipped_sums_keep_their_word_and_less_noise_is_caught(monkeypatch):
 
 def test_the_command_prints_the_table_and_draws(capsys, tmp_path):
     picture = tmp_path / "audit.png"
-    arguments = ["--n", "4096", "--backend", ldpkernels.backends()[-2], "--dtype", "float32", "--out", str(picture)]
+    arguments = ["--n", "2048", "--backend", ldpkernels.backends()[-2], "--dtype", "float32", "--out", str(picture)]
     assert main(["audit", *arguments]) == 0
     out = capsys.readouterr().out
     assert "two-point perturb_, float32" in out
     assert "clipped sum, gaussian, float32" in out
+    assert "skellam, a client or none" in out
     assert "no mechanism was seen to leak" in out
     assert picture.stat().st_size > 10_000

@@ -11,7 +11,6 @@ import ldpkernels
 from ldpkernels import DistributedGaussian, DistributedSkellam
 from ldpkernels.accounting import ConcentratedEvent, SkellamEvent, composed_epsilon
 from ldpkernels.accounting.renyi import rdp_of, skellam_rdp
-from ldpkernels.audit import measure
 from ldpkernels.laws.distributed import WRAP, rounded_square
 from ldpkernels.updates import decode, encode, rotate_
 from tests.statistics import Z
@@ -263,27 +262,3 @@ def test_refusals():
     for total in (np.zeros(4), np.zeros(5, np.int64)):
         with pytest.raises(ValueError, match="pass 4 integers"):
             decode(total, law, ROUND, clients=1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_audit_passes_it_and_catches_a_broken_one(kind):
-    """One weight, two clients, the sum modulo 2^12: a client at the bound against none."""
-    honest = kind.calibrated(2.0, 1e-3, dimension=1, clients=2, bits=12)
-    broken = kind(1, 1.0, 2, honest.grid_norm, honest.stddev / 8, 12, 2)
-
-    def sums(law):
-        calls = itertools.count()
-
-        def draw(x, n):
-            out = np.zeros(n, np.int64)
-            for client in (x, 0.0):
-                for i in range(n):
-                    sent = encode(np.array([client]), law, ROUND, generator=ldpkernels.key(next(calls)))
-                    out[i] += int(sent[0])
-            return (out + 2**11) % 2**12 - 2**11
-
-        return draw
-
-    claimed = honest.epsilon(1e-3)
-    assert measure(sums(honest), 1.0, 0.0, claimed, n=1 << 10, delta=1e-3).ok
-    assert not measure(sums(broken), 1.0, 0.0, claimed, n=1 << 10, delta=1e-3).ok

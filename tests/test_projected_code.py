@@ -8,7 +8,6 @@ import pytest
 
 import ldpkernels
 from ldpkernels import PrivUnitG, ProjectedCode, _native
-from ldpkernels.audit import measure
 from ldpkernels.laws.projected_code import moments, threshold_of
 from ldpkernels.updates import mean_of_codes, report_code
 from ldpkernels.updates.projected import chosen_code, codeword, near_codes, normals
@@ -132,20 +131,6 @@ def test_near_to_the_best_at_eleven_bits():
 def test_a_published_threshold():
     """eps = ln 3, one of four codewords near: odds 3 : 3, exactly one half."""
     assert abs(threshold_of(math.log(3), 1, 4) - 2**63) < 2**12
-
-
-def test_audits_pass_it_and_catch_a_wrong_claim():
-    law = ProjectedCode(2.0, 4, bits=3)
-
-    def draw(x, n):
-        start = 0 if x > 0 else 10**6
-        update = np.array([x, 0, 0, 0])
-        return [report_code(update, law, SHARED, generator=ldpkernels.key(start + i)) for i in range(n)]
-
-    result = measure(draw, 1.0, -1.0, law.effective_eps, n=1 << 12)
-    assert result.ok
-    assert result.measured > 1.2
-    assert not measure(draw, 1.0, -1.0, 0.8, n=1 << 12).ok
 
 
 def test_containers_backends_and_edges():

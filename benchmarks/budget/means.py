@@ -78,8 +78,11 @@ def _gaussian(candidate: Candidate, updates: np.ndarray, copies: int, key: Key) 
     return updates.mean(0) + noise * candidate.parameter / np.sqrt(len(updates) * copies)
 
 
-def _shares(candidate: Candidate, updates: np.ndarray, copies: int, key: Key) -> np.ndarray:
-    """The sum of all clients' noise and rounding, of hundreds of units of the grid, taken for a Gaussian."""
+def _nearly_normal(candidate: Candidate, updates: np.ndarray, copies: int, key: Key) -> np.ndarray:
+    """The noise of all, of the law's mean square on every weight, taken for a Gaussian.
+
+    Of shares it is the sum of hundreds of units of the grid; of codes, that of a thousand reports, each rotated anew.
+    """
     noise = np.random.default_rng(key.words[0]).standard_normal(updates.shape[1])
     return updates.mean(0) + noise * np.sqrt(candidate.expected_error / updates.shape[1])
 
@@ -97,7 +100,9 @@ SIMULATORS: dict[str, Simulator] = {
     "k-of-d": _k_of_d,
     "privunitg": _privunitg,
     "gaussian": _gaussian,
-    "distributed-gaussian": _shares,
+    "projected-code": _nearly_normal,
+    "distributed-gaussian": _nearly_normal,
+    "skellam": _nearly_normal,
     "central gaussian": _central,
 }
 

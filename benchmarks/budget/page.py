@@ -25,6 +25,8 @@ MARKERS = {
     "privunitg": "^",
     "gaussian": "P",
     "distributed-gaussian": "P",
+    "skellam": "X",
+    "projected-code": "<",
     "central gaussian": "*",
 }
 WORDS = {
@@ -34,6 +36,7 @@ WORDS = {
     "central": "the server",
 }
 NAMES = {"central gaussian": "Gaussian", "gaussian": "Gaussian", "distributed-gaussian": "shares of a Gaussian"}
+NAMES |= {"skellam": "shares of a Skellam", "projected-code": "13 bits (projected code)"}
 NAMES |= {"privunitg": "PrivUnitG", "k-of-d": "k of d"}
 TITLES = {"digits": "Digits", "mnist": "MNIST"}
 Found = Mapping[Any, float]

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from benchmarks.papers import han_xue, ldp_fed, ldp_fed_runs, ldp_fl, ldp_fl_page
 from benchmarks.papers.common import HERE, Cells, Job
+from benchmarks.papers.han_xue_page import PAPER
 
 
 class Table(NamedTuple):
@@ -37,13 +38,9 @@ def tables(root: str, out: Path, workers: int, only: str | None, dry: bool = Fal
         Table(fl, ldp_fl.jobs(root, workers), lambda: ldp_fl_page.write(fl, out, "ldp-fl")),
         Table(fed, ldp_fed_runs.jobs(root, workers), lambda: ldp_fed.write(fed, out, "ldp-fed-fashion-mnist")),
     ]
-    for dataset in han_xue.PAPER:
-        kept, stem = cells(f"han-xue-{dataset}"), out / f"han-xue-{dataset}"
-
-        def write(kept: Cells = kept, stem: Path = stem, dataset: str = dataset) -> None:
-            han_xue.write_page(stem, dataset, kept)
-
-        found.append(Table(kept, han_xue.jobs(dataset, root, workers, out, "han-xue"), write))
+    parties = cells("han-xue")
+    plan = [job for dataset in PAPER for job in han_xue.jobs(dataset, root, workers, out, "han-xue")]
+    found.append(Table(parties, plan, lambda: han_xue.write(parties, out, "han-xue")))
     return found
 
 

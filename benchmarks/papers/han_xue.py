@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Han and Xue's tables 1 and 2 and their figures with 10 and 20 parties, rerun, and the same for the sound variant.
+"""Han and Xue's tables 1 and 2 and their figures 4, 6 and 8, rerun, and the same for the sound variant.
 
     python -m benchmarks.papers.han_xue adult --data DIR
     python -m benchmarks.papers.han_xue mnist --data DIR
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.common import Cell, Cells, Job, not_run, parser_of, write_markdown
-from benchmarks.papers.han_xue_page import FULL_EPOCHS, PAPER, sections
+from benchmarks.papers.han_xue_page import FULL_EPOCHS, INTRODUCTION, PAPER, TABLE_3, draw, glance, sections
 
 DELTA = 1e-5
 QUERIES = 1000  # samples that GNMax labels
@@ -77,7 +77,7 @@ def minutes(s: Setting) -> float:
     """Of a quiet core."""
     if s.dataset == "adult":
         return 1.2 * s.parties / 5
-    steps = s.steps * s.parties * (1.5e-4 if s.generators == "gan" else 7e-4)
+    steps = s.steps * s.parties * (1.5e-4 if s.generators in ("gan", "vae") else 7e-4)
     return (10.0 if s.full else 1.5) + steps
 
 
@@ -203,19 +203,29 @@ def main() -> None:
     parser = parser_of(__doc__ or "", "han-xue")
     parser.add_argument("dataset", choices=tuple(PAPER))
     args = parser.parse_args()
-    stem = args.out / f"{args.name}-{args.dataset}"
     args.out.mkdir(parents=True, exist_ok=True)
-    cells = Cells(stem.with_suffix(".json"), args.only, args.dry)
+    cells = Cells(args.out / f"{args.name}.json", args.only, args.dry)
     plan = jobs(args.dataset, args.data, args.workers, args.out, args.name, args.seed)
-    cells.fill(plan, lambda: write_page(stem, args.dataset, cells))
+    cells.fill(plan, lambda: write(cells, args.out, args.name))
 
 
-def write_page(stem: Path, dataset: str, cells: Cells) -> None:
+def write(cells: Cells, folder: Path, name: str) -> None:
+    """The page of all the datasets, and its figure."""
     found = list(cells.all().values())
-    missing = [f"{s.name}: {minutes(s):.0f} minutes of a core" for s in cells_of(dataset) if s.name not in cells.all()]
-    if found:
-        whole = [*sections(dataset, found, reduced(dataset, found)), f"## What was not run\n\n{not_run(missing)}"]
-        write_markdown(stem.with_suffix(".md"), f"Han and Xue, {dataset}", whole, cells.facts())
+    parts = [INTRODUCTION, f"## Table 1\n\n{glance(found)}"]
+    parts.append("## Figures 6 and 8: accuracy over sigma, with 5, 10 and 20 parties")
+    parts.append(f"![Global, standalone and baseline over sigma]({name}.png)")
+    for dataset in PAPER:
+        ours = [c for c in found if c["dataset"] == dataset]
+        if ours:
+            parts += sections(dataset, ours, reduced(dataset, ours), f"{name}-{dataset}")
+    parts.append(f"## Table 3: two other methods\n\n{TABLE_3}")
+    planned = [s for dataset in PAPER for s in cells_of(dataset) if s.name not in cells.all()]
+    parts.append(
+        f"## What was not run\n\n{not_run([f'{s.name}: {minutes(s):.0f} minutes of a core' for s in planned])}"
+    )
+    write_markdown(folder / f"{name}.md", "Han and Xue, rerun", parts, cells.facts())
+    draw(found, folder / f"{name}.png")
 
 
 def reduced(dataset: str, found: list[Cell]) -> str:

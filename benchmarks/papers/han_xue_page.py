@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.common import markdown_table
@@ -26,30 +27,54 @@ PAPER: dict[str, dict[str, Any]] = {
         "schedule": (10000, 128, 12000),
     },
 }
+NAMES = {"adult": "Adult", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
 FULL_EPOCHS = 10  # of every network in the runs with the paper's T and all of the samples
 Cell = dict[str, Any]
 
 
-def sections(dataset: str, found: list[Cell], reduced: str) -> list[str]:
-    """The tables of one dataset; `reduced` says what was cut."""
+def glance(found: list[Cell]) -> str:
+    """Table 1 of all datasets, by the runs nearest to the paper's."""
+    rows = []
+    for dataset, name in NAMES.items():
+        five = [c for c in found if (c["dataset"], c["sound"], c["parties"], c["sigma"]) == (dataset, False, 5, 1)]
+        if not five:
+            continue
+        ours = [c for c in five if recipe(c) == recipes(five)[0]]
+        kinds = [
+            [c["baseline_accuracy"] for c in ours if c["baseline_accuracy"] is not None],
+            [mean(c["standalone"]) for c in ours],
+            [c["global"] for c in ours],
+        ]
+        pairs = zip(PAPER[dataset]["table 1"], kinds, strict=True)
+        rows.append([name, *(text for theirs, values in pairs for text in (f"{theirs:.4f}", spread(values)))])
+    heads = ["baseline", "ours", "standalone", "ours", "global", "ours"]
+    return markdown_table(["dataset", *(h if h == "ours" else f"{h}, paper" for h in heads)], rows)
+
+
+def sections(dataset: str, found: list[Cell], reduced: str, stem: str) -> list[str]:
+    """The tables of one dataset; `reduced` says what was cut, `stem` where its pictures are."""
     paper, sound = ([c for c in found if c["sound"] is kind] for kind in (False, True))
-    whole = [
-        "Ours beside the paper's. One run a row, unless seeds are named. Accuracies are of the real test examples.",
-        f"**What was cut.** {reduced}",
-    ]
+    whole = [f"## {NAMES[dataset]}", f"**What was cut.** {reduced}"]
     if paper:
-        whole += ["## Table 1", table_1(dataset, paper), gain(dataset, paper)]
-        whole += ["## Table 2, and 10 and 20 parties", table_2(dataset, paper)]
+        whole += [table_1(dataset, paper), gain(dataset, paper)]
+        whole += ["### Table 2, and 10 and 20 parties", table_2(dataset, paper)]
         whole.append(equal_generators(paper))
     if sound:
-        whole += ["## The sound variant", table_sound(dataset, sound), SOUND]
-    return [*whole, "## Why they differ", DIFFERENCES[dataset], pictures(dataset, bool(paper), bool(sound))]
+        whole += ["### The sound variant", table_sound(dataset, sound)]
+    pictured = pictures(stem, bool(paper), bool(sound))
+    return [*whole, f"**Why they differ.** {DIFFERENCES[dataset]}", f"### Figure 4: real and synthetic\n\n{pictured}"]
 
 
 def recipe(c: Cell) -> str:
     """How generators were trained and how much was made, in words: cells of one recipe may be compared."""
     full = f", all samples, {FULL_EPOCHS} epochs" if c.get("full") else ""
-    return f"T = {c['steps']:,}{', ' + c['generators'] if c.get('generators') else ''}{full}"
+    return f"T = {c['steps']:,}{', ' + kinds(c) if c.get('generators') else ''}{full}"
+
+
+def kinds(c: Cell) -> str:
+    """Of the parties' generators."""
+    both = "GAN, VAE" if c["dataset"] == "adult" else "GAN, DCGAN"
+    return c["generators"].upper().replace("+", ", ") if c.get("generators") else both
 
 
 def recipes(cells: list[Cell]) -> list[str]:
@@ -150,9 +175,11 @@ def equal_generators(cells: list[Cell]) -> str:
     five = [c for c in cells if c["parties"] == 5 and c["seed"] == cells[0]["seed"] and recipe(c) == nearest]
     sigmas = ", ".join(f"{c['sigma']:g}" for c in sorted(five, key=lambda c: c["sigma"]))
     if len(five) < 2:
-        return NOISE + " Only one sigma was run here for that reason; tests/federated/test_han_xue.py checks others."
+        return (
+            "Only one sigma was run here, since none changes anything; tests/federated/test_han_xue.py checks others."
+        )
     verdict = "the same to the bit" if len({c["digest"] for c in five}) == 1 else "**different, which is a bug**"
-    return f"{NOISE} The generators of the runs with sigma {sigmas} are {verdict}, and so is all that follows."
+    return f"The generators of the runs with sigma {sigmas} are {verdict}, and so is all that follows."
 
 
 def table_sound(dataset: str, cells: list[Cell]) -> str:
@@ -178,8 +205,7 @@ def table_sound(dataset: str, cells: list[Cell]) -> str:
 
 
 def heading(c: Cell) -> list[str]:
-    generators = c.get("generators") or "mixed"
-    return [str(c["parties"]), f"{c['sigma']:g}", f"{c['steps']:,}", generators, str(c["seed"])]
+    return [str(c["parties"]), f"{c['sigma']:g}", f"{c['steps']:,}", kinds(c), str(c["seed"])]
 
 
 def mean(values: list[float]) -> float:
@@ -194,16 +220,80 @@ def spread(values: list[float]) -> str:
     return text if len(values) == 1 else f"{text} ({min(values):.4f} to {max(values):.4f})"
 
 
-def pictures(dataset: str, paper: bool, sound: bool) -> str:
+def pictures(stem: str, paper: bool, sound: bool) -> str:
     """Real examples beside synthetic samples, five parties, sigma 1."""
     drawn = [kind for kind, there in (("paper", paper), ("sound", sound)) if there]
-    return "\n".join(f"![{kind}: real beside synthetic](han-xue-{dataset}-{kind}.png)" for kind in drawn)
+    words = {"paper": "As the paper has it", "sound": "The sound variant"}
+    return "\n\n".join(
+        f"{words[kind]}:\n\n![{words[kind]}: real beside synthetic]({stem}-{kind}.png)" for kind in drawn
+    )
 
 
+def draw(found: list[Cell], path: Path) -> None:
+    """Figures 6 and 8: a panel for each dataset. The paper prints the figures of five parties alone."""
+    from ldpkernels.plot import new_figure, save
+
+    shown = [dataset for dataset in NAMES if any(c["dataset"] == dataset for c in found)]
+    if not shown:
+        return
+    figure, axes = new_figure(1, len(shown), width=4.6 * len(shown), height=4.2)
+    for axis, dataset in zip(axes, shown, strict=True):
+        cells = [c for c in found if c["dataset"] == dataset and c["seed"] == 0]
+        theirs = PAPER[dataset]["table 2"]
+        axis.plot(list(theirs), list(theirs.values()), "kx", label="global, paper, 5 parties", zorder=5)
+        plain = [c for c in cells if not c["sound"]]
+        plain = [c for c in plain if recipe(c) == recipes(plain)[0]]
+        for i, parties in enumerate((5, 10, 20)):
+            curve(axis, [c for c in plain if c["parties"] == parties], f"global, {parties} parties", f"C{i}", "-")
+            sound = [c for c in cells if c["sound"] and c["parties"] == parties]
+            curve(axis, sound, f"global, {parties} parties, sound", f"C{i}", "--")
+        five = next((c for c in plain if c["parties"] == 5 and c["baseline_accuracy"] is not None), None)
+        if five is not None:
+            axis.axhline(five["baseline_accuracy"], color="0.3", lw=0.9, ls=":", label="baseline")
+            axis.axhline(mean(five["standalone"]), color="0.6", lw=0.9, ls="--", label="standalone, 5 parties")
+        axis.set(xlabel="sigma", ylabel="test accuracy", title=NAMES[dataset])
+        axis.legend(frameon=False, fontsize=7)
+    save(figure, str(path))
+
+
+def curve(axis: Any, cells: list[Cell], label: str, color: str, style: str) -> None:
+    """Accuracy over sigma. One run of the paper's variant stands for every sigma: its noise changes no bit."""
+    points = sorted((c["sigma"], c["global"]) for c in cells)
+    if points:
+        alone = len(points) == 1 and not cells[0]["sound"]
+        xs, ys = ([1.0, 5.0], [points[0][1]] * 2) if alone else zip(*points, strict=True)
+        axis.plot(xs, ys, style, color=color, marker="o", ms=3.5, lw=1.2, label=label)
+
+
+INTRODUCTION = (
+    "Ours beside the paper's. One run a row, unless seeds are named; deviations are given as extremes. Accuracies are "
+    "of the real test examples.\n\n"
+    "**Sigma changes nothing.** The noise is a constant in the weights, and its gradient is zero "
+    "([why](../../../docs/federated/han_xue.md)). The fall of the paper's accuracies with sigma is not the noise's "
+    'doing, and its eps protects nothing. "True eps of the losses" is the guarantee of a release of the noisy losses, '
+    "which nobody needs.\n\n"
+    "**The sound variant.** Gradients of real examples are clipped to C = 1 and noised, on Poisson samples. With exact "
+    "votes the samples are protected and the labels are not. With GNMax 1,000 samples are labelled with noise that "
+    "costs as much again as the generators. A vote of five parties is at most five against none, so at this eps most "
+    "labels are noise, and taking fewer samples with less noise each buys no more information: eps fixes queries / "
+    "noise^2."
+)
+TABLE_3 = """\
+| method, on MNIST | what the paper says of it | its accuracy there |
+| --- | --- | ---: |
+| DP-DSSGD | parties upload the tenth of their parameters, with noise; the global model is the average | 97.00% |
+| SecureML | two servers train on the joint data under two-party computation | 93.10% |
+| the paper's own | | 98.26% (98.28% in its tables 1 and 2) |
+
+Neither was rerun: the figures are those of the two methods' own papers, and this one gives no setting to run them in.
+Of DP-DSSGD it does not say how many parties there were, on which networks and for how many rounds, nor the eps of a
+parameter; "their privacy loss can still be larger than our scheme" has no number. Of SecureML it does not say which
+model reached 93.10%. What can be said of privacy: an eps of each of so many parameters adds up as LDP-FL's does
+([LDP-FL](ldp-fl.md)), two-party computation protects the training and not its result, and the paper's own scheme
+protects nothing (above)."""
 IMAGES = (
     "The paper gives neither its networks nor its loss nor its optimizers; ours are small. Steps, samples and epochs "
-    "matter more than the type of the generators: with the paper's T and all samples a plain GAN in every party is "
-    "enough. Runs with fewer of them (above) have worse samples, and a global model below the standalone ones."
+    "decide: runs with fewer of them have worse samples, and a global model below the standalone ones. "
 )
 DIFFERENCES = {
     "adult": (
@@ -211,17 +301,8 @@ DIFFERENCES = {
         "standalone and baseline are above its figures. Better local models leave the global one less to gain. The "
         "paper reports one run a setting, as far as it says."
     ),
-    "mnist": IMAGES,
-    "fashion-mnist": IMAGES,
+    "mnist": IMAGES + "With the paper's T and all samples a plain GAN in every party is enough.",
+    "fashion-mnist": IMAGES
+    + "Of clothes a plain GAN makes grainy samples, most of them of a few classes, and a fifth is dropped by the vote: "
+    "its global model stays below the standalone ones with the paper's T too. The paper shows a DCGAN's clothes.",
 }
-NOISE = (
-    "**Sigma changes nothing.** The noise is a constant in the weights, and its gradient is zero (docs/federated/"
-    "han_xue.md). The fall of the paper's accuracies with sigma is not the noise's doing, and its eps protects nothing "
-    "here. The last column is the guarantee of a release of the noisy losses, which nobody needs."
-)
-SOUND = (
-    "Gradients of real examples are clipped to C = 1 and noised, on Poisson samples. With exact votes the samples are "
-    "protected and the labels are not. With GNMax 1,000 samples are labelled with noise that costs as much again as "
-    "the generators. A vote of five parties is at most five against none, so at this eps most labels are noise, and "
-    "taking fewer samples with less noise each buys no more information: eps fixes queries / noise^2."
-)

@@ -42,6 +42,7 @@ inline void lattice_noise_integers(const py::array& spans, const Table<uint32_t>
                                    int32_t bits, double unit, const std::string& isa, int64_t threads) {
   if (high.size() < 1 || high.size() != low.size() || guide.size() != 1024 || high.data()[high.size() - 1] != 1u << 24)
     throw std::invalid_argument("a table of another shape");
+  if (shift > 0 && high.size() > 1 << 12) throw std::invalid_argument("a table of too many entries for a shift");
   if (shift < 0 || shift > 16 || bits < 0 || bits > 32) throw std::invalid_argument("shift or bits");
   for (int64_t i = 0; i < guide.size(); ++i) {
     if (guide.data()[i] >= high.size()) throw std::invalid_argument("a guide beyond its table");

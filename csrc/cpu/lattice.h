@@ -77,14 +77,15 @@ void noise_range(const NoiseTable& table, const Key& key, const Span& span, cons
                  int64_t end) {
   const int32_t* in = reinterpret_cast<const int32_t*>(span.data);
   alignas(64) uint32_t buffer[2 * kLatticeTile + 2 * kStepBytes / 4];
-  int32_t noise[kLatticeTile];
+  int32_t noise[kLatticeTile], decided[kLatticeTile];
   for (int64_t tile = begin, n; tile < end; tile += n) {
     n = end - tile < kLatticeTile ? end - tile : kLatticeTile;
     const uint64_t element = static_cast<uint64_t>(span.first + tile);
     const uint64_t* draws = draws_of<Lanes, uint64_t>(Cipher{}, key, 0, element, n, buffer);
+    const uint32_t* halves = reinterpret_cast<const uint32_t*>(draws);  // the lower first
+    for (int64_t i = 0; i < n; ++i) decided[i] = quick_noise(table, halves[2 * i + 1], halves[2 * i], noise[i]);
     for (int64_t i = 0; i < n; ++i) {
-      if (!quick_noise(table, draws[i], noise[i]))
-        noise[i] = slow_noise<Lanes, Cipher>(table, key, element + i, draws[i]);
+      if (!decided[i]) noise[i] = slow_noise<Lanes, Cipher>(table, key, element + i, draws[i]);
     }
     if (to.mask) {
       uint32_t* out = reinterpret_cast<uint32_t*>(span.out) + tile;

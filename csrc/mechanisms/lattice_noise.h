@@ -39,17 +39,26 @@ struct LatticeDraw {
   }
 };
 
-// False where the draw alone does not decide.
-LDPK_FN bool quick_noise(const NoiseTable& table, uint64_t w, int32_t& noise) {
-  const LatticeDraw draw(table, w);
-  if (table.high[draw.k] == draw.t) return false;
-  const int32_t y = draw.magnitude(table);
-  if (table.shift > 0) {
-    if (draw.decision <= draw.numerator(table) << 10 >> (2 * table.shift)) return false;
-    if (y == 0 && draw.negative) return false;
-  }
-  noise = draw.negative ? -y : y;
-  return true;
+// False where the draw alone may not decide: without a branch or a loop, so that compilers make lanes of it. `high` and
+// `low` are the halves of the draw.
+LDPK_FN bool quick_noise(const NoiseTable& table, uint32_t high, uint32_t low, int32_t& noise) {
+  const int32_t shift = table.shift;
+  const auto* bounds = reinterpret_cast<const int32_t*>(table.high);  // indices have a sign where lanes gather
+  const auto* guide = reinterpret_cast<const int32_t*>(table.guide);
+  const int32_t t = static_cast<int32_t>(high >> 8);
+  int32_t k = guide[static_cast<int32_t>(high >> 22)];
+  k += bounds[k] < t;
+  k += bounds[k] < t;  // where a third step is needed, the bound is still below
+  const uint32_t middle = high << 9 | low >> 23, following = (middle & 0xffffu) >> (16 - shift);
+  const uint32_t number = static_cast<uint32_t>(k), y = number << shift | following;
+  const uint32_t minus = 0u - (middle >> 16 & 1);
+  noise = static_cast<int32_t>((y ^ minus) - minus);
+  // numerator * 2^10 / 2^(2 shift), as the upper half of a product of 32-bit numbers
+  const int32_t first = shift <= 10 ? (32 - shift) & 31 : 42 - 2 * shift, second = shift <= 10 ? 10 - shift : 0;
+  const uint64_t product = uint64_t{following << first} * ((following + (number << (shift + 1))) << second);
+  const uint32_t dropped = (low & 0x7fffffu) <= static_cast<uint32_t>(product >> 32);
+  const uint32_t open = dropped | ((y == 0) & minus);
+  return (static_cast<uint32_t>(bounds[k] <= t) | (shift > 0 ? open : 0u)) == 0;
 }
 
 template <class Words>

@@ -71,6 +71,10 @@ def add_parser(algorithms: Commands) -> None:
     run = parser.add_argument_group("run")
     run.add_argument("--epochs", type=int, help="epochs of the global model and the baseline (default 5; digits: 40)")
     run.add_argument("--no-baseline", action="store_true", help="do not train the baseline on all real data")
+    run.add_argument(
+        "--device", default="cpu",
+        help="where generators and networks are trained, such as cuda: one party after another (default cpu)",
+    )  # fmt: skip
     federated_options.add_delta(run)
     federated_options.add_reproducible(run)
     federated_options.add_output(parser, "metrics.csv, samples.png, privacy.txt and a checkpoint")

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from ldpkernels.commands import han_xue_picture
+from ldpkernels.commands.federated_run import checked_device
 from ldpkernels.commands.program import Outcome
 from ldpkernels.federated import adult, data, han_xue, han_xue_privacy, own, runs, workers
 from ldpkernels.federated.dp_gan import Recipe
@@ -26,8 +27,10 @@ def federate(args: argparse.Namespace) -> Outcome:
         dataset = own.named(args.data)
     else:
         dataset = adult.load(args.data) if args.dataset == "adult" else data.load(args.dataset, args.data)
-    world = World(dataset, config)
+    world = World(dataset, config, device=checked_device(args.device))
     described = {"algorithm": "han-xue", "config": config, "dataset": args.dataset, "threads": args.threads}
+    if args.device != "cpu":
+        described["device"] = args.device
     state, rows = rounds_of(args, world, described)
     mean = sum(state.standalone) / len(state.standalone)
     print(f"\n{'baseline':>12}  {'-' if state.baseline is None else format(state.baseline, '.4f')}")
@@ -72,6 +75,7 @@ def rounds_of(args: argparse.Namespace, world: World, described: dict[str, objec
     )
     started = time.perf_counter()
     count = min(args.workers or workers.available(args.threads), world.config.parties)
+    count = count if world.device.type == "cpu" else 1
     with Workers(count, world, threads=args.threads) if count > 1 else contextlib.nullcontext() as crew:
         state, rows = runs.run(
             lambda state: han_xue.round_(state, world, workers=crew),

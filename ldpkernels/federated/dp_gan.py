@@ -92,10 +92,13 @@ class Training:
             optimizer.load_state_dict(saved)
 
     def step(self, x: torch.Tensor, key: Key) -> None:
-        """One step on a party's examples x. The key is the party's: steps fold their numbers into it."""
+        """One step on a party's examples x. The key is the party's: steps fold their numbers into it.
+
+        What a step draws but for the noise of privacy, it draws on the host: the same batches on every device.
+        """
         key = key.fold_in(self.done)
         coins = generator_of(key)
-        batch = x[chosen(len(x), self.recipe, coins)]
+        batch = x[chosen(len(x), self.recipe, coins).to(x.device)]
         critic_gradient(self.generator, batch, self.recipe, coins, key.fold_in(0))
         self.optimizers[0].step()
         if self.generator.adversarial:
@@ -107,7 +110,7 @@ class Training:
         assert isinstance(critic, Discriminator)
         critic.requires_grad_(False)  # line 16
         self.optimizers[1].zero_grad()
-        noise = torch.randn(self.recipe.batch, generator.latent, generator=coins)
+        noise = torch.randn(self.recipe.batch, generator.latent, generator=coins).to(generator.device)
         critic.fooled(generator.maker(noise)).mean().backward()
         self.optimizers[1].step()
         critic.requires_grad_(True)
@@ -127,11 +130,11 @@ def critic_gradient(
 ) -> None:
     """Put the critic's gradient for a batch of real examples, and as many synthetic ones, into its parameters."""
     critic = generator.critic
-    noise = torch.randn(len(batch), generator.latent, generator=coins)
+    noise = torch.randn(len(batch), generator.latent, generator=coins).to(batch.device)
     synthetic = None
     if isinstance(critic, Discriminator):
         with torch.no_grad():
-            made = generator.maker(torch.randn(recipe.batch, generator.latent, generator=coins))
+            made = generator.maker(torch.randn(recipe.batch, generator.latent, generator=coins).to(batch.device))
         synthetic = critic.synthetic(made).mean()
     if recipe.sound:
         grads = gradients(critic, batch, noise)

@@ -9,7 +9,7 @@ normalisation), so that losses and gradients can be clipped by example.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -86,12 +86,21 @@ class LocalGenerator:
 
     @torch.no_grad()
     def sample(self, n: int, key: Key) -> torch.Tensor:
-        """Draw n synthetic samples."""
-        noise = torch.randn(n, self.latent, generator=generator_of(key))
+        """Draw n synthetic samples, in the host's memory."""
+        noise = torch.randn(n, self.latent, generator=generator_of(key)).to(self.device)
         self.maker.eval()
         made = torch.cat([self.maker(part) for part in noise.split(1024)]) if n else self.maker(noise[:0])
         self.maker.train()
-        return made
+        return made.cpu()
+
+    def to(self, device: torch.device) -> LocalGenerator:
+        """The same, moved there."""
+        return replace(self, critic=self.critic.to(device), maker=self.maker.to(device))
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return next(self.maker.parameters()).device
 
 
 def build(

@@ -108,6 +108,8 @@ class World:
         config: What the parties agree on.
         models: One for each party, of the user's own; None for those of `config.models`.
         shards: Which training examples each party has, as indices; None deals them alike.
+        device: Where networks and generators are trained, one party after another. Initial weights, batches and the
+            samples' noise are drawn on the host: they are the same on every device.
     """
 
     def __init__(
@@ -116,8 +118,9 @@ class World:
         config: Config,
         models: Sequence[parties.Model] | None = None,
         shards: Sequence[torch.Tensor] | None = None,
+        device: torch.device | str = "cpu",
     ) -> None:
-        self.dataset, self.config = dataset, config
+        self.dataset, self.config, self.device = dataset, config, torch.device(device)
         self.shape = tuple(dataset.train_x.shape[1:])
         images = len(self.shape) > 1
         self.kinds = config.generators or (("gan", "dcgan") if images else ("gan", "vae"))
@@ -163,7 +166,8 @@ class World:
     def generator(self, i: int) -> generators.LocalGenerator:
         """The i-th party's generator before its training."""
         key = self.party(i).fold_in(_WEIGHTS)
-        return generators.build(self.kind(i), self.shape, self.span, key, loss=self.config.recipe.discriminator_loss)
+        loss = self.config.recipe.discriminator_loss
+        return generators.build(self.kind(i), self.shape, self.span, key, loss=loss).to(self.device)
 
     def samples_of(self, state: State, i: int, n: int) -> torch.Tensor:
         """The i-th party's first n synthetic samples."""
@@ -194,6 +198,8 @@ def round_(state: State, world: World, *, workers: Workers[World] | None = None)
     config = world.config
     if workers is not None and workers.shared is not world:
         raise ValueError("the workers were started with another world: start them with this one")
+    if workers is not None and world.device.type != "cpu":
+        raise ValueError(f"workers train on the CPU, and this world is on {str(world.device)!r}: do without")
     if len(state.makers) < config.parties:
         after, row = _train_generator(state, world, workers)
     elif len(state.votes) < config.parties:
@@ -239,7 +245,7 @@ def _steps(world: World, common: None, unit: tuple[int, Progress | None]) -> Pro
     training = Training(world.generator(i), world.config.recipe)
     if progress is not None:
         training.load_state_dict(progress)
-    x = world.dataset.train_x[world.shards[i]]
+    x = world.dataset.train_x[world.shards[i]].to(world.device)
     for _ in range(min(world.config.chunk, world.config.recipe.steps - training.done)):
         training.step(x, world.party(i).fold_in(_STEPS))
     return training.state_dict()
@@ -261,7 +267,8 @@ def _fit_and_vote(world: World, makers: Sequence[Weights], i: int) -> tuple[torc
     else:
         key = world.party(i).fold_in(_MODEL)
         epochs = world.config.local_epochs
-        model = parties.build(world.model_kind(i), world.shape, dataset.classes, key, epochs=epochs)
+        kind = world.model_kind(i)
+        model = parties.build(kind, world.shape, dataset.classes, key, epochs=epochs, device=world.device)
     with parties.threads_of_torch():
         model.fit(_array(dataset.train_x[shard]), dataset.train_y[shard].numpy())
         accuracy = _accuracy(model, dataset)
@@ -301,7 +308,8 @@ def _vote(state: State, world: World) -> tuple[State, Row]:
 
 def _fit_and_score(world: World, x: torch.Tensor, y: torch.Tensor, key: Key) -> float:
     dataset = world.dataset
-    model = parties.build(world.global_kind, world.shape, dataset.classes, key, epochs=world.config.epochs)
+    epochs, device = world.config.epochs, world.device
+    model = parties.build(world.global_kind, world.shape, dataset.classes, key, epochs=epochs, device=device)
     model.fit(_array(x), y.numpy())
     return _accuracy(model, dataset)
 

@@ -45,19 +45,21 @@ class Model(Protocol):
 
 
 class Network:
-    """A torch network as a `Model`, trained by Adam on the cross-entropy of shuffled batches."""
+    """A torch network as a `Model`, trained by Adam on the cross-entropy of shuffled batches, where the module is."""
 
     def __init__(self, module: nn.Module, shape: tuple[int, ...], key: Key, *, epochs: int = 3, batch: int = 128):
         self.module, self.shape, self.key, self.epochs, self.batch = module, shape, key, epochs, batch
+        self.device = next(module.parameters()).device
 
     def fit(self, x: Array, y: Array) -> Network:
         """Train from the weights as they are."""
-        inputs, labels = self._tensor(x), torch.as_tensor(np.asarray(y)).long()
+        inputs, labels = self._tensor(x), torch.as_tensor(np.asarray(y)).long().to(self.device)
         optimizer = torch.optim.Adam(self.module.parameters(), lr=1e-3)
         coins = generator_of(self.key)
         self.module.train()
         for _ in range(self.epochs):
             for part in torch.randperm(len(labels), generator=coins).split(self.batch):
+                part = part.to(self.device)
                 optimizer.zero_grad()
                 nn.functional.cross_entropy(self.module(inputs[part]), labels[part]).backward()
                 optimizer.step()
@@ -68,10 +70,10 @@ class Network:
         """The class with the largest output."""
         self.module.eval()
         parts = [self.module(part).argmax(1) for part in self._tensor(x).split(1024)]
-        return torch.cat(parts).numpy()
+        return torch.cat(parts).cpu().numpy()
 
     def _tensor(self, x: Array) -> torch.Tensor:
-        return torch.as_tensor(np.asarray(x, np.float32)).reshape(-1, *self.shape)
+        return torch.as_tensor(np.asarray(x, np.float32)).reshape(-1, *self.shape).to(self.device)
 
 
 @contextlib.contextmanager
@@ -86,8 +88,12 @@ def threads_of_torch() -> Iterator[None]:
         yield
 
 
-def build(kind: str, shape: tuple[int, ...], classes: int, key: Key, *, epochs: int = 3) -> Model:
+def build(
+    kind: str, shape: tuple[int, ...], classes: int, key: Key, *, epochs: int = 3, device: torch.device | None = None
+) -> Model:
     """A model of a kind, before `fit`; the key decides initial weights and every other choice.
+
+    Networks are put on the device, if there is one; scikit-learn's models stay in the host's memory.
 
     >>> import ldpkernels
     >>> build("tree", (4,), 2, ldpkernels.key(0)).fit(np.eye(4), [0, 0, 1, 1]).predict(np.eye(4)).tolist()
@@ -97,7 +103,7 @@ def build(kind: str, shape: tuple[int, ...], classes: int, key: Key, *, epochs: 
         raise ValueError(f"model={kind!r} must be one of {', '.join(KINDS)}")
     if kind in _CNN or kind == "network":
         module = _cnn(kind, shape, classes, key) if kind in _CNN else dense(shape, classes, key)
-        return Network(module, shape, key, epochs=epochs)
+        return Network(module.to(device), shape, key, epochs=epochs)
     require("sklearn", "federated", f"model {kind!r}")
     from sklearn import ensemble, linear_model, svm, tree
 

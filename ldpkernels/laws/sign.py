@@ -8,13 +8,12 @@ docs/mechanisms/sign.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
 
 from ldpkernels.dtypes import Dtype, DtypeLike, compute_dtype
-from ldpkernels.laws.two_point import Law, TwoPoint, two_point_law
+from ldpkernels.laws.two_point import Integers, TwoPoint, nearest, two_point_integers
 from ldpkernels.laws.weightwise import DRAWS, Output, Record, Weights
 
 
@@ -36,9 +35,10 @@ class Sign(TwoPoint):
 
     def record(self, c: float, r: float, dtype: Dtype, output: Output) -> Record:
         """The fields of csrc's SignLaw: the two-point thresholds of the range's ends and of its center."""
-        law = two_point_law(c, r, self.eps, dtype, output)
+        law = two_point_integers(c, r, self.eps, dtype, output)
+        _, _, center, k_lo, k_hi, *bits = law.record
         steep, at = 2.0 ** compute_dtype(dtype).max_exponent, _threshold_at(law)
-        return law.fallback, steep, at, law.k_lo - at, law.k_hi - at, law.lower_bits, law.upper_bits
+        return center, steep, at, k_lo - at, k_hi - at, *bits
 
     def variance(self, w: Weights, c: float, r: float, dtype: DtypeLike | None = None) -> Weights:
         """Variance of the output for a weight w (a number, an array or a tensor)."""
@@ -56,8 +56,10 @@ def side_of(w: Weights, c: float) -> Weights:
     return np.sign(w - c) if isinstance(w, (np.ndarray, np.generic)) else (w - c).sign()
 
 
-def _threshold_at(law: Law) -> int:
+def _threshold_at(law: Integers) -> int:
     """The k with which the outputs are the center on average, which is the law's `fallback`."""
-    width = law.upper - law.lower
-    center = Fraction(law.fallback) - (law.lower + law.upper) / 2
-    return min(max(round(DRAWS * center / width), law.k_lo), law.k_hi) if width else 0
+    _, _, center, k_lo, k_hi, _, _ = law.record
+    n, d = center.as_integer_ratio()
+    above = 2 * n * law.denominator - d * (law.low + law.high)  # of the outputs' middle
+    width = law.high - law.low
+    return min(max(nearest(DRAWS * above, 2 * d * width), k_lo), k_hi) if width else 0

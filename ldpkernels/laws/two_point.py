@@ -94,7 +94,7 @@ class TwoPoint:
 
     def record(self, c: float, r: float, dtype: Dtype, output: Output) -> Record:
         """The fields of csrc's TwoPointLaw."""
-        return two_point_law(c, r, self.eps, dtype, output)[:7]
+        return two_point_integers(c, r, self.eps, dtype, output).record
 
     def affine(self, c: float, r: float) -> tuple[float, float]:
         """A report's bit decodes to offset + step * bit."""
@@ -136,24 +136,36 @@ class TwoPoint:
         return min(self.effective_eps, log_up(max(Fraction(t_hi, t_lo), Fraction(DRAWS - t_lo, DRAWS - t_hi))))
 
 
+class Integers(NamedTuple):
+    """A law's record, and its two values as integers of one denominator."""
+
+    record: tuple[float, float, float, int, int, int, int]  # the first seven fields of `Law`
+    low: int
+    high: int
+    denominator: int
+
+
 @lru_cache(maxsize=4096)
 def two_point_law(c: float, r: float, eps: float, dtype: Dtype, output: Output) -> Law:
-    """The integers for a range [c - r, c + r], for reports or for values written back in `dtype`.
+    """The integers for a range [c - r, c + r], for reports or for values written back in `dtype`."""
+    record, low, high, denominator = two_point_integers(c, r, eps, dtype, output)
+    return Law(*record, Fraction(low, denominator), Fraction(high, denominator))
 
-    Adaptive ranges are new every round, so this is done in integers: fractions of them would take five times as long.
-    """
+
+@lru_cache(maxsize=4096)
+def two_point_integers(c: float, r: float, eps: float, dtype: Dtype, output: Output) -> Integers:
+    """The same without fractions: adaptive ranges are new every round, and these would take ten times as long."""
     compute = compute_dtype(dtype)
-    c, r = executed_range(c, r, dtype)
+    c, r, center, radius, unit = _executed(c, r, compute)
     lowest = lowest_threshold_of(eps)
     half = DRAWS // 2 - lowest
-    (center, radius), unit = _in_units(c, r)
     # The two values, c +- r * 2^31 / half, are low and high in units of 2^unit / half.
     low, high = center * half - radius * (DRAWS // 2), center * half + radius * (DRAWS // 2)
     if output == "report":
         _refuse_overflow(c, max(-low, high), half, unit + 1, compute)  # the width of the two values is a number too
         slope = compute.ceil_at(half, radius, -unit) if radius else 1.0
         k = half if radius else 0
-        return Law(c, slope, c, -k, k, 0, 0, Fraction(low, half << -unit), Fraction(high, half << -unit))
+        return Integers((c, slope, c, -k, k, 0, 0), low, high, half << -unit)
     _refuse_overflow(c, max(-low, high), half, unit, dtype)
     lower, upper, exponent = _outputs(low, high, half, unit, dtype, compute)
     # T = 2^31 + 2^32 (w - middle) / width, and w is from center - radius to center + radius: all in units of 2^fine.
@@ -163,7 +175,7 @@ def two_point_law(c: float, r: float, eps: float, dtype: Dtype, output: Output) 
     k_hi = DRAWS * (center + radius - middle) // width if width else 0
     k_lo = -(DRAWS * (middle - center + radius) // width) if width else 0
     if k_lo > k_hi:  # the range is narrower than a step of T: one threshold for every weight
-        k_lo = k_hi = min(max(_nearest(DRAWS * (center - middle), width), 1 - DRAWS // 2), DRAWS // 2 - 1)
+        k_lo = k_hi = min(max(nearest(DRAWS * (center - middle), width), 1 - DRAWS // 2), DRAWS // 2 - 1)
     # Privacy of what is executed, in integers: T_hi / T_lo and its mirror are within (2^32 - lowest) / lowest <= e^eps.
     t_lo, t_hi = DRAWS // 2 + k_lo, DRAWS // 2 + k_hi
     upper_ok = t_hi * lowest <= (DRAWS - lowest) * t_lo
@@ -171,27 +183,35 @@ def two_point_law(c: float, r: float, eps: float, dtype: Dtype, output: Output) 
     if not (0 < t_lo <= t_hi < DRAWS and upper_ok and lower_ok):
         raise ArithmeticError(f"thresholds {t_lo} to {t_hi} break eps={eps} for C={c}, R={r}, {dtype.name}: a bug")
     slope = compute.ceil_at(DRAWS, upper - lower, -exponent) if k_lo < k_hi else 1.0
-    ends = scaled(lower, exponent), scaled(upper, exponent)
-    bits = dtype.bits(ends[0]), dtype.bits(ends[1])
-    return Law(scaled(lower + upper, exponent - 1), slope, c, k_lo, k_hi, *bits, Fraction(ends[0]), Fraction(ends[1]))
+    bits = dtype.bits(scaled(lower, exponent)), dtype.bits(scaled(upper, exponent))
+    record = scaled(lower + upper, exponent - 1), slope, c, k_lo, k_hi, *bits
+    up = max(exponent, 0)
+    return Integers(record, lower << up, upper << up, 1 << (up - exponent))
 
 
 def executed_range(c: float, r: float, dtype: Dtype) -> tuple[float, float]:
     """C and R as a kernel for `dtype` executes them: rounded to the format in which it compares."""
-    compute = compute_dtype(dtype)
+    return _executed(c, r, compute_dtype(dtype))[:2]
+
+
+def _executed(c: float, r: float, compute: Dtype) -> tuple[float, float, int, int, int]:
+    """The same, and as integers in units of 2 to the power of the last number."""
     if not math.isfinite(c):
         raise ValueError(f"C={c} must be finite")
     if not math.isfinite(r) or r < 0:
         raise ValueError(f"R={r} must be finite and at least 0")
     try:
         center, radius = compute.nearest(c) + 0.0, compute.nearest(r)  # no negative zero
-        (n, m), unit = _in_units(center, radius)
+        n, m, unit = _in_units(center, radius)
         fits = not compute.exceeded(abs(n) + m, 1, unit)
     except OverflowError:
         fits = False
     if not fits:
         raise OverflowError(f"C={c} with R={r} leaves {compute.name}: use a smaller range")
-    return center, max(radius, SMALLEST_RADIUS) if r > 0 else 0.0
+    if r > 0 and radius < SMALLEST_RADIUS:
+        radius = SMALLEST_RADIUS
+        n, m, unit = _in_units(center, radius)
+    return center, radius if r > 0 else 0.0, n, m, unit
 
 
 def checked_range(c: float, r: float, dtype: Dtype) -> tuple[Fraction, Fraction]:
@@ -200,11 +220,13 @@ def checked_range(c: float, r: float, dtype: Dtype) -> tuple[Fraction, Fraction]
     return Fraction(center), Fraction(radius)
 
 
-def _in_units(c: float, r: float) -> tuple[tuple[int, int], int]:
+def _in_units(c: float, r: float) -> tuple[int, int, int]:
     """c and r as integers in units of 2^unit, which is at most 1."""
     (n, c_unit), (m, r_unit) = c.as_integer_ratio(), r.as_integer_ratio()
+    if c_unit == r_unit:
+        return n, m, 1 - c_unit.bit_length()
     units = max(c_unit, r_unit)  # to a unit of weight: powers of two
-    return (n * (units // c_unit), m * (units // r_unit)), 1 - units.bit_length()
+    return n * (units // c_unit), m * (units // r_unit), 1 - units.bit_length()
 
 
 def _refuse_overflow(c: float, n: int, d: int, exponent: int, dtype: Dtype) -> None:
@@ -235,7 +257,7 @@ def _outputs(low: int, high: int, half: int, unit: int, dtype: Dtype, compute: D
     return lower, upper, exponent
 
 
-def _nearest(n: int, d: int) -> int:
+def nearest(n: int, d: int) -> int:
     """n / d to the nearest integer, ties to even."""
     twice, odd = divmod(2 * n + d, 2 * d)
     return twice - (odd == 0 and twice % 2)

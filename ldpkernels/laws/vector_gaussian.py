@@ -111,13 +111,16 @@ class VectorGaussian:
         """What one report costs. The table's distance, below 1e-23 a weight, is in `epsilon` and not in the event."""
         return GaussianEvent(self.noise_multiplier)
 
-    def epsilon(self, delta: float) -> float:
-        """The eps of one report at delta, the table's distance included; rounded up."""
-        delta = arguments.excluded(delta)
-        distance = self.dimension * (self.table.distance + 2.0**-90)
-        return epsilon_at_distance(
-            lambda left: gaussian_epsilon(1 / self.noise_multiplier, left) * (1 + 1e-12), distance, delta
-        )
+    def epsilon(self, delta: float, rounds: int = 1) -> float:
+        """The eps of so many reports at delta, the table's distance included; rounded up.
+
+        That distance, times e^eps, has to be a part of delta: at delta = 1e-5 and 10,000 weights no eps above 33 has a
+        smaller sigma, at a million none above 28.
+        """
+        delta, rounds = arguments.excluded(delta), arguments.count("rounds", rounds)
+        distance = rounds * self.dimension * (self.table.distance + 2.0**-90)
+        mu = math.sqrt(rounds) / self.noise_multiplier
+        return epsilon_at_distance(lambda left: gaussian_epsilon(mu, left) * (1 + 1e-12), distance, delta)
 
     @property
     def variance(self) -> float:

@@ -20,7 +20,7 @@ COLORS: dict[Trust, str] = {
     "secure-aggregation": "#1f6f8b",
     "central": "#5d4e8c",
 }
-MARKERS = "osD^v*Px<>"
+MARKERS = "osD^v*Px<>hpdX"
 SPAN = 4  # doublings of epsilon on either side
 Curves = dict[tuple[Trust, str], list[tuple[float, float]]]
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ldpkernels.planning.candidate import Candidate, Plan
+from ldpkernels.planning.entry import Entry, Unsuitable
 from ldpkernels.planning.setting import Setting, Trust
-from ldpkernels.planning.table import ENTRIES, Entry, Unsuitable
+from ldpkernels.planning.table import ENTRIES
 
 SLACKS = (0.0, 1e-6, 1e-4, 1e-2)
 

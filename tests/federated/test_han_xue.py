@@ -3,6 +3,7 @@
 
 import dataclasses
 import math
+import types
 
 import numpy as np
 import pytest
@@ -260,6 +261,13 @@ def test_bad_settings_are_refused_before_any_work(digits):
         parties.build("cnn-5", (1, 4, 4), 10, KEY)
 
 
+def test_workers_and_a_gpu_exclude_each_other(digits):
+    world = han_xue.World(digits, quick(), device="cuda")
+    crew = types.SimpleNamespace(shared=world)
+    with pytest.raises(ValueError, match="workers train on the CPU, and this world is on 'cuda'"):
+        han_xue.round_(han_xue.State(), world, workers=crew)
+
+
 def test_the_report_tells_what_is_protected():
     paper = han_xue_privacy.report(han_xue.Config(), 7814, 39070)
     assert [part.protected for part in paper[:3]] == [False, False, False]
@@ -305,6 +313,7 @@ def test_the_command_says_what_is_missing():
         (["--dataset", "adult"], "--data DIR"),
         (["--parties", "1"], "a single vote is one apart"),
         (["--models", "oracle"], "model='oracle' must be one of"),
+        (["--device", "cuda:99"], "torch finds . CUDA devices here"),
     ):
         with pytest.raises(SystemExit, match=message):
             main(["fl", "han-xue", *arguments])

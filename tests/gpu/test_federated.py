@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels.federated import ldp_fed, ldp_fl, networks, training
+from ldpkernels.federated import data, han_xue, ldp_fed, ldp_fl, networks, training
+from ldpkernels.federated.dp_gan import Recipe
 from ldpkernels.federated.training import Local
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
@@ -43,3 +44,26 @@ def test_ldp_fed_learns():
         state, _ = ldp_fed.round_(state, clients, network, config)
     assert all(w.is_cuda for w in state.weights.values())
     assert training.accuracy(network, state.weights, *clients[0].data) > 0.9
+
+
+@pytest.mark.parametrize("kinds", [("gan", "dcgan"), ("vae",)])
+@pytest.mark.parametrize("sound", [False, True])
+def test_han_xue_trains_there_what_it_trains_on_the_host(kinds, sound):
+    """Initial weights, batches and the samples' noise are the host's; the noise of privacy follows from the key."""
+    recipe = Recipe(steps=3, batch=16, sound=sound)
+    models = ("cnn-1", "cnn-2", "tree")
+    config = han_xue.Config(
+        parties=3, recipe=recipe, generators=kinds, models=models, samples=20, local_epochs=1, epochs=1, chunk=2
+    )
+    ends = []
+    for device in ("cpu", "cuda"):
+        world, state = han_xue.World(data.load("digits"), config, device=device), han_xue.State()
+        for _ in range(han_xue.rounds(config) - 3):  # without the vote and what follows from it
+            state, _ = han_xue.round_(state, world)
+        assert all(w.device.type == device for maker in state.makers for w in maker.values())
+        ends.append(state)
+    here, there = ends
+    for ours, theirs in zip(here.makers, there.makers, strict=True):
+        for name, w in ours.items():
+            torch.testing.assert_close(theirs[name].cpu(), w, rtol=0.05, atol=0.02)
+    assert all(abs(a - b) < 0.1 for a, b in zip(here.standalone, there.standalone, strict=True))

@@ -59,7 +59,7 @@ def recomputed(one):
     if s.trust == "central":
         sampled = s.participation < 1
         event = SampledGaussianEvent(one.parameter, s.participation) if sampled else GaussianEvent(one.parameter)
-        return composed_epsilon([(event, s.rounds)], s.delta, "rdp" if one.name == "central discrete" else "exact")
+        return composed_epsilon([(event, s.rounds)], s.delta, "exact" if one.name == "central gaussian" else "rdp")
     if one.name in ("distributed-gaussian", "skellam"):
         law = law_of(one.call)
         return composed_epsilon([(law.event, s.rounds)], s.delta, "rdp")

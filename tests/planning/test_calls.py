@@ -30,17 +30,18 @@ IDS = [f"{one.setting.trust}, {one.name}, {one.setting.epsilon:g}" for one in CA
 
 SHARES = ("distributed-gaussian", "skellam")
 KEY = ldpkernels.key(5)  # of a round
+NAMES = {"round_key": KEY, "client": 17, "seed": 2**63 + 5, "norm": NORM}  # what calls leave to their reader
 
 
 @functools.lru_cache
 def law_of(call):
-    """What `encode` is given; to calibrate it takes seconds."""
-    return eval(call.partition("update, ")[2].rpartition(", round_key")[0], {"ldpkernels": ldpkernels})
+    """What `encode` or `report_code` is given; to calibrate it takes seconds."""
+    return eval(call.partition("update, ")[2].rpartition(", ")[0], {"ldpkernels": ldpkernels})
 
 
 def executed(call, key, **values):
     """What the call gives, with a key: the calls themselves draw from the operating system."""
-    return eval(call[:-1] + ", generator=key)", {"ldpkernels": ldpkernels, "key": key, **values})
+    return eval(call[:-1] + ", generator=key)", {"ldpkernels": ldpkernels, "key": key, **NAMES, **values})
 
 
 def test_every_entry_is_among_them():
@@ -51,7 +52,7 @@ def test_every_entry_is_among_them():
 @pytest.mark.parametrize("one", CANDIDATES, ids=IDS)
 def test_a_call_runs_as_it_is(one):
     values = {"update": np.zeros(D, np.float32), "updates": np.zeros((N, D), np.float32)}
-    out = eval(one.call, {"ldpkernels": ldpkernels, "round_key": KEY, **values})
+    out = eval(one.call, {"ldpkernels": ldpkernels, **NAMES, **values})
     if isinstance(out, ldpkernels.Report):
         if one.setting.trust == "secure-aggregation":  # an integer that holds the count, for each weight
             assert one.bytes == math.ceil(D * N.bit_length() / 8)
@@ -64,8 +65,11 @@ def test_a_call_runs_as_it_is(one):
         bits = int(one.call.partition("bits=")[2].partition(")")[0])
         assert out.max() < 2**bits
         assert one.bytes == len(out) * bits // 8
+    elif one.name == "projected-code":
+        assert 0 <= out < 2 ** law_of(one.call).bits <= 256 ** (one.bytes - 8 * (one.setting.trust == "shuffled"))
     else:
-        assert one.bytes == out.nbytes == 4 * D
+        assert out.nbytes == 4 * D
+        assert one.bytes == 4 * D + one.name.startswith("adaptive")
 
 
 def worst(one):
@@ -93,7 +97,9 @@ def mean_of_a_round(one, x, key):
     [
         one
         for one in CANDIDATES
-        if one.setting.epsilon in (16, 60) and (one.setting.trust in ("local", "central") or one.name in SHARES)
+        if one.setting.epsilon in (16, 60)
+        and (one.setting.trust in ("local", "central") or one.name in SHARES)
+        and one.name != "projected-code"
     ],
     ids=lambda one: f"{one.name}, {one.setting.epsilon:g}",
 )
@@ -106,6 +112,31 @@ def test_the_expected_error_is_that_of_rounds(one):
     # the vector laws' figures leave the update's own square in
     slack = float(x @ x) / N if one.name == "k-of-d" else 0.0
     assert one.expected_error - slack - Z * standard_error < measured < one.expected_error + Z * standard_error
+
+
+def test_the_expected_error_is_that_of_codes():
+    """Of single ones: those of the clients of a round are independent."""
+    one = next(one for one in CANDIDATES if one.name == "projected-code")
+    law, x, n = law_of(one.call), np.full(D, 1e-3), 300
+    shared = [KEY.fold_in(client) for client in range(n)]
+    codes = [
+        executed(one.call.replace("(client)", f"({client})"), ldpkernels.key(client), update=x) for client in range(n)
+    ]
+    found = [ldpkernels.updates.mean_of_codes([code], law, [key]) for code, key in zip(codes, shared, strict=True)]
+    errors = [np.sum((y - x) ** 2) / N for y in found]
+    measured, standard_error = float(np.mean(errors)), float(np.std(errors) / math.sqrt(n))
+    assert Z * standard_error < 0.15 * one.expected_error  # power
+    assert abs(measured - one.expected_error) < Z * standard_error
+    assert one.call.endswith("round_key.fold_in(client))")
+
+
+def test_a_round_of_adaptive_clipping():
+    """By the calls that the candidate names: nobody is within a small norm, and the next is larger."""
+    one = next(one for one in CANDIDATES if one.name == "adaptive discrete" and one.setting.epsilon == 60)
+    law = ldpkernels.AdaptiveClipping(one.parameter, N)
+    bits = [law.bit(1.0, norm=0.01) for _ in range(N)]
+    assert 0.01 < law.next_norm(0.01, law.noised(bits, generator=KEY), clients=N) < 0.0125
+    assert f"law.next_norm(norm, law.noised(bits), clients={N})" in one.mean
 
 
 @pytest.mark.parametrize("name", ["two-point", "piecewise", "hybrid"])

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Candidates of which only a sum is seen: shares of noise, and noise that a trusted server adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ldpkernels.accounting import GaussianEvent, PrivacyResult, SampledGaussianEvent
+from ldpkernels.accounting.composition import composed_epsilon
+from ldpkernels.accounting.events import Event
+from ldpkernels.accounting.views import adversary_of
+from ldpkernels.laws import clipped_noise
+from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
+from ldpkernels.laws.distributed import DistributedGaussian, DistributedSkellam
+from ldpkernels.planning import calibration
+from ldpkernels.planning.candidate import Candidate
+from ldpkernels.planning.entry import REAL, Unsuitable, seen
+from ldpkernels.planning.setting import Setting
+
+BITS, ENOUGH = (16, 24, 32), 1.1  # of what is sent for a number, under secure aggregation
+
+
+def shares(kind: type[DistributedGaussian] | type[DistributedSkellam]) -> Callable[[Setting], Candidate]:
+    """A share of the noise from each client, by the fewest bits that are nearly the best."""
+
+    def candidate(setting: Setting) -> Candidate:
+        size = {"dimension": setting.weights, "clients": setting.clients, "rounds": setting.rounds}
+        found: list[DistributedGaussian | DistributedSkellam] = []
+        reason = ""
+        for bits in BITS:
+            if len(found) == 2:  # more bits would not be better than the second
+                break
+            try:
+                found.append(kind.calibrated(setting.epsilon, setting.delta, norm=setting.ball, bits=bits, **size))
+            except ValueError as refusal:
+                reason = str(refusal)
+        if not found:
+            raise Unsuitable(reason)
+        # the fewest bits with which rounding is a small part of the error
+        least = min(one.mean_error(setting.clients) for one in found)
+        law = next(one for one in found if one.mean_error(setting.clients) <= ENOUGH * least)
+        adversary, neighbours = adversary_of(law.event)
+        guarantee = PrivacyResult(
+            law.epsilon(setting.delta, setting.rounds),
+            setting.delta,
+            adversary,
+            neighbours,
+            (
+                "a protocol that shows nothing of what clients send but the sum modulo a power of two",
+                f"at least {setting.clients:,} honest clients are in every sum",
+                f"{setting.rounds:,} sums, and no other release",
+                *seen(setting),
+            ),
+            "Renyi composition",
+        )
+        calibrated = f"{kind.__name__}.calibrated({setting.epsilon!r}, {setting.delta!r}"
+        options = "".join(
+            f", {name}={value}" for name, value in {**size, "norm": setting.ball, "bits": law.bits}.items()
+        )
+        return Candidate(
+            kind.name,
+            law.stddev * law.unit,
+            f"ldpkernels.updates.encode(update, ldpkernels.{calibrated}{options}), round_key)",
+            "secure aggregation adds the integers; ldpkernels.updates.decode(total, law, round_key, clients=...)",
+            guarantee,
+            law.mean_error(setting.clients),
+            law.bytes,
+            setting,
+        )
+
+    return candidate
+
+
+def central(noise: str) -> Callable[[Setting], Candidate]:
+    """Noise on the sum, by a server that is trusted."""
+
+    def candidate(setting: Setting) -> Candidate:
+        rate, discrete = setting.participation, noise == "discrete"
+        sigma = _multiplier(setting, discrete=discrete)
+        event = GaussianEvent(sigma) if rate == 1 else SampledGaussianEvent(sigma, rate)
+        drawn = f"each client is in each round with probability {rate:.6g}, drawn in secret"
+        noised = f"noise of {sigma:.6g} times the norm {setting.ball:.6g} in each of {setting.rounds:,} sums"
+        return Candidate(
+            f"central {noise}",
+            sigma,
+            f"ldpkernels.clipped_noised_sum(updates, C={setting.ball!r}, sigma={sigma!r}"
+            + (", noise='discrete')" if discrete else ")"),
+            f"the sum over {setting.clients:,}",
+            _noised_sums(
+                setting,
+                [event],
+                *((drawn,) if rate < 1 else ()),
+                *(() if discrete else (REAL,)),
+                noised,
+                discrete=discrete,
+            ),
+            setting.weights * (sigma * setting.ball / setting.clients) ** 2,
+            4 * setting.weights,
+            setting,
+        )
+
+    return candidate
+
+
+def adaptive(setting: Setting) -> Candidate:
+    """Discrete noise with a norm that follows the clients' median, for one more bit a client."""
+    z = _multiplier(setting, discrete=True)
+    try:
+        law = AdaptiveClipping(z, setting.clients)
+    except ValueError as refusal:
+        raise Unsuitable(str(refusal)) from refusal
+    sigma = law.update_multiplier
+    written = f"ldpkernels.AdaptiveClipping({z!r}, {setting.clients})"
+    return Candidate(
+        "adaptive discrete",
+        z,
+        f"ldpkernels.clipped_noised_sum(updates, C=norm, sigma={written}.update_multiplier, noise='discrete')",
+        f"the sum over {setting.clients:,}; from norm={setting.ball!r} on the next is law.next_norm(norm,"
+        f" law.noised(bits), clients={setting.clients}), of each client's law.bit(length, norm)",
+        _noised_sums(
+            setting,
+            [GaussianEvent(sigma), GaussianEvent(law.bit_multiplier)],
+            f"noise of {sigma:.6g} times the norm of the round in each of {setting.rounds:,} sums",
+            f"noise of deviation {law.bit_multiplier:.6g} on each sum of bits, which are 1 or -1",
+            discrete=True,
+        ),
+        setting.weights * (sigma * setting.ball / setting.clients) ** 2,
+        4 * setting.weights + 1,
+        setting,
+    )
+
+
+def _multiplier(setting: Setting, *, discrete: bool) -> float:
+    """Of the noise over the norm, in every sum."""
+    rate = setting.participation
+    if discrete and rate < 1:
+        raise Unsuitable("nothing is proved here of discrete noise on samples: give participation = 1")
+    calibrate = calibration.renyi_sigma if discrete else calibration.gaussian_sigma
+    sigma = calibrate(rate, setting.rounds, setting.delta, setting.epsilon)
+    if sigma is None:
+        raise Unsuitable(f"needs more noise than {calibration.MOST_SIGMA:g} times the norm")
+    noise = "discrete" if discrete else "gaussian"
+    try:
+        clipped_noise.check([setting.ball], sigma, noise, "flat", 1)
+        clipped_noise.noise_of([setting.ball], sigma, noise, setting.clients)
+    except ValueError as refusal:
+        raise Unsuitable(str(refusal)) from refusal
+    return sigma
+
+
+def _noised_sums(setting: Setting, round_: Sequence[Event], *assumptions: str, discrete: bool) -> PrivacyResult:
+    """The total of all rounds, of which each has these events."""
+    total = composed_epsilon(
+        [(event, setting.rounds) for event in round_], setting.delta, "rdp" if discrete else "exact"
+    )
+    return PrivacyResult(
+        total,
+        setting.delta,
+        "anyone who sees the noisy sums" + (", but not who was in them" if setting.participation < 1 else ""),
+        "the clients of the run, one added or removed",
+        ("the server that adds the noise sees every update, and is trusted", *assumptions),
+        "Renyi composition" if discrete else "composition of the privacy loss, rounded up",
+    )
