@@ -140,6 +140,8 @@ def ranges(
 
     Where the mean of n clients is noisy, its extremes are mostly noise, and a min/max radius feeds on itself: it grows
     by about B sqrt(2 ln d / n) a round. With `eps` and `clients`, a warning says where that is at least 1.
+    Below 1 it may still grow from round to round, as a round's noise stays in the weights that the next one starts
+    from: `growth=1.0` never lets it.
 
     >>> import numpy as np
     >>> ranges({"a.weight": np.array([-1.0, 3.0]), "a.bias": np.array([0.5]), "b.weight": np.array([2.0, 2.5])})

@@ -74,9 +74,8 @@ METHODS = [  # and the paper's accuracy, where it gives a number
     (replace(FED, cycles=1), "86.85%"),
     (Run("non-private"), ""),
     (Run("local", rounds=14, clients=5), "below 84.89%"),
-    (Run("smc"), ""),
-    (Run("dpsgd"), "below 84.89%"),
-    (Run("hybrid-one"), "below 84.89%"),
+    *((Run("smc", rounds=rounds), "") for rounds in (20, ROUNDS)),
+    *((Run(method, rounds=rounds), "below 84.89%") for method in ("dpsgd", "hybrid-one") for rounds in (20, ROUNDS)),
 ]
 SHORT = Run("basic", rounds=20, cycles=1, examples=300)
 ALPHAS = [1e-2, 3e-3, 1e-3, 3e-4, 1e-4]

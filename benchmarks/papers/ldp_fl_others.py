@@ -33,7 +33,7 @@ class Other:
     delta: float
     norm: float
     epochs: int
-    trained: int = 100  # where there are more clients, each that trains stands for equally many
+    trained: int = 20  # of the clients in a round; each stands for equally many
     seed: int = 0
 
     @property

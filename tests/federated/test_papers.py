@@ -152,7 +152,7 @@ def test_a_killed_cell_goes_on_to_the_same_figures_with_any_number_of_workers(ti
     monkeypatch.setattr(algorithm, "round_", dies)
     with pytest.raises(KeyboardInterrupt):
         ldp_fl_runs.compute(TINY, "", 1, tmp_path / "unfinished")
-    for workers in (1, 2, 4):
+    for workers in (1, 3):
         rounds.clear()
         shutil.copytree(tmp_path / "unfinished", tmp_path / str(workers))
         assert ldp_fl_runs.compute(TINY, "", workers, tmp_path / str(workers)) == whole
