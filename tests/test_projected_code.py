@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # A whole update in a few bits: the law in exact integers, its moments, unbiased and of the stated error.
+import itertools
 import math
+import re
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ldpkernels
-from ldpkernels import PrivUnitG, ProjectedCode, _native
+from ldpkernels import KOfD, PrivUnitG, ProjectedCode, _native
 from ldpkernels.laws.projected_code import moments, threshold_of
 from ldpkernels.updates import mean_of_codes, report_code
 from ldpkernels.updates.projected import chosen_code, codeword, near_codes, normals
@@ -15,6 +18,7 @@ from tests.laws import within_exp
 from tests.statistics import Z, binomial_test, chi_square, fits, rejected
 
 SHARED = ldpkernels.key(41)
+DOCUMENT = Path(__file__).parents[1] / "docs" / "mechanisms" / "projected_code.md"
 
 
 @pytest.mark.parametrize("eps", [0.01, 0.5, 1.0, 4.0, 8.0, 20.0, 60.0])
@@ -126,6 +130,52 @@ def test_near_to_the_best_at_eleven_bits():
     """d = 10^6, eps = 8: 18% more error than PrivUnitG's 32 million bits."""
     assert ProjectedCode(8.0, 10**6).worst_error < 1.19 * PrivUnitG(8.0, 10**6).worst_error
     assert ProjectedCode(8.0, 10**6, bits=13).worst_error < 1.1 * PrivUnitG(8.0, 10**6).worst_error
+
+
+def sqkr_error(odds, d, k, square):
+    """SQKR's E of the squared length of a report: D B^2 d / (k lambda^2), as docs/mechanisms/projected_code.md has it.
+
+    odds are e^eps, and square is D B^2, the squared length of a vector of bounds; padding D is d here.
+    """
+    shrinkage = (odds - 1) / (odds + 2**k - 1)
+    return square * d / (k * shrinkage**2)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_sqkr_by_every_outcome(k):
+    """Every subset, every rounding, every answer, in rationals: private, unbiased, and of the formula's square."""
+    d, odds, bound = 3, Fraction(9, 2), Fraction(3, 4)
+    x = [Fraction(1, 2), Fraction(-3, 4), Fraction(0)]  # within the bound
+    top = odds / (odds + 2**k - 1)
+    other = 1 / (odds + 2**k - 1)
+    assert top / other == odds  # each answer has one of two probabilities, whatever x is
+    shrinkage = (odds - 1) / (odds + 2**k - 1)
+    mean, square = [Fraction(0)] * d, Fraction(0)
+    subsets = list(itertools.combinations(range(d), k))
+    for chosen in subsets:
+        for bits in itertools.product((1, -1), repeat=k):
+            rounded = math.prod((1 + b * x[i] / bound) / 2 for b, i in zip(bits, chosen, strict=True))
+            for answer in itertools.product((1, -1), repeat=k):
+                p = rounded * (top if answer == bits else other) / len(subsets)
+                y = {i: Fraction(d, k) * bound * a / shrinkage for a, i in zip(answer, chosen, strict=True)}
+                mean = [m + p * y.get(i, 0) for i, m in enumerate(mean)]
+                square += p * sum(v * v for v in y.values())
+    assert mean == x
+    assert square == sqkr_error(odds, d, k, d * bound**2)
+
+
+def test_the_table_of_errors_is_so():
+    """docs/mechanisms/projected_code.md: each figure is the law's, at a million weights, by its last digit."""
+    d, text = 10**6, DOCUMENT.read_text()
+    rows = [[float(cell) for cell in line.strip("| ").split("|")] for line in re.findall(r"^\| \d+ \|.*$", text, re.M)]
+    assert [row[0] for row in rows] == [4, 8, 12]
+    for eps, *figures in rows:
+        codes = [ProjectedCode(eps, d, bits=bits).worst_error / d for bits in (13, 11, 8)]
+        sqkr = min(sqkr_error(math.exp(eps), d, k, 9.0) / d for k in range(1, int(eps / math.log(2)) + 1))
+        laws = [PrivUnitG(eps, d).worst_error / d, *codes, sqkr, KOfD(eps, d, 1.0, 4 / math.sqrt(d)).worst_error / d]
+        for figure, law in zip(figures, laws, strict=True):
+            digits = len(f"{figure:g}".partition(".")[2])
+            assert abs(figure - law) <= 0.51 * 10.0**-digits, (eps, figure, law)
 
 
 def test_a_published_threshold():

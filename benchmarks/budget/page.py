@@ -36,7 +36,7 @@ WORDS = {
     "central": "the server",
 }
 NAMES = {"central gaussian": "Gaussian", "gaussian": "Gaussian", "distributed-gaussian": "shares of a Gaussian"}
-NAMES |= {"skellam": "shares of a Skellam", "projected-code": "13 bits (projected code)"}
+NAMES |= {"skellam": "shares of a Skellam", "projected-code": "a code of 2 bytes"}
 NAMES |= {"privunitg": "PrivUnitG", "k-of-d": "k of d"}
 TITLES = {"digits": "Digits", "mnist": "MNIST"}
 Found = Mapping[Any, float]

@@ -51,11 +51,8 @@ def draw(found: Curves, setting: Setting) -> Figure:
             label=f"{trust}: {name}",
         )
     values = [value for points in found.values() for _, value in points]
-    axis.axhline(1, color="#777777", lw=1, ls="--")
-    axis.annotate(
-        "above, 0 is the better guess", (1, 1), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8
-    )
-    axis.axvline(setting.epsilon, color="#bbbbbb", lw=1)
+    axis.axhline(1, color="#777777", lw=1, ls="--", label="above, 0 is nearer to the mean")
+    axis.axvline(setting.epsilon, color="#bbbbbb", lw=1, label="the total that was asked for")
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     axis.set_ylim(min([*values, 0.5]) / 2, max([*values, 2.0]) * 2)

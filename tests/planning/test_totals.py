@@ -2,6 +2,7 @@
 # The totals, recomputed for small settings without the package's accountants: exact rationals and 40 digits.
 import itertools
 import math
+import re
 from fractions import Fraction
 
 import mpmath
@@ -146,11 +147,19 @@ def test_gaussian_updates_by_the_closed_form(rounds, trust):
     sharp(delta_at, one)
 
 
+@pytest.mark.parametrize("name", ["central discrete", "adaptive discrete"])
 @pytest.mark.parametrize("rounds", [1, 7])
-def test_discrete_noise_by_its_concentration(rounds):
-    """rho-zCDP with rho = T / (2 sigma^2), converted by the best of all orders."""
-    one = named("central discrete", 2.0, rounds=rounds, clients=10, weights=3, trust="central")
-    rho = rounds / (2 * mpmath.mpf(one.parameter) ** 2)
+def test_discrete_noise_by_its_concentration(rounds, name):
+    """rho-zCDP with rho = T / (2 sigma^2), converted by the best of all orders; with bits, the sum of both."""
+    one = named(name, 2.0, rounds=rounds, clients=100, weights=3, trust="central")
+    sigma = mpmath.mpf(one.parameter)
+    if name == "adaptive discrete":  # of sums of 1 or -1, in noise of deviation n / 10
+        updates = re.search(r"noise of ([\d.]+) times the norm", str(one.guarantee))
+        bits = re.search(r"noise of deviation ([\d.]+) on each sum of bits", str(one.guarantee))
+        sigma = 1 / mpmath.sqrt(mpmath.mpf(updates[1]) ** -2 + mpmath.mpf(bits[1]) ** -2)
+        assert bits[1] == "10"
+        assert abs(sigma / one.parameter - 1) < 1e-5
+    rho = rounds / (2 * sigma**2)
 
     def epsilon_of(order):
         return rho * order + mpmath.log(1 - 1 / order) - mpmath.log(DELTA * order) / (order - 1)
