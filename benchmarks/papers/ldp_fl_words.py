@@ -29,6 +29,10 @@ hundredth out helps in part. **Capped** ranges, which may shrink and never grow 
 paper has no adaptive figure at this eps; at eps = 5 and 10 (Table 1) the noise is less than half, and plain ranges
 hold."""
 
+NETWORKS = """\
+Fashion-MNIST, n = 200, T = 15, 20 clients train. The paper's "two-layer CNN" is not given: what a wider one with
+normalisation (LDP-Fed's) makes of the same data and local epochs."""
+
 REASONS = """\
 - **What the paper leaves open.** Local epochs E and batch size are not in it: E is in the tables, B is 10. The network
   is read as PyTorch's basic example (21,840 weights). "No noise" decides how much training is missing: the paper's own
