@@ -72,7 +72,7 @@ def headline_table(kept: Kept) -> str:
     home = [s for s in home if s.clients == PAPER[s.dataset][0] and s.rounds == (10 if s.dataset == "mnist" else 15)]
     asked = {replace(s, seed=0) for s in [*headlines(), *longer(), *few()]}
     ordered = sorted(
-        (s for s in home if s in asked),
+        (s for s in home if s in asked and not s.network),
         key=lambda s: (
             s.dataset != "mnist",
             s.mechanism != "two-point",
@@ -87,13 +87,13 @@ def headline_table(kept: Kept) -> str:
 
 
 def epochs_table(kept: Kept) -> str:
-    """Training alone: what more local epochs give with and without noise."""
+    """What more local epochs give, with noise and without: rows that have both, and those of the headlines."""
     body = []
     for dataset, eps in (("mnist", 1.0), ("fashion-mnist", 4.0)):
         for trained, epochs in ((t, e) for t in (0, 20) for e in (1, 2, 3, 5, 10, 15, 20)):
             plain = setting(dataset, None, epochs=epochs, trained=trained)
             noisy = setting(dataset, eps, epochs=epochs, upload="updates", trained=trained)
-            if finals(kept, plain) or finals(kept, noisy):
+            if finals(kept, noisy) and (finals(kept, plain) or epochs == EPOCHS[dataset]):
                 row = [
                     NAMES[dataset],
                     f"{eps:g}",
