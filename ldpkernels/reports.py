@@ -212,7 +212,7 @@ class Aggregate(Generic[M]):
         return [one for one in found if one is not None]
 
     def _read_more(self, rest: tuple[Report | Uploaded, ...]) -> list[Report | None]:
-        most = 1 if self.layout is None else max(1, min(threads(), len(rest) * self.layout.nbytes >> 21))
+        most = 1 if self.layout is None else max(1, min(threads(), len(rest) * self.layout.nbytes >> 23))
         known = self._reader.known(rest, most)
         return [self._read(one) if k is None else Report(*k) for one, k in zip(rest, known, strict=True)]
 
