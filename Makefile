@@ -21,8 +21,8 @@ PEERS := "opendp>=0.12" "diffprivlib>=0.6"
 # As pyproject.toml's extra of that name has it.
 FLOWER := "flwr[simulation]>=1.32,<2"
 
-.PHONY: demo test quick numpy lint integrations flower sanitize fuzz bench battery cost exhaustive gpu gpu-build neon dist docs \
-  clean help
+.PHONY: demo test quick numpy lint integrations flower sanitize fuzz bench bench-short battery cost exhaustive gpu gpu-build neon dist \
+  docs clean help
 
 help:
 	@echo "make demo        train a small federated model under local differential privacy, and draw the result"
@@ -34,6 +34,7 @@ help:
 	@echo "make fuzz        mutated bytes into everything that reads bytes, SECONDS_EACH=30 for each reader"
 	@echo "make flower      installs Flower and Ray, and runs tests/flower whole: SuperLink, SuperNodes, simulation (minutes)"
 	@echo "make bench       throughput beside others and the memory floor: a table and a picture for each suite"
+	@echo "make bench-short  one sweep of perturb_, reports and a server, with their targets: some two minutes"
 	@echo "make cost        instructions and cache misses of every kernel and call, held to benchmarks/cost.json; needs valgrind"
 	@echo "make battery     dieharder on the random streams as mechanisms use them (about an hour; needs dieharder)"
 	@echo "make exhaustive  every one of the 2^32 floats, for several settings (about 10 minutes)"
@@ -103,6 +104,10 @@ fuzz: $(STAMP)
 bench: $(STAMP)
 	-$(PY) -m pip install --quiet --disable-pip-version-check $(PEERS)
 	$(PY) -m benchmarks.report --out out/bench
+
+# One sweep of what users call most, and of a server: no stored results.
+bench-short: $(STAMP)
+	$(PY) -m benchmarks.report --suite two-point --sweeps 1 --elements 4194304 --out out/bench-short
 
 # A gate without noise: instructions, counted. NVCC's machine code likewise, where nvcc is found.
 cost: $(STAMP)

@@ -111,6 +111,12 @@ def floor_at(n: int, d: int, exponent: int) -> int:
     return (n << exponent) // d if exponent >= 0 else n // (d << -exponent)
 
 
+def nearest(n: int, d: int) -> int:
+    """n / d to the nearest integer, ties to even."""
+    twice, odd = divmod(2 * n + d, 2 * d)
+    return twice - (odd == 0 and twice % 2)
+
+
 def scaled(n: int, exponent: int) -> float:
     """n * 2 ** exponent, which must be a float."""
     return float(n << exponent) if exponent >= 0 else n / (1 << -exponent)

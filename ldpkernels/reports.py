@@ -207,11 +207,14 @@ class Aggregate(Generic[M]):
         """Those that may be added: uploads with a header that was read before are looked at together."""
         first = 0 if self._reader.has_read else 1  # looked at alone, so that its header is known
         found: list[Report | None] = [self._read(one) for one in reports[:first]]
-        rest = reports[first:]
-        most = 1 if self.layout is None else max(1, min(threads(), len(rest) * self.layout.nbytes >> 21))
-        for one, known in zip(rest, self._reader.known(rest, most), strict=True):
-            found.append(self._read(one) if known is None else Report(*known))
+        if rest := reports[first:]:
+            found += self._read_more(rest)
         return [one for one in found if one is not None]
+
+    def _read_more(self, rest: tuple[Report | Uploaded, ...]) -> list[Report | None]:
+        most = 1 if self.layout is None else max(1, min(threads(), len(rest) * self.layout.nbytes >> 23))
+        known = self._reader.known(rest, most)
+        return [self._read(one) if k is None else Report(*k) for one, k in zip(rest, known, strict=True)]
 
     def _read(self, one: Report | Uploaded) -> Report | None:
         """A report that may be added, or None where it is skipped."""

@@ -30,7 +30,7 @@ OUTSIDE = {
 RESULTS = ("benchmarks/results", "benchmarks/papers/results", "benchmarks/budget")
 LINK = re.compile(r"(?P<before>\]\()(?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"^```(\w+) (\S+\.\w+)$", re.M)
-MENTION = re.compile(r"(?<![\w/`(\[])docs/[\w/]+\.md\b(?![^\[\]]*\]\()")
+MENTION = re.compile(r"(?<![\w/`\[])(?<!\]\()docs/[\w/]+\.md\b(?![^\[\]]*\]\()")
 EXAMPLE = re.compile(r"(?:^[ ]*>>> .*\n(?:(?![ ]*$).*\n?)*)", re.M)
 
 

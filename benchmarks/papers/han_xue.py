@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.common import Cell, Cells, Job, not_run, parser_of, write_markdown
-from benchmarks.papers.han_xue_page import FULL_EPOCHS, INTRODUCTION, PAPER, TABLE_3, draw, glance, sections
+from benchmarks.papers.han_xue_page import FULL_EPOCHS, INTRODUCTION, PAPER, TABLE_3, draw, glance, picture_of, sections
 
 DELTA = 1e-5
 QUERIES = 1000  # samples that GNMax labels
@@ -84,8 +84,8 @@ def minutes(s: Setting) -> float:
 def jobs(dataset: str, root: str, workers: int | None, folder: Path, name: str, seed: int = 0) -> list[Job]:
     """The runs of a dataset as jobs; the folder is that of the pictures."""
     settings = [dataclasses.replace(s, seed=s.seed + seed) for s in cells_of(dataset)]
-    pictures = {sound: folder / f"{name}-{dataset}-{'sound' if sound else 'paper'}.png" for sound in (False, True)}
-    return [Job(s.name, minutes(s), functools.partial(compute, s, root, pictures[s.sound], workers)) for s in settings]
+    plan = [(s, folder / picture_of(dataclasses.asdict(s), f"{name}-{dataset}")) for s in settings]
+    return [Job(s.name, minutes(s), functools.partial(compute, s, root, at, workers)) for s, at in plan]
 
 
 def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: Path) -> Cell:

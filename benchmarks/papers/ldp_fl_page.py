@@ -28,7 +28,7 @@ from benchmarks.papers.ldp_fl_plan import (
     setting,
     table_1,
 )
-from benchmarks.papers.ldp_fl_words import ADAPTIVE, FIGURES, INTRODUCTION, METHODS, REASONS, THEOREM_2
+from benchmarks.papers.ldp_fl_words import ADAPTIVE, FIGURES, INTRODUCTION, METHODS, NETWORKS, REASONS, THEOREM_2
 
 
 def row_of(kept: Kept, s: Setting, paper: float | None) -> list[str]:
@@ -72,7 +72,7 @@ def headline_table(kept: Kept) -> str:
     home = [s for s in home if s.clients == PAPER[s.dataset][0] and s.rounds == (10 if s.dataset == "mnist" else 15)]
     asked = {replace(s, seed=0) for s in [*headlines(), *longer(), *few()]}
     ordered = sorted(
-        (s for s in home if s in asked),
+        (s for s in home if s in asked and not s.network),
         key=lambda s: (
             s.dataset != "mnist",
             s.mechanism != "two-point",
@@ -87,13 +87,13 @@ def headline_table(kept: Kept) -> str:
 
 
 def epochs_table(kept: Kept) -> str:
-    """Training alone: what more local epochs give with and without noise."""
+    """What more local epochs give, with noise and without: rows that have both, and those of the headlines."""
     body = []
     for dataset, eps in (("mnist", 1.0), ("fashion-mnist", 4.0)):
         for trained, epochs in ((t, e) for t in (0, 20) for e in (1, 2, 3, 5, 10, 15, 20)):
             plain = setting(dataset, None, epochs=epochs, trained=trained)
             noisy = setting(dataset, eps, epochs=epochs, upload="updates", trained=trained)
-            if finals(kept, plain) or finals(kept, noisy):
+            if finals(kept, noisy) and (finals(kept, plain) or epochs == EPOCHS[dataset]):
                 row = [
                     NAMES[dataset],
                     f"{eps:g}",
@@ -117,6 +117,22 @@ def table_1_of(kept: Kept) -> str:
         kept,
         sorted(paper.items(), key=lambda row: (order.index(row[0].dataset), row[0].eps, row[0].ranges, row[0].trained)),
     )
+
+
+def network_table(kept: Kept) -> str:
+    """Fashion-MNIST with LDP-Fed's network, which normalises, beside LDP-FL's."""
+    body = []
+    for s in sorted((s for s in kept if s.network), key=lambda s: (s.eps is not None, s.eps or 0)):
+        usual = replace(s, network="")
+        sides = []
+        for one in (usual, s):
+            sides += [f"{kept[one][0]['weights']:,}" if one in kept else "", spread(finals(kept, one))]
+        kind = "adaptive" if s.radius is None else "fixed"
+        paper = HEADLINES.get((s.dataset, s.eps or 0), TABLE_1.get((s.dataset, s.eps or 0, kind)))
+        paper = NOISE_FREE[s.dataset] if s.eps is None else paper
+        body.append([perturbed(s), "" if s.eps is None else f"{s.eps:g}", str(s.epochs), percent(paper), *sides])
+    heads = ["perturbed", "eps", "E", "paper", "weights", "LDP-FL's network", "weights", "LDP-Fed's network"]
+    return markdown_table(heads, body) if body else "Not run yet."
 
 
 def adaptive_table(kept: Kept) -> str:
@@ -175,6 +191,7 @@ def write(cells: Cells, folder: Path, name: str) -> None:
         f"## Table 1: fixed and adaptive ranges\n\n{table_1_of(kept)}",
         f"## Adaptive ranges at a small eps\n\n{ADAPTIVE}\n\n{adaptive_table(kept)}",
         f"## Local epochs\n\n{epochs_table(kept)}",
+        f"## Another network\n\n{NETWORKS}\n\n{network_table(kept)}",
         f"## The piecewise mechanism at the same eps\n\n{piecewise_table(kept)}",
         f"## The methods of Geyer et al. and of Bhowmick et al.\n\n{METHODS}\n\n{ldp_fl_others.table(cells)}",
         f"## Theorem 2\n\n{THEOREM_2}\n\n{theorem_2()}",

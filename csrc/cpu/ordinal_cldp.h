@@ -111,7 +111,8 @@ struct OrdinalCldpTile {
   }
 
   void sample() {
-    const int count = draws_for(law, 3);
+    // What stays open takes a block for a draw, and ChaCha20's are dear.
+    const int count = draws_for(law, Cipher::block_words > 4 ? 4 : 3);
     int64_t walking = 0, again = n;
     for (int64_t e = 0; e < n; ++e) wanted[e] = -1;
     for (uint32_t attempt = 0;; ++attempt) {

@@ -9,13 +9,14 @@ all the curves (sharp for many clients), and Renyi divergences, the largest at e
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache, partial
 from typing import Literal, Protocol
 
 import numpy as np
 
 from ldpkernels.accounting.clones import SHARES, clone_pair
-from ldpkernels.accounting.counts import blocks, count_pair
+from ldpkernels.accounting.counts import CountPair, blocks, count_pair
 from ldpkernels.accounting.loss_distribution import from_symmetric_curve
 from ldpkernels.accounting.renyi import to_epsilon
 from ldpkernels.accounting.rounding import TooLarge, bisect_upper
@@ -37,6 +38,7 @@ NEGLIGIBLE = 1e-9
 # More clients hide no worse than fewer. Above these the counts, their Renyi divergences and the clones are computed for
 # fewer than there are; the clones, which cost the same for any number, then bound the counts too.
 COUNTED, RENYI_COUNTED, CROWD = 10**7, 10**5, 1 << 40
+FEW = 10**4
 # A smaller delta drowns in what is cut off, and only Renyi divergences say something.
 LEAST_DELTA = 1e-18
 # Points of a curve at most; what the rest of it holds counts as lost.
@@ -83,6 +85,18 @@ def _one_position(eps0: float, n: int, delta: float) -> float:
     return min(best + tolerance * max(best, spread), eps0)
 
 
+@lru_cache(maxsize=1)  # of as many as fit in some megabytes: both ways to compose ask for the same
+def _few_blocks(eps0: float, n: int, pieces: int) -> tuple[CountPair, ...]:
+    return tuple(count_pair(n - width, eps0, start) for start, width in blocks(n, min(pieces, n)))
+
+
+def _blocks(eps0: float, n: int, pieces: int) -> Iterable[CountPair]:
+    """Pairs that together bound every m."""
+    if n <= FEW:
+        return _few_blocks(eps0, n, pieces)
+    return (count_pair(n - width, eps0, start) for start, width in blocks(n, min(pieces, n)))
+
+
 @lru_cache(maxsize=64)
 def _envelope(eps0: float, n: int, method: Method, pieces: int, step: float, negligible: float) -> Floats:
     """The curve at 0, h, 2h, ... that dominates one position, until it is negligible or zero."""
@@ -90,7 +104,7 @@ def _envelope(eps0: float, n: int, method: Method, pieces: int, step: float, neg
         pairs: list[Pair] = [clone_pair(n, eps0, method, buckets=64)]
         probe = pairs
     else:
-        pairs = [count_pair(n - width, eps0, start) for start, width in blocks(n, min(pieces, n))]
+        pairs = list(_blocks(eps0, n, pieces))
         probe = [pairs[0], pairs[-1]]
     # the curve's end is found on the extremes, then cut; what is left there becomes mass at infinity
     last = bisect_upper(lambda x: any(_exceeds(pair, negligible, x) for pair in probe), 0.0, eps0)
@@ -106,8 +120,8 @@ def _renyi_epsilon(eps0: float, n: int, positions: int, delta: float, pieces: in
     spread = math.tanh(eps0 / 2) / math.sqrt(n / (2 + 2 * math.cosh(eps0)))
     excesses = math.sqrt(-2 * math.log(delta) / positions) / spread * np.geomspace(1 / 8, 4, 33)
     worst = np.zeros(len(excesses))
-    for start, width in blocks(n, min(pieces, n)):
-        worst = np.maximum(worst, count_pair(n - width, eps0, start).log_moments(excesses))
+    for pair in _blocks(eps0, n, pieces):
+        worst = np.maximum(worst, pair.log_moments(excesses))
     orders = [1 + float(excess) for excess in excesses]
     return to_epsilon(orders, [positions * float(w / x) for w, x in zip(worst, excesses, strict=True)], delta)
 

@@ -14,7 +14,15 @@ from functools import lru_cache
 from typing import ClassVar
 
 from ldpkernels.dtypes import Dtype, compute_dtype
-from ldpkernels.laws.piecewise import CellMechanism, Piecewise, piecewise_cells, proved, refuse_overflow, variances_of
+from ldpkernels.laws.piecewise import (
+    CellMechanism,
+    Piecewise,
+    odds_below,
+    piecewise_cells,
+    proved,
+    refuse_overflow,
+    variances_of,
+)
 from ldpkernels.laws.piecewise_cells import BYTE_CELLS, Cells, Coin, report_cells, value_cells
 from ldpkernels.laws.piecewise_circle import best_circle, exp_down
 from ldpkernels.laws.two_point import TwoPoint, checked_range
@@ -74,19 +82,21 @@ def hybrid_cells(c: float, r: float, eps: float, dtype: Dtype, output: Output) -
 
 def _coin(cells: Cells, radius: Fraction, eps: float) -> Coin | None:
     """The two-point mechanism between the cells next to its own two values, with its thresholds rounded inwards."""
-    draws, bound = DRAWS - cells.circle.draws, exp_down(eps)
+    draws, bound, reach = DRAWS - cells.circle.draws, exp_down(eps), _reach(eps)
     if not cells.step:
         return None
-    reach = radius * _reach(eps)
-    lower = max(0, math.floor((cells.center - reach - cells.lowest) / cells.step))
-    upper = min(cells.circle.cells - 1, math.ceil((cells.center + reach - cells.lowest) / cells.step))
+    numbers = (cells.center, radius, cells.lowest, cells.step)
+    unit = math.lcm(*(x.denominator for x in numbers))
+    center, wide, lowest, step = (x.numerator * (unit // x.denominator) for x in numbers)
+    middle, far, of = (center - lowest) * reach.denominator, wide * reach.numerator, step * reach.denominator
+    lower = max(0, (middle - far) // of)
+    upper = min(cells.circle.cells - 1, -((-middle - far) // of))
     if lower >= upper:
         return None
-    share = Fraction(draws, (upper - lower)) / cells.step
-    lower_value = cells.lowest + lower * cells.step
-    low = math.ceil((cells.center - radius - lower_value) * share)
-    high = math.floor((cells.center + radius - lower_value) * share)
-    if not 0 < low <= high < draws or high > bound * low or draws - low > bound * (draws - high):
+    apart, lower_value = (upper - lower) * step, lowest + lower * step
+    low = -((lower_value - center + wide) * draws // apart)
+    high = (center + wide - lower_value) * draws // apart
+    if not 0 < low <= high < draws or not odds_below(low, high, draws, bound):
         return None
     span = cells.k_hi - cells.k_lo
     shift = 32 - span.bit_length()

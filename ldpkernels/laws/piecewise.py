@@ -20,7 +20,7 @@ from ldpkernels.accounting.events import PureEvent
 from ldpkernels.arrays import Floats
 from ldpkernels.dtypes import FLOAT64, Dtype, DtypeLike, compute_dtype, dtype_named
 from ldpkernels.laws.piecewise_cells import BYTE_CELLS, Cells, report_cells, value_cells
-from ldpkernels.laws.piecewise_circle import best_circle, exp_down
+from ldpkernels.laws.piecewise_circle import Circle, best_circle, exp_down
 from ldpkernels.laws.two_point import checked_range
 from ldpkernels.laws.weightwise import DRAWS, Output, Record, Reported, Weights, checked_eps, clipping_bias, log_up
 
@@ -163,9 +163,27 @@ def piecewise_cells(c: float, r: float, eps: float, dtype: Dtype, output: Output
 def proved(cells: Cells, eps: float) -> Cells:
     """The cells again, when every turn that a kernel can make is one for which the counts were proved."""
     within = cells.origin + cells.k_lo >= 0 and cells.origin + cells.k_hi <= cells.circle.turn
-    if not (within and cells.k_lo <= cells.k_hi and cells.ratio() <= exp_down(eps)):
+    if not (within and cells.k_lo <= cells.k_hi and _ratio_below(cells, eps)):
         raise ArithmeticError(f"cells {cells} break eps={eps}: a bug")
     return cells
+
+
+def _ratio_below(cells: Cells, eps: float) -> bool:
+    coin = cells.coin
+    if coin is None or not _of_circle(cells.circle, eps):
+        return _of_circle(cells.circle, eps)
+    return odds_below(coin.lowest, coin.upper_draws(cells.k_hi - cells.k_lo), coin.draws, exp_down(eps))
+
+
+def odds_below(low: int, high: int, draws: int, bound: Fraction) -> bool:
+    """Whether low and high of so many draws differ by the bound's factor at most, and so do the others."""
+    n, d = bound.numerator, bound.denominator
+    return high * d <= low * n and (draws - low) * d <= (draws - high) * n
+
+
+@lru_cache(maxsize=256)
+def _of_circle(circle: Circle, eps: float) -> bool:
+    return circle.most <= exp_down(eps) * circle.fewest
 
 
 def variances_of(
@@ -181,6 +199,8 @@ def variances_of(
 
 def refuse_overflow(center: Fraction, reach: Fraction, dtype: Dtype) -> None:
     """Outputs up to `reach` from the center."""
+    if max(x.numerator.bit_length() - x.denominator.bit_length() for x in (center, reach)) < dtype.max_exponent - 2:
+        return
     if abs(center) + reach > dtype.largest / 2:
         raise OverflowError(
             f"C={float(center):g} has outputs that overflow {dtype.name} (largest number {float(dtype.largest):g}): "

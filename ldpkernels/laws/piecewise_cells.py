@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
-from ldpkernels.dtypes import Dtype, compute_dtype, power_of_two
+from ldpkernels.dtypes import Dtype, compute_dtype, nearest
 from ldpkernels.laws.piecewise_circle import Circle
 from ldpkernels.laws.weightwise import DRAWS, Record, Weights
 
 BYTE_CELLS = 256  # of a report: one byte
 VALUE_CELLS = 1023  # of values, where the dtype has so many
+ONE = Fraction(1)
 
 
 class Coin(NamedTuple):
@@ -124,8 +124,33 @@ def report_cells(center: Fraction, radius: Fraction, dtype: Dtype, circle: Circl
     step = radius / circle.half_width
     lowest = center - step * (circle.cells - 1) / 2
     half = circle.turn // 2 if radius else 0
-    slope = compute_dtype(dtype).ceil(half / radius) if radius else Fraction(1)
+    slope = Fraction(compute_dtype(dtype).ceil_at(half * radius.denominator, radius.numerator, 0)) if radius else ONE
     return Cells(circle, lowest, step, center, slope, circle.turn // 2, -half, half)
+
+
+class Grid(NamedTuple):
+    """A range and the spacing of outputs, in units of 2^exponent: fractions would take four times as long."""
+
+    center: int
+    radius: int
+    unit: int  # even
+    exponent: int
+
+    @classmethod
+    def of(cls, center: Fraction, radius: Fraction, unit_exponent: int) -> Grid:
+        """The range's numbers are a float's."""
+        exponent = min(1 - center.denominator.bit_length(), 1 - radius.denominator.bit_length(), unit_exponent - 1)
+        center_up = center.numerator << (1 - center.denominator.bit_length() - exponent)
+        radius_up = radius.numerator << (1 - radius.denominator.bit_length() - exponent)
+        return cls(center_up, radius_up, 1 << (unit_exponent - exponent), exponent)
+
+    def rounded(self, n: int) -> int:
+        """The nearest multiple of the unit."""
+        return nearest(n, self.unit) * self.unit
+
+    def exact(self, n: int) -> Fraction:
+        """n in units of weight."""
+        return Fraction(n << self.exponent) if self.exponent >= 0 else Fraction(n, 1 << -self.exponent)
 
 
 def value_cells(center: Fraction, radius: Fraction, dtype: Dtype, circle_of: Callable[[int], Circle]) -> Cells:
@@ -135,31 +160,33 @@ def value_cells(center: Fraction, radius: Fraction, dtype: Dtype, circle_of: Cal
     expected value is the weight all the same.
     """
     fine = circle_of(VALUE_CELLS)
-    reach = radius * (fine.cells - 1) / (2 * fine.half_width)
-    exponent = dtype.spacing(abs(center) + reach)
+    half = fine.half_width
+    plain = Grid.of(center, radius, 0)
+    reach = plain.radius * (fine.cells - 1) * half.denominator + abs(plain.center) * 2 * half.numerator
+    exponent = dtype.spacing_at(reach, 2 * half.numerator, plain.exponent)
     for unit_exponent in range(exponent, exponent + 4):
-        unit = power_of_two(unit_exponent)
-        circle, multiple = _fitting(center, radius, unit, dtype, fine, circle_of)
-        lowest = _nearest(center - multiple * unit * (circle.cells - 1) / 2, unit)
-        highest = lowest + multiple * unit * (circle.cells - 1)
-        largest = max(-lowest, highest)
-        if largest > dtype.largest:
+        grid = Grid.of(center, radius, unit_exponent)
+        circle, multiple = _fitting(grid, dtype, fine, circle_of)
+        step = multiple * grid.unit
+        lowest = grid.rounded(grid.center - step * (circle.cells - 1) // 2)
+        largest = max(-lowest, lowest + step * (circle.cells - 1))
+        if dtype.exceeded(largest, 1, grid.exponent):
             break
-        if largest <= unit * (1 << dtype.precision):
-            return _placed(circle, lowest, multiple * unit, center, radius, dtype)
+        if largest <= grid.unit << dtype.precision:
+            return _placed(circle, lowest, step, grid, dtype)
     raise OverflowError(
         f"C={float(center):g} has outputs that overflow {dtype.name} (largest number {float(dtype.largest):g}): "
         "use a smaller R, a larger eps or a wider dtype"
     )
 
 
-def _fitting(
-    center: Fraction, radius: Fraction, unit: Fraction, dtype: Dtype, fine: Circle, circle_of: Callable[[int], Circle]
-) -> tuple[Circle, int]:
-    """A circle, and the multiple of `unit` that a cell of it spans."""
-    if not radius and _nearest(center, unit) == center:
+def _fitting(grid: Grid, dtype: Dtype, fine: Circle, circle_of: Callable[[int], Circle]) -> tuple[Circle, int]:
+    """A circle, and the multiple of the unit that a cell of it spans."""
+    center, radius, unit, _ = grid
+    if not radius and grid.rounded(center) == center:
         return fine, 0
-    multiple = math.ceil((radius + unit / 2) / (fine.half_width * unit))
+    half = fine.half_width
+    multiple = -(-(radius + unit // 2) * half.denominator // (half.numerator * unit))
     if multiple * (fine.cells - 1) > 1 << compute_dtype(dtype).precision:
         multiple += multiple % 2  # the kernel's products stay exact
     if multiple > 64:
@@ -167,36 +194,37 @@ def _fitting(
     step = multiple * unit
     for cells in range(_cells_needed(radius, step, fine), fine.cells):
         circle = circle_of(cells)
-        if circle.half_width * step < radius:
+        half = circle.half_width
+        wide = half.numerator * step
+        if wide < radius * half.denominator:
             continue
-        middle = _nearest(center - step * (cells - 1) / 2, unit) + step * (cells - 1) / 2
-        if circle.half_width * step >= radius + abs(center - middle):
+        span = step * (cells - 1) // 2  # the unit is even
+        middle = grid.rounded(center - span) + span
+        if wide >= (radius + abs(center - middle)) * half.denominator:
             return circle, multiple
     return fine, multiple
 
 
-def _cells_needed(radius: Fraction, step: Fraction, fine: Circle) -> int:
+def _cells_needed(radius: int, step: int, fine: Circle) -> int:
     """A number of cells from which to look for the first that suffices."""
-    return max(2, math.floor(radius / step / fine.half_width * fine.cells * Fraction(9, 10)) - 2)
+    half = fine.half_width
+    return max(2, radius * half.denominator * fine.cells * 9 // (step * half.numerator * 10) - 2)
 
 
-def _placed(
-    circle: Circle, lowest: Fraction, step: Fraction, center: Fraction, radius: Fraction, dtype: Dtype
-) -> Cells:
-    size = 1 << circle.cell_bits
+def _placed(circle: Circle, lowest: int, step: int, grid: Grid, dtype: Dtype) -> Cells:
+    center = grid.exact(grid.center)
     if not step:
-        return Cells(circle, lowest, step, center, Fraction(1), circle.turn // 2, 0, 0)
-    places_a_unit = circle.cells_a_unit(step) * size
-    middle = lowest + step * (circle.cells - 1) / 2
-    origin = round((center - middle) * places_a_unit + Fraction(circle.turn, 2))
-    k_lo = max(-origin, -round(radius * places_a_unit))
-    k_hi = min(circle.turn - origin, round(radius * places_a_unit))
+        return Cells(circle, grid.exact(lowest), Fraction(0), center, ONE, circle.turn // 2, 0, 0)
+    # a place of the circle is `width` / `size` units
+    size, width = circle.gain.denominator << circle.cell_bits, step * circle.gain.numerator
+    middle = lowest + step * (circle.cells - 1) // 2
+    origin = nearest(2 * (grid.center - middle) * size + circle.turn * width, 2 * width)
+    half = nearest(grid.radius * size, width)
+    k_lo, k_hi = max(-origin, -half), min(circle.turn - origin, half)
     compute = compute_dtype(dtype)
-    slope = compute.ceil(places_a_unit)
-    if not compute.holds(slope):
-        raise OverflowError(f"R={float(radius):g} is too small for {dtype.name}: use R=0 or at least 2^-96")
-    return Cells(circle, lowest, step, center, slope, origin, k_lo, k_hi)
-
-
-def _nearest(x: Fraction, unit: Fraction) -> Fraction:
-    return round(x / unit) * unit
+    if compute.exceeded(size, width, -grid.exponent):
+        raise OverflowError(
+            f"R={float(grid.exact(grid.radius)):g} is too small for {dtype.name}: use R=0 or at least 2^-96"
+        )
+    slope = Fraction(compute.ceil_at(size, width, -grid.exponent))
+    return Cells(circle, grid.exact(lowest), grid.exact(step), center, slope, origin, k_lo, k_hi)

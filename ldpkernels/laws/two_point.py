@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 from ldpkernels.accounting.events import RandomizedResponseEvent
-from ldpkernels.dtypes import Dtype, DtypeLike, compute_dtype, dtype_named, floor_at, scaled
+from ldpkernels.dtypes import Dtype, DtypeLike, compute_dtype, dtype_named, floor_at, nearest, scaled
 from ldpkernels.laws.weightwise import DRAWS, Output, Record, Reported, Weights, checked_eps, clipping_bias, log_up
 
 SMALLEST_RADIUS = 2.0**-96  # keeps every slope finite in fp32
@@ -255,12 +255,6 @@ def _outputs(low: int, high: int, half: int, unit: int, dtype: Dtype, compute: D
     if dtype.exceeded(upper, 1, exponent):
         lower, upper = lower - 2, upper - 2 if upper - 2 >= least else floor_at(int(dtype.largest), 1, -exponent)
     return lower, upper, exponent
-
-
-def nearest(n: int, d: int) -> int:
-    """n / d to the nearest integer, ties to even."""
-    twice, odd = divmod(2 * n + d, 2 * d)
-    return twice - (odd == 0 and twice % 2)
 
 
 @lru_cache(maxsize=256)

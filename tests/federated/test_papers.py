@@ -2,6 +2,7 @@
 """The papers' pages: what they say is what their cells say, and a seed is part of a cell's name."""
 
 import json
+import re
 import shutil
 import sys
 from dataclasses import asdict, replace
@@ -27,6 +28,13 @@ def test_a_page_says_what_its_cells_say(page, tmp_path):
     table.write()
     assert (tmp_path / f"{page}.md").read_text() == (PAPERS / "results" / f"{page}.md").read_text()
     assert (tmp_path / f"{page}.png").exists() == (PAPERS / "results" / f"{page}.png").exists()
+
+
+def test_the_pictures_of_a_page_are_there():
+    for page in PAGES:
+        names = re.findall(r"!\[[^]]+\]\(([^)]+)\)", (PAPERS / "results" / f"{page}.md").read_text())
+        assert names
+        assert not [name for name in names if not (PAPERS / "results" / name).exists()]
 
 
 def test_a_seed_is_part_of_a_cells_name():

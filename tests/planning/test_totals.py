@@ -206,8 +206,8 @@ def test_sampled_sums_by_convolution(rate):
 
     rounds, epsilon = 20, 1.0
     one = named("central gaussian", epsilon, rounds=rounds, clients=10, weights=3, trust="central", participation=rate)
-    sigma, h = one.parameter, 2e-4
-    x = np.linspace(-12 * sigma, 12 * sigma + 1, 100_001)
+    sigma, h = one.parameter, 5e-4
+    x = np.linspace(-12 * sigma, 12 * sigma + 1, 40_001)
     edges = np.log(rate * np.exp((2 * x - 1) / (2 * sigma**2)) + 1 - rate)  # of the density over N(0, s^2)
     deltas = []
     for sign in (1, -1):
