@@ -2,8 +2,8 @@
 """The methods with which LDP-FL's paper compares itself on MNIST: of Geyer et al. (2017) and of Bhowmick et al. (2018).
 
 Clients train as LDP-FL's do and send whole updates, clipped to a public norm. **Geyer et al.**: a trusted server adds
-Gaussian noise to their sum. Theirs takes the median of the clients' norms for a bound, which is private data and is not
-in its epsilon; here the bound is fixed. **Bhowmick et al.**: each client sends its update by PrivUnit under one eps;
+Gaussian noise to their sum. Theirs, as quoted, takes the median of the clients' norms for a bound, which is private data
+and is not in its epsilon; here the bound is fixed. **Bhowmick et al.**: each client sends its update by PrivUnit under one eps;
 here by PrivUnitG, its form with Gaussian vectors. Epsilon is a client's total over all rounds, by `ldpkernels.plan`.
 """
 
@@ -57,8 +57,8 @@ class Other:
         return replace(self, method="no noise", epsilon=0.0, delta=0.0)
 
 
-# The accuracies of Geyer et al. as LDP-FL's text gives them, by rounds. It says that they are of 100 clients; Geyer et
-# al. give them of 100, 1,000 and 10,000.
+# The accuracies of Geyer et al. as LDP-FL's text gives them, by rounds. It says that they are of 100 clients; as others
+# quote Geyer et al., they are of 100, 1,000 and 10,000.
 GEYER = {11: 0.78, 54: 0.92, 412: 0.96}
 RUNS = [
     Other("geyer", 100, 11, 8.0, 1e-3, 2.0, 5),
