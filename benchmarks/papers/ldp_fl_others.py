@@ -2,9 +2,10 @@
 """The methods with which LDP-FL's paper compares itself on MNIST: of Geyer et al. (2017) and of Bhowmick et al. (2018).
 
 Clients train as LDP-FL's do and send whole updates, clipped to a public norm. **Geyer et al.**: a trusted server adds
-Gaussian noise to their sum. Theirs, as quoted, takes the median of the clients' norms for a bound, which is private data
-and is not in its epsilon; here the bound is fixed. **Bhowmick et al.**: each client sends its update by PrivUnit under one eps;
-here by PrivUnitG, its form with Gaussian vectors. Epsilon is a client's total over all rounds, by `ldpkernels.plan`.
+Gaussian noise to their sum. Theirs, as quoted, takes the median of the clients' norms for a bound, which is private
+data and is not in its epsilon; here the bound is fixed. **Bhowmick et al.**: each client sends its update by PrivUnit
+under one eps; here by PrivUnitG, its form with Gaussian vectors. Epsilon is a client's total over all rounds, by
+`ldpkernels.plan`.
 """
 
 from __future__ import annotations

@@ -65,8 +65,9 @@ With which the paper compares itself, on MNIST, by the figures that those papers
 the network, data and learning rate of LDP-FL's runs. **Geyer et al.** trust the server, which adds Gaussian noise to
 the sum of clipped updates. The paper says that they had 100 clients; what is quoted of theirs, which was not read here,
 has 100, 1,000 and 10,000, most of them with two of the ten digits, where ours have all, and the median of the clients'
-norms for a bound, which their epsilon leaves out; here it is fixed and public. **Bhowmick et al.** trust nobody: a client sends its whole update by PrivUnit (here
-PrivUnitG), under one eps for all weights. The paper calls their eps = 500 impractical, and its own eps = 1 practical:
-the one is of a whole update, the other of one weight out of 21,840. All totals here are of a client over all rounds,
-exactly composed; LDP-FL's own is 102,690 at eps = 1. Norms are 2 (100 clients), .5 and .2, near what clients send;
-five local epochs, one for Bhowmick et al. with 100 clients. 20 clients train in a round and stand for all, as above."""
+norms for a bound, which their epsilon leaves out; here it is fixed and public. **Bhowmick et al.** trust nobody: a
+client sends its whole update by PrivUnit (here PrivUnitG), under one eps for all weights. The paper calls their eps =
+500 impractical, and its own eps = 1 practical: the one is of a whole update, the other of one weight out of 21,840. All
+totals here are of a client over all rounds, exactly composed; LDP-FL's own is 102,690 at eps = 1. Norms are 2 (100
+clients), .5 and .2, near what clients send; five local epochs, one for Bhowmick et al. with 100 clients. 20 clients
+train in a round and stand for all, as above."""
