@@ -69,7 +69,20 @@ def wide_cnn() -> nn.Module:
     >>> sum(p.numel() for p in wide_cnn().parameters())
     94858
     """
-    return nn.Sequential(
+    return nn.Sequential(*_wide_cnn())
+
+
+def wide_cnn_mirrored() -> nn.Module:
+    """`wide_cnn` that trains on images of which half are mirrored, drawn anew at each step.
+
+    >>> network("wide-cnn-mirrored", 0).eval()(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
+    """
+    return nn.Sequential(Mirrored(), *_wide_cnn())
+
+
+def _wide_cnn() -> list[nn.Module]:
+    return [
         nn.Conv2d(3, 32, 5, padding=2),
         nn.BatchNorm2d(32, track_running_stats=False),
         nn.ReLU(),
@@ -80,16 +93,7 @@ def wide_cnn() -> nn.Module:
         nn.MaxPool2d(2),
         nn.Flatten(),
         nn.Linear(4096, 10),
-    )
-
-
-def wide_cnn_mirrored() -> nn.Module:
-    """`wide_cnn` that trains on images of which half are mirrored, drawn anew at each step.
-
-    >>> network("wide-cnn-mirrored", 0).eval()(torch.zeros(2, 3, 32, 32)).shape
-    torch.Size([2, 10])
-    """
-    return nn.Sequential(Mirrored(), *wide_cnn())
+    ]
 
 
 class Mirrored(nn.Module):
@@ -103,6 +107,7 @@ class Mirrored(nn.Module):
     draws = True  # from the client's key, as dropout does
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The images, mirrored or not."""
         if not self.training:
             return x
         mirrored = torch.rand(len(x), 1, 1, 1, device=x.device) < 0.5

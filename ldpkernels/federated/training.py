@@ -222,7 +222,7 @@ def trains_together(network: nn.Module, weights: Weights, local: Local) -> bool:
         return random is None and (on_gpu or not any(isinstance(m, nn.Conv2d) for m in network.modules()))
     if local.together and random is not None:
         raise ValueError(
-            f"together=True cannot draw what module {random!r} does at random from each client's key: pass together=False"
+            f"together=True cannot give module {random!r} the draws of each client's key: pass together=False"
         )
     return local.together
 
