@@ -24,11 +24,11 @@ ADAPTIVE = """\
 "Update C and R from W_l" is read as the least and the greatest weight of a layer. At eps = 1 with 100 clients these
 ranges run away (MNIST, 20 clients train; all 100 do likewise, above). The extremes of a noisy mean are noise, and the
 noise stays in the weights that the next round starts from, so that it adds up: with g = B sqrt(2 ln d / n), the reach
-of a round's noise in radii, a radius grows by up to sqrt(1 + g^2) a round, 1.38 for the widest layer here, where `ranges`
-now warns. Taking the known noise of the last round off the spread does not help, as the noise of earlier rounds is in
-the weights by then, and leaving the outermost hundredth out helps in part. **Capped** ranges, which may shrink and
-never grow (`ranges(..., growth=1.0)`), hold. The paper has no adaptive figure at this eps; at eps = 5 and 10 (Table 1)
-the noise is less than half, and plain ranges last for ten rounds."""
+of a round's noise in radii, a radius grows by up to sqrt(1 + g^2) a round, 1.38 for the layer of most weights here;
+`ranges` warns of it. Taking the known noise of the last round off the spread does not help, as the noise of earlier
+rounds is in the weights by then, and leaving the outermost hundredth out helps in part. **Capped** ranges, which may
+shrink and never grow (`ranges(..., growth=1.0)`), hold. The paper has no adaptive figure at this eps; at eps = 5 and
+10 (Table 1) the noise is less than half, and plain ranges last for ten rounds."""
 
 NETWORKS = """\
 Fashion-MNIST, n = 200, T = 15, 20 clients train. The paper's "two-layer CNN" is not given: what a wider one with
