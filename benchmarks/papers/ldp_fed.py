@@ -245,8 +245,8 @@ REASONS = """\
   2.2e-4 on the mean of nine, 2.0e-3 on a weight after 80 rounds, where weights are a few hundredths large. That is not
   noticed: basic and the run without noise end within 0.2 points of each other. "Below 10%" does not follow from those
   parameters. The sweep shows what would come near: at alpha = 1e-4 and 20 rounds basic is down to 10 to 21%. With
-  alpha = 1 and rho = 7 instead of 10 the noise of 80 rounds is a thousand times the paper's, on a weight; basic then
-  wanders between 20 and 35%, above 10% even there ("Variants").
+  alpha = 1 and rho = 7 instead of 10 a weight has 650 times the noise after 80 rounds, and basic wanders between 20
+  and 35%: above 10% even there ("Variants").
 - **The order of the methods is the reverse**, since at alpha = 1 nothing but the schedule tells them apart: sending
   one layer a round costs 1.5 to 3 points. Where noise matters, at alpha = 1e-3 and less, it is the paper's: there
   alpha-CLDP-Fed, with 0.3 to 0.6 of basic's noise on a weight, is far ahead.
