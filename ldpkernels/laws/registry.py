@@ -78,8 +78,10 @@ def law_table(
 def _law_table(
     mechanism: Weightwise, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...], output: Output
 ) -> Laws:
-    rows = [mechanism.record(ci, ri, d, output) for ci, ri, d in zip(c, r, dtypes, strict=True)]
-    table: Laws = np.array(rows, dtype=_native.LAWS[mechanism.kernel])
+    table = mechanism.quick_table(c, r, dtypes, output)
+    if table is None:
+        rows = [mechanism.record(ci, ri, d, output) for ci, ri, d in zip(c, r, dtypes, strict=True)]
+        table = np.array(rows, dtype=_native.LAWS[mechanism.kernel])
     table.flags.writeable = False  # it is shared
     return table
 
