@@ -85,7 +85,7 @@ def test_one_range_that_is_refused_refuses_the_table(kind):
 
 
 def test_what_no_table_of_ranges_is_refused():
-    with pytest.raises(ValueError, match="one C, R and dtype for each law"):
+    with pytest.raises(ValueError, match="one value each for every tensor"):
         _native.one_bit_laws("two_point", (0.0,), (1.0, 1.0), (0,), 1 << 30, False)
     with pytest.raises(ValueError, match="a dtype of weights"):
         _native.one_bit_laws("two_point", (0.0,), (1.0,), (4,), 1 << 30, False)

@@ -18,30 +18,58 @@
 
 namespace ldpk {
 
+// f(i, range, dtype) for each C, R and dtype; f(i) where they are the objects of those before.
+template <class F>
+void each_range(const py::tuple& c, const py::tuple& r, const py::tuple& dtypes, F f) {
+  const size_t n = c.size();
+  if (r.size() != n || dtypes.size() != n) throw std::invalid_argument("the arguments C, R and dtypes have one value each for every tensor");
+  for (size_t i = 0; i < n; ++i) {
+    const auto alike = [i](const py::tuple& of) {
+      return PyTuple_GET_ITEM(of.ptr(), i) == PyTuple_GET_ITEM(of.ptr(), i - 1);
+    };
+    if (i > 0 && alike(c) && alike(r) && alike(dtypes)) {
+      f(i);
+      continue;
+    }
+    const auto dtype = static_cast<Dtype>(dtypes[i].cast<int64_t>());
+    if (dtype < Dtype::f32 || dtype > Dtype::f16) throw std::invalid_argument("a dtype of weights");
+    f(i, executed_range(c[i].cast<double>(), r[i].cast<double>(), compute_dtype(dtype)), dtype);
+  }
+}
+
+template <class... Fs>
+struct Either : Fs... {
+  using Fs::operator()...;
+};
+template <class... Fs>
+Either(Fs...) -> Either<Fs...>;
+
 // one(range, dtype) for each C, R and dtype, as a table of laws; None where one of them is declined.
 template <class Law, class One>
 py::object law_table(const py::tuple& c, const py::tuple& r, const py::tuple& dtypes, One one) {
-  const size_t n = c.size();
-  if (r.size() != n || dtypes.size() != n) throw std::invalid_argument("one C, R and dtype for each law");
-  py::array table(dtype_of<Law>(), n);
+  py::array table(dtype_of<Law>(), c.size());
   auto* laws = static_cast<Law*>(table.mutable_data());
   try {
-    for (size_t i = 0; i < n; ++i) {
-      const auto item = [&](const py::tuple& of, size_t at) { return PyTuple_GET_ITEM(of.ptr(), at); };
-      const bool again = i > 0 && item(c, i) == item(c, i - 1) && item(r, i) == item(r, i - 1) &&
-                         item(dtypes, i) == item(dtypes, i - 1);
-      if (again) {
-        laws[i] = laws[i - 1];
-        continue;
-      }
-      const auto dtype = static_cast<Dtype>(dtypes[i].cast<int64_t>());
-      if (dtype < Dtype::f32 || dtype > Dtype::f16) throw std::invalid_argument("a dtype of weights");
-      laws[i] = one(executed_range(c[i].cast<double>(), r[i].cast<double>(), compute_dtype(dtype)), dtype);
-    }
+    each_range(c, r, dtypes,
+               Either{[&](size_t i, const ExecutedRange& range, Dtype dtype) { laws[i] = one(range, dtype); },
+                      [&](size_t i) { laws[i] = laws[i - 1]; }});
   } catch (const Declined&) {
     return py::none();
   }
   return table;
+}
+
+// C and R of each as a kernel executes them; None where one of them is declined.
+inline py::object executed_ranges(const py::tuple& c, const py::tuple& r, const py::tuple& dtypes) {
+  py::list found(c.size());
+  try {
+    each_range(c, r, dtypes,
+               Either{[&](size_t i, const ExecutedRange& range, Dtype) { found[i] = py::make_tuple(range.c, range.r); },
+                      [&](size_t i) { found[i] = found[i - 1]; }});
+  } catch (const Declined&) {
+    return py::none();
+  }
+  return found;
 }
 
 template <class Law>
@@ -92,8 +120,8 @@ inline py::object hybrid_laws(const py::tuple& c, const py::tuple& r, const py::
     const std::optional<Coin> found = coin_of(cells, circles);
     if (!found) cells = cells_of(range, dtype, report, alone);
     const Coin coin = found.value_or(Coin{});
-    return HybridLaw{cells.law(range.c), cells.circle->draws - 1, coin.lowest, coin.shift, coin.scale,
-                     coin.lower,         coin.upper};
+    return HybridLaw{cells.law(range.c), cells.circle->draws - 1, coin.lowest, coin.shift, coin.scale, coin.lower,
+                     coin.upper};
   });
 }
 
@@ -105,6 +133,7 @@ inline Wide wide_of(const std::string_view bytes) {
 }
 
 inline void bind_laws(py::module_& m) {
+  m.def("executed_ranges", executed_ranges);
   m.def("one_bit_laws", one_bit_laws);
   m.def("piecewise_laws", piecewise_laws);
   m.def("hybrid_laws", hybrid_laws);

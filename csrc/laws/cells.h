@@ -121,8 +121,7 @@ struct Grid {
   Wide center, radius, unit;  // the unit is even
   int64_t exponent;
 
-  Grid(const ExecutedRange& range, int64_t unit_exponent)
-      : exponent(std::min(range.unit, unit_exponent - 1)) {
+  Grid(const ExecutedRange& range, int64_t unit_exponent) : exponent(std::min(range.unit, unit_exponent - 1)) {
     center = range.center << (range.unit - exponent), radius = range.radius << (range.unit - exponent);
     unit = Wide(1) << (unit_exponent - exponent);
   }

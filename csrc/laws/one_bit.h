@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The integers of the mechanisms of one bit, as ldpkernels/laws/two_point.py has them: the same steps in the same order.
+// The integers of the mechanisms of one bit, as ldpkernels/laws/two_point.py has them: the same steps in the same
+// order.
 #pragma once
 
 #include "../mechanisms/two_point.h"

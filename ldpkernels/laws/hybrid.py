@@ -67,7 +67,10 @@ class Hybrid(CellMechanism):
         self, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...], output: Output
     ) -> Laws | None:
         """A table of records, computed natively; None where a law is too wide for that, or none at all."""
-        codes, circles = tuple([d.code for d in dtypes]), (proved_circles(self.eps, mixed=True), proved_circles(self.eps))
+        codes, circles = (
+            tuple([d.code for d in dtypes]),
+            (proved_circles(self.eps, mixed=True), proved_circles(self.eps)),
+        )
         return _native.hybrid_laws(c, r, codes, output == "report", *circles)
 
     def cells(self, c: float, r: float, dtype: Dtype, output: Output) -> Cells:

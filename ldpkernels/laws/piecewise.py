@@ -200,7 +200,9 @@ def proved_circles(eps: float, mixed: bool = False) -> _native.Circles:
             raise ArithmeticError(f"circle {circle} breaks eps={eps}: a bug")
         return circle
 
-    return _native.Circles(proved_circle, bound.numerator.to_bytes(64, "little"), bound.denominator.to_bytes(64, "little"))
+    return _native.Circles(
+        proved_circle, bound.numerator.to_bytes(64, "little"), bound.denominator.to_bytes(64, "little")
+    )
 
 
 @lru_cache(maxsize=256)
