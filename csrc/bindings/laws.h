@@ -22,7 +22,8 @@ namespace ldpk {
 template <class F>
 void each_range(const py::tuple& c, const py::tuple& r, const py::tuple& dtypes, F f) {
   const size_t n = c.size();
-  if (r.size() != n || dtypes.size() != n) throw std::invalid_argument("the arguments C, R and dtypes have one value each for every tensor");
+  if (r.size() != n || dtypes.size() != n)
+    throw std::invalid_argument("the arguments C, R and dtypes have one value each for every tensor");
   for (size_t i = 0; i < n; ++i) {
     const auto alike = [i](const py::tuple& of) {
       return PyTuple_GET_ITEM(of.ptr(), i) == PyTuple_GET_ITEM(of.ptr(), i - 1);
