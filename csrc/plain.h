@@ -158,11 +158,12 @@ class PlainTensors {
   // `strange` says of which classes a module is not plain. The names in `usual` are those of every module's own
   // attributes.
   PlainTensors(const py::capsule& exchange, py::tuple types, py::object is_neg, py::object untyped_storage,
-               py::object extra_state, py::object strange, py::set usual)
+               py::object storage_offset, py::object extra_state, py::object strange, py::set usual)
       : exchange_(exchange.get_pointer<DlExchange>()),
         types_(std::move(types)),
         is_neg_(std::move(is_neg)),
         untyped_storage_(std::move(untyped_storage)),
+        storage_offset_(std::move(storage_offset)),
         extra_state_(std::move(extra_state)),
         strange_(std::move(strange)),
         usual_(std::move(usual)) {
@@ -206,8 +207,7 @@ class PlainTensors {
     }
     const int64_t dtype = dtype_of_dlpack(t.code, t.bits);
     if (dtype < 0 || is_negated(value)) return false;
-    return table.add(t.data, numel, dtype, t.ndim, t.shape) &&
-           (!whole || fills_its_storage(value, numel * bytes_of(dtype)));
+    return table.add(t.data, numel, dtype, t.ndim, t.shape) && fits_its_storage(value, numel, bytes_of(dtype), whole);
   }
 
   static int64_t dtype_of_dlpack(uint8_t code, uint8_t bits) {
@@ -237,13 +237,18 @@ class PlainTensors {
     return answer.ptr() != Py_False;  // an error too
   }
 
-  // A file of a tensor has all of its storage.
-  bool fills_its_storage(PyObject* value, int64_t bytes) const {
+  // A storage may have been made smaller than the tensors that lie in it. With `whole`, the tensor is all of it: a file
+  // of the one has the other.
+  bool fits_its_storage(PyObject* value, int64_t numel, int64_t itemsize, bool whole) const {
     const auto storage = py::reinterpret_steal<py::object>(PyObject_CallOneArg(untyped_storage_.ptr(), value));
-    if (!storage) return false;
+    const auto offset = py::reinterpret_steal<py::object>(PyObject_CallOneArg(storage_offset_.ptr(), value));
+    if (!storage || !offset) return false;
     static PyObject* nbytes = interned("nbytes");
     const auto size = py::reinterpret_steal<py::object>(PyObject_CallMethodNoArgs(storage.ptr(), nbytes));
-    return size && PyLong_AsLongLong(size.ptr()) == bytes;
+    if (!size) return false;
+    const int64_t first = PyLong_AsLongLong(offset.ptr()), stop = (first + numel) * itemsize;
+    const int64_t bytes = PyLong_AsLongLong(size.ptr());
+    return whole ? first == 0 && stop == bytes : stop <= bytes;
   }
 
   // A class is asked about once; a module that changes its nature changes its class.
@@ -299,7 +304,7 @@ class PlainTensors {
 
   const DlExchange* exchange_;
   py::tuple types_;
-  py::object is_neg_, untyped_storage_, extra_state_, strange_;
+  py::object is_neg_, untyped_storage_, storage_offset_, extra_state_, strange_;
   py::set usual_, familiar_;
 };
 

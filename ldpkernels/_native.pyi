@@ -41,6 +41,7 @@ class PlainTensors:
         types: tuple[type, ...],
         is_neg: Callable[..., bool],
         untyped_storage: Callable[..., object],
+        storage_offset: Callable[..., object],
         extra_state: Callable[..., object],
         strange: Callable[[type], bool],
         usual: set[str],

@@ -18,6 +18,7 @@ from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, col
 from ldpkernels.inputs.plain import Plain, plain
 from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.inputs.spans import span_table
+from ldpkernels.inputs.transforms import break_graph
 from ldpkernels.inputs.views import contiguous, through
 from ldpkernels.keys import Generator, Key, host_key, numpy_key, torch_key
 from ldpkernels.laws.registry import MechanismName, executed, kind_named, law_table, mechanism_named
@@ -85,7 +86,7 @@ def perturb_(
 
         shards.perturb_(shards.Asked(model, C, R, eps, mechanism, generator, buffers))
         return model
-    tensors, (c, r) = collect(model, buffers, in_place=True, C=C, R=R)
+    tensors, (c, r) = collect(model, buffers, in_place=True, draws="perturb_", C=C, R=R)
     if tensors.compiling:
         kind_named(mechanism)
         kind = None
@@ -138,7 +139,7 @@ class Prepared(Generic[Model]):
     ) -> None:
         if is_sharded(model):
             raise TypeError("prepare takes no DTensors: call perturb_, where the ranks agree on every call")
-        tensors, (self._c, self._r) = collect(model, buffers, in_place=True, C=C, R=R)
+        tensors, (self._c, self._r) = collect(model, buffers, in_place=True, draws="prepare", C=C, R=R)
         kind = mechanism_named(mechanism, eps)
         if buffers == "perturb":
             _refuse_negative_variances(tensors, self._c, self._r, kind)
@@ -161,7 +162,7 @@ class Prepared(Generic[Model]):
                 launch.run_plain(self._kernel, found, self._laws, host_key(generator, found.is_torch), isa)
                 return self._model
         if not is_compiling():
-            self._refuse_changes(collect(self._model, self._buffers, in_place=True)[0])
+            self._refuse_changes(collect(self._model, self._buffers, in_place=True, draws="a prepared call")[0])
         numbers, mechanism = (self._c, self._r, self._eps), self._mechanism
         return perturb_(self._model, *numbers, mechanism=mechanism, generator=generator, buffers=self._buffers)
 
@@ -205,17 +206,15 @@ def report(
     2
     """
     if is_compiling():
-        from ldpkernels.ops import define
-
-        return define.outside_of_graphs(
-            lambda: report(model, C, R, eps, mechanism=mechanism, generator=generator, buffers=buffers)
+        return break_graph(
+            "report", lambda: report(model, C, R, eps, mechanism=mechanism, generator=generator, buffers=buffers)
         )
     if is_sharded(model):
         from ldpkernels.ops import shards
 
         return Report(*shards.report(shards.Asked(model, C, R, eps, mechanism, generator, buffers)))
     kind = mechanism_named(mechanism, eps)
-    tensors, (c, r) = collect(model, buffers, C=C, R=R)
+    tensors, (c, r) = collect(model, buffers, draws="report", C=C, R=R)
     if tensors.is_torch:
         from ldpkernels.ops import OPERATIONS, define
 

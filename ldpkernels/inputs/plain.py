@@ -104,6 +104,7 @@ def _reader() -> _native.PlainTensors | None:
         (torch.Tensor, torch.nn.Parameter),
         torch.Tensor.is_neg,
         torch.Tensor.untyped_storage,
+        torch.Tensor.storage_offset,
         torch.nn.Module.get_extra_state,
         is_fully_sharded,
         set(usual_attributes()),
