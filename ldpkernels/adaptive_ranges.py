@@ -24,6 +24,7 @@ from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
 from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, collect
 from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.inputs.spans import span_table
+from ldpkernels.inputs.transforms import outside_of_graphs
 from ldpkernels.inputs.views import contiguous
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.laws.weightwise import checked_eps
@@ -111,6 +112,7 @@ def ranges(
 def ranges(model: Weights, *, by: By = ..., **options: Unpack[_Options]) -> Ranges: ...
 
 
+@outside_of_graphs
 def ranges(
     model: Weights,
     *,
@@ -157,7 +159,7 @@ def ranges(
                 "method='quantile' needs all weights of a layer in one place, and a DTensor's are not: use 'minmax' or "
                 "'noise-subtracted', or pass the full_tensor() of each"
             )
-        tensors, _ = collect(model, buffers, sharded=sharded)
+        tensors, _ = collect(model, buffers, sharded=sharded, reads="ranges")
         said = {"the call": "ranges", "method": method, "by": by, "growth": growth, "previous": previous}
         shapes = [tuple(t.shape) for t in tensors.values] if sharded else []
         return tensors, {**said, "eps": eps, "clients": clients, "names": tensors.names, "shapes": shapes}
@@ -307,7 +309,7 @@ def _warn_of_divergence(
         f"layer {layer.name!r}: at eps={eps} with {clients} clients {how}: pass growth=1.0 with previous=(C, R), which "
         "never lets a range grow, or collect from more clients or at a larger eps",
         RuntimeWarning,
-        stacklevel=3,
+        stacklevel=4,  # the caller of ranges, behind its decorator
     )
 
 
