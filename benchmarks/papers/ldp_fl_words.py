@@ -65,7 +65,7 @@ REASONS = """\
   its min and max never let weights grow. Those of the normalisation start between 0 and 1 and stay there (the widest
   radius goes from .5000 to .5007 in 15 rounds). Updates within .015 are free of that: 52.8%. Piecewise updates within
   .05, at the same eps, end at 55.9%, two points below the run without noise. So what is missing to the paper's 61.46%
-  (60.37% in its Table 1) is five points of training and, with its own mechanism, three to five of noise and ranges.
+  (60.37% in its Table 1) is five points of training and, with its own mechanism, five to eight of noise and ranges.
   The training is not explained: the paper gives neither its network nor local epochs nor augmentation, and averages
   500 trained clients a round where these runs have 20. One seed each."""
 
