@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instructions and cache misses of every kernel and call, counted by callgrind, held to a table: `make cost`.
 
-    python -m benchmarks.cost [--update] [--table FILE]
+    python -m benchmarks.cost [--update | --short] [--table FILE]
 
 Beside them the machine code of the CUDA kernels for sm_90, instructions an element on the hot path, where nvcc is found
 (benchmarks/static_cost.py). Counts have no noise: a kernel that costs 2% more than benchmarks/cost.json says ends with
 status 1, on a busy machine as on a quiet one. They are of AVX2, which is what valgrind knows, in one thread, with a
 cache of 32 KiB that every machine simulates alike. Kernels' counts are of the compiler, calls' also of Python and
 NumPy, machine code's of nvcc: what others made is shown and not judged. `--update` writes the table; the change of
-figures is then part of the commit.
+figures is then part of the commit. `--short` counts what most calls run, and no misses: some ten seconds, as a test of
+`make test` where valgrind is (tests/test_cost.py).
 """
 
 from __future__ import annotations
@@ -34,6 +35,16 @@ WITHIN = 0.02
 SLACK = {"kernels": 0.05, "calls": 400.0, "sm_90": 0.05, "misses": 0.01}
 DEPENDS = {"kernels": ("compiler",), "calls": ("compiler", "python", "numpy"), "sm_90": ("nvcc",)}  # on which facts
 SMALL, LARGE = 1 << 13, 1 << 15
+SHORT = (
+    "perturb_, fp32, Philox",
+    "perturb_, fp32, ChaCha20",
+    "perturb_, piecewise",
+    "report, ChaCha20",
+    "two_point_threshold",
+    "Aggregate.add, 30 reports of bits",
+    "Aggregate.mean, bits",
+    "digest of 8 bytes",
+)
 CACHE = ["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64", "--LL=8388608,16,64"]
 MARK = "getppid"  # of libc, which nothing else calls: callgrind writes its counts whenever it is entered
 
@@ -175,21 +186,23 @@ def calls() -> dict[str, Callable[[], Any]]:
     }
 
 
-def sections() -> Iterator[tuple[str, Callable[[], Any]]]:
+def sections(short: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Everything that is counted, in order: nothing at all, calls, and each kernel at two sizes."""
     yield "nothing", lambda: None
     yield from ((f"call {name}", call) for name, call in calls().items())
     for name, of in kernels().items():
+        if short and name not in SHORT:
+            continue
         yield f"small {name}", of(SMALL)
         yield f"large {name}", of(LARGE)
 
 
-def run_sections() -> None:
+def run_sections(short: bool) -> None:
     """Under callgrind: each section between two marks, after as many calls as let Python settle."""
     import gc
 
     mark, names = os.getppid, []
-    for name, call in sections():
+    for name, call in sections(short):
         for _ in range(20 if name.startswith(("call", "nothing")) else 2):
             call()
         gc.collect()
@@ -213,10 +226,19 @@ def facts() -> dict[str, str]:
     return {"compiler": signed[1].decode() if signed else "?", "python": python, "numpy": np.__version__}
 
 
-def counted() -> dict[str, Any]:
-    """Counts of all sections: instructions, and misses of the first-level data cache."""
+def lacking() -> str:
+    """Why nothing can be counted here; nothing if it can."""
     if missing := [tool for tool in ("valgrind", "setarch") if shutil.which(tool) is None]:
-        sys.exit(f"{', '.join(missing)} not found (on Debian: apt install valgrind util-linux)")
+        return f"{', '.join(missing)} not found (on Debian: apt install valgrind util-linux)"
+    if subprocess.run(["setarch", "-R", "true"], capture_output=True, check=False).returncode:
+        return "setarch -R is not permitted here, and counts would depend on where things lie in memory"
+    return ""
+
+
+def counted(short: bool = False) -> dict[str, Any]:
+    """Counts of all sections: instructions, and misses of the first-level data cache."""
+    if reason := lacking():
+        sys.exit(reason)
     set_up = {
         "PYTHONHASHSEED": "0",
         "OPENBLAS_NUM_THREADS": "1",
@@ -226,8 +248,9 @@ def counted() -> dict[str, Any]:
     }
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "counts"
-        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--dump-before={MARK}", *CACHE]
-        program = [sys.executable, "-m", "benchmarks.cost", "--sections"]
+        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--dump-before={MARK}"]
+        valgrind += [] if short else CACHE
+        program = [sys.executable, "-m", "benchmarks.cost", "--sections", *(["--short"] if short else [])]
         command = ["setarch", "-R", *valgrind, *program]
         done = subprocess.run(command, env={**os.environ, **set_up}, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -245,9 +268,10 @@ def counted() -> dict[str, Any]:
         elif kind == "large":
             before = found[f"small {rest}"]
             each = {event: (one[event] - before[event]) / (LARGE - SMALL) for event in one}
-            misses = round(each["D1mr"] + each["D1mw"], 4)
-            kernels_[rest] = {"instructions": round(each["Ir"], 3), "misses": misses}
-    code = machine_code()
+            kernels_[rest] = {"instructions": round(each["Ir"], 3)}
+            if not short:
+                kernels_[rest]["misses"] = round(each["D1mr"] + each["D1mw"], 4)
+    code = machine_code() if not short else {"nvcc": "not asked", "kernels": {}}
     facts_ = {**said["facts"], "nvcc": code["nvcc"]}
     return {"facts": facts_, "kernels": kernels_, "calls": calls_, "sm_90": code["kernels"]}
 
@@ -301,17 +325,28 @@ def dearer(found: dict[str, Any], table: dict[str, Any]) -> list[str]:
     return words
 
 
+def shortened(table: dict[str, Any]) -> dict[str, Any]:
+    """What `--short` counts of a table."""
+    kernels_ = {name: {"instructions": table["kernels"][name]["instructions"]} for name in SHORT}
+    return {**table, "kernels": kernels_, "sm_90": {}}
+
+
 def main() -> None:
     """Count, show, compare."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cost", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--update", action="store_true", help="write the table")
+    parser.add_argument("--short", action="store_true", help="what most calls run, and no misses")
     parser.add_argument("--table", type=Path, default=TABLE)
     parser.add_argument("--sections", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.sections:
-        return run_sections()
-    found = counted()
+        return run_sections(args.short)
+    if args.short and args.update:
+        parser.error("--update counts everything: leave --short out")
+    found = counted(args.short)
     table = json.loads(args.table.read_text()) if args.table.exists() else found
+    if args.short:
+        table = shortened(table)
     print(f"{found['facts']['compiler']}; Python {found['facts']['python']}; NumPy {found['facts']['numpy']}")
     for group, what in (("kernels", "an element"), ("calls", "a call"), ("sm_90", "an element")):
         for name, counts in found[group].items():
