@@ -41,12 +41,15 @@ class PlainTensors:
         types: tuple[type, ...],
         is_neg: Callable[..., bool],
         untyped_storage: Callable[..., object],
+        storage_offset: Callable[..., object],
         extra_state: Callable[..., object],
         strange: Callable[[type], bool],
         usual: set[str],
     ) -> None: ...
     def tensors(self, values: Sequence[object], shapes: bool) -> PlainSpans | None: ...
-    def module(self, module: object, keep: bool, shapes: bool, found: list[AnyArray]) -> PlainSpans | None: ...
+    def module(
+        self, module: object, keep: bool, shapes: bool, found: list[AnyArray], names: list[str] | None
+    ) -> PlainSpans | None: ...
 
 PlainSpans = tuple[Spans, int, int, bytes]
 
@@ -56,6 +59,22 @@ def environment(name: str) -> str | None: ...
 def launch(
     mechanism: str, output: str, spans: Spans, laws: Laws, key_words: Words | bytes, isa: str, threads: int
 ) -> None: ...
+def executed_ranges(
+    c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[int, ...]
+) -> list[tuple[float, float]] | None: ...
+def one_bit_laws(
+    mechanism: str, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[int, ...], lowest: int, report: bool
+) -> Laws | None: ...
+
+class Circles:
+    def __init__(self, prove: Callable[[int], tuple[int, ...]], over: bytes, under: bytes) -> None: ...
+
+def piecewise_laws(
+    c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[int, ...], report: bool, circles: Circles
+) -> Laws | None: ...
+def hybrid_laws(
+    c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[int, ...], report: bool, circles: Circles, alone: Circles
+) -> Laws | None: ...
 def crc32c(data: bytes | memoryview, way: str = "fastest") -> int: ...
 def uploads_like(
     uploads: tuple[object, ...], head: bytes, size: int, at: Integers, unused: Bytes, threads: int

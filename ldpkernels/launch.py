@@ -56,6 +56,11 @@ def run_plain(kernel: str, plain: Plain, laws: Laws, key: bytes, isa: str) -> No
         note_write(plain.values)
 
 
+def report_plain(kernel: str, output: str, plain: Plain, laws: Laws, key: bytes, isa: str) -> None:
+    """Report plain weights to their spans' `out`, likewise."""
+    _native.launch(kernel, output, plain.spans, laws, key, isa, threads_for(plain.numel))
+
+
 def _run_cuda(kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, out: torch.Tensor | None) -> None:
     import torch
 

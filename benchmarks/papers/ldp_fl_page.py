@@ -15,6 +15,7 @@ from benchmarks.papers.ldp_fl_cells import HEADLINES, NAMES, TABLE_1, Kept, fina
 from benchmarks.papers.ldp_fl_figures import draw
 from benchmarks.papers.ldp_fl_plan import (
     EPOCHS,
+    NETWORK,
     NOISE_FREE,
     PAPER,
     Setting,
@@ -24,11 +25,12 @@ from benchmarks.papers.ldp_fl_plan import (
     few,
     headlines,
     in_order,
+    lifting,
     longer,
     setting,
     table_1,
 )
-from benchmarks.papers.ldp_fl_words import ADAPTIVE, FIGURES, INTRODUCTION, METHODS, NETWORKS, REASONS, THEOREM_2
+from benchmarks.papers.ldp_fl_words import ADAPTIVE, CIFAR, FIGURES, INTRODUCTION, METHODS, NETWORKS, REASONS, THEOREM_2
 
 
 def row_of(kept: Kept, s: Setting, paper: float | None) -> list[str]:
@@ -57,7 +59,8 @@ def perturbed(s: Setting) -> str:
     if s.eps is None:
         return "nothing"
     piecewise = "" if s.mechanism == "two-point" else f", {s.mechanism}"
-    return (f"weights, {s.ranges}" if s.radius is None else s.ranges.replace(" r=", ", r = ")) + piecewise
+    other = f"; {s.network}, rate {s.rate:g}" if s.rate else ""
+    return (f"weights, {s.ranges}" if s.radius is None else s.ranges.replace(" r=", ", r = ")) + piecewise + other
 
 
 def table(kept: Kept, rows: Iterable[tuple[Setting, float | None]]) -> str:
@@ -122,7 +125,7 @@ def table_1_of(kept: Kept) -> str:
 def network_table(kept: Kept) -> str:
     """Fashion-MNIST with LDP-Fed's network, which normalises, beside LDP-FL's."""
     body = []
-    for s in sorted((s for s in kept if s.network), key=lambda s: (s.eps is not None, s.eps or 0)):
+    for s in sorted((s for s in kept if s.network == "ldp-fed-cnn"), key=lambda s: (s.eps is not None, s.eps or 0)):
         usual = replace(s, network="")
         sides = []
         for one in (usual, s):
@@ -183,7 +186,6 @@ def _verdict(won: Sequence[float]) -> str:
 def write(cells: Cells, folder: Path, name: str) -> None:
     """The page and the picture."""
     kept = kept_of(cells.all())
-    color = sorted((s for s in kept if s.dataset == "cifar10"), key=lambda s: (s.eps is not None, s.rounds, s.ranges))
     sections = [
         INTRODUCTION,
         f"## The paper's headlines\n\n{headline_table(kept)}",
@@ -195,7 +197,7 @@ def write(cells: Cells, folder: Path, name: str) -> None:
         f"## The piecewise mechanism at the same eps\n\n{piecewise_table(kept)}",
         f"## The methods of Geyer et al. and of Bhowmick et al.\n\n{METHODS}\n\n{ldp_fl_others.table(cells)}",
         f"## Theorem 2\n\n{THEOREM_2}\n\n{theorem_2()}",
-        *([f"## CIFAR-10, 20 clients training in each round\n\n{fraction_table(kept, color)}"] if color else []),
+        f"## CIFAR-10, 20 clients training in each round\n\n{CIFAR}\n\n{cifar_table(kept)}\n\n{lifting_table(kept)}",
         f"## Why figures differ from the paper's\n\n{REASONS}",
         f"## What was not run\n\n{waiting(cells)}",
     ]
@@ -254,14 +256,38 @@ def theorem_2() -> str:
     return markdown_table(heads, body)
 
 
-def fraction_table(kept: Kept, chosen: Sequence[Setting]) -> str:
-    """Runs in which some clients stand for all."""
-    heads = ["perturbed", "eps", "n", "train", "T", "E", "paper", "ours", "honest eps"]
+def cifar_table(kept: Kept) -> str:
+    """CIFAR-10: what was run, on which network and at which rate; the three rounds of the ablation stand apart."""
+    chosen = sorted(
+        (s for s in kept if s.dataset == "cifar10" and s.rounds > 3),
+        key=lambda s: (s.eps is not None, s.rounds, s.ranges, s.eps or 0, bool(s.rate)),
+    )
     body = []
     for s in chosen:
         paper = None if s.eps is None else TABLE_1.get((s.dataset, s.eps, "adaptive" if s.radius is None else "fixed"))
         paper = NOISE_FREE[s.dataset] if s.eps is None else paper
-        first = [perturbed(s), "" if s.eps is None else f"{s.eps:g}", str(s.clients), str(s.trained or "all")]
-        rest = [str(s.rounds), str(s.epochs), percent(paper if s.clients == 500 else None), spread(finals(kept, s))]
-        body.append([*first, *rest, row_of(kept, s, None)[-1]])
-    return markdown_table(heads, body)
+        first = [perturbed(replace(s, rate=0.0)), "" if s.eps is None else f"{s.eps:g}", str(s.clients), str(s.rounds)]
+        on = [*_network_and_rate(s), percent(paper if s.clients == 500 else None), spread(finals(kept, s))]
+        body.append([*first, *on, row_of(kept, s, None)[-1]])
+    heads = ["perturbed", "eps", "n", "T", "network", "weights", "rate", "paper", "ours", "honest eps"]
+    return markdown_table(heads, _with_weights(kept, chosen, body)) if body else "Not run yet."
+
+
+def _network_and_rate(s: Setting) -> list[str]:
+    return [s.network or NETWORK[s.dataset], f"{s.rate or PAPER[s.dataset][3]:g}"]
+
+
+def _with_weights(kept: Kept, chosen: Sequence[Setting], body: list[list[str]]) -> list[list[str]]:
+    return [[*row[:5], f"{kept[s][0]['weights']:,}", *row[5:]] for s, row in zip(chosen, body, strict=True)]
+
+
+def lifting_table(kept: Kept) -> str:
+    """What lifts CIFAR-10 without noise, one change after another: accuracy after three rounds, and after the last."""
+    twin = by_few(setting("cifar10", None))
+    steps = [twin, *map(by_few, lifting()), replace(twin, network="wide-cnn-mirrored", rate=0.05)]
+    body = []
+    for s in (s for s in steps if s in kept):
+        by_round = list(zip(*(cell["accuracy"] for cell in kept[s]), strict=True))
+        early = [spread(list(values)) for values in by_round[:3]]
+        body.append([*_network_and_rate(s), *early, spread(finals(kept, s)) if s.rounds > 3 else ""])
+    return markdown_table(["network", "rate", "round 1", "round 2", "round 3", "round 15"], body)

@@ -12,6 +12,7 @@ from ldpkernels import _native, launch
 from ldpkernels.arrays import AnyArray, Floats, Integers
 from ldpkernels.dtypes import FLOAT64
 from ldpkernels.inputs.containers import Buffers, Weights
+from ldpkernels.inputs.transforms import outside_of_graphs
 from ldpkernels.keys import Generator, Key
 from ldpkernels.laws.clipped_noise import Noise
 from ldpkernels.laws.k_of_d import subset, uniform_integers
@@ -22,6 +23,7 @@ _SIGNS, _ROWS, _CODE = 0, 1, 2  # fold_in of the shared key
 _INDEX = 0  # fold_in of the client's own
 
 
+@outside_of_graphs
 def report_code(
     update: Weights, law: ProjectedCode, shared: Key, *, generator: Generator = None, buffers: Buffers | None = None
 ) -> int:
@@ -42,7 +44,7 @@ def report_code(
     >>> 0 <= code < 256
     True
     """
-    values, key = parts_of(update, law.dimension, generator, buffers)
+    values, key = parts_of("report_code", update, law.dimension, generator, buffers)
     u = _projection(values, law, shared)
     return chosen_code(u, law, shared, key)
 
