@@ -245,11 +245,9 @@ class PlainTensors {
     const auto storage = py::reinterpret_steal<py::object>(PyObject_CallOneArg(untyped_storage_.ptr(), value));
     const auto offset = py::reinterpret_steal<py::object>(PyObject_CallOneArg(storage_offset_.ptr(), value));
     if (!storage || !offset) return false;
-    static PyObject* nbytes = interned("nbytes");
-    const auto size = py::reinterpret_steal<py::object>(PyObject_CallMethodNoArgs(storage.ptr(), nbytes));
-    if (!size) return false;
+    const int64_t bytes = PyObject_Size(storage.ptr());  // nbytes(), without a number made of it
+    if (bytes < 0) return false;
     const int64_t first = PyLong_AsLongLong(offset.ptr()), stop = (first + numel) * itemsize;
-    const int64_t bytes = PyLong_AsLongLong(size.ptr());
     return whole ? first == 0 && stop == bytes : stop <= bytes;
   }
 

@@ -299,9 +299,9 @@ def _warn_of_divergence(
     if method == "minmax" and rate >= 1:
         how = f"a min/max range grows about {rate:.2g} times a round from noise alone"
     elif before and before < radius <= 2 * rate * before:
-        how = (
-            f"its radius grew from {before:.3g} to {radius:.3g}, and the noise of this round alone reaches "
-            f"{rate * before:.3g}; where clients start from these weights it adds up from round to round"
+        how = (  # without the radii: what is told every round is told once
+            f"the noise of a round reaches {rate:.2g} of the last radius, over half of the new one, which is larger: "
+            "where clients start from these weights it will grow on"
         )
     else:
         return

@@ -216,6 +216,15 @@ def rotate(x: Array, key: Key, *, inverse: bool = False) -> None:
     _native.rotate(x, key.uint32(), inverse, name, threads_for(x.size))
 
 
+def reflect(x: Floats, normals: Floats, *, back: bool = False) -> None:
+    """Reflections of k (k + 1) / 2 - 1 normals, one after another, of k fp64 numbers in place; `back` undoes them."""
+    name = capabilities.chosen("vectors", "cpu")
+    if name == "reference":
+        _twin().reflect(x, normals, back)
+        return
+    _native.reflect(x, normals, back, name)
+
+
 def _twin() -> ModuleType:
     """The reference of whole vectors."""
     from ldpkernels.reference import lattice

@@ -114,8 +114,7 @@ def perturb_vector(
         _gaussian(law, tensors.values, dtypes, outs, key)
     else:
         sampled = law.sample(flat.clipped(flat.float64s(tensors.values), norm), key)
-        stretches = np.split(sampled, np.cumsum(sizes)[:-1])
-        outs = [stretch.astype(kind) for stretch, kind in zip(stretches, kinds, strict=True)]
+        outs = flat.parts_of(sampled, sizes, kinds)
     return flat.contained(tensors, outs)
 
 

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Laws computed natively are those of Python's integers, in ranges of every size; what is refused, Python refuses."""
 
+import ctypes
+import operator
 import random
 
 import numpy as np
 import pytest
 
 from ldpkernels import _native
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.dtypes import DTYPES, nearest
 from ldpkernels.laws import registry
 from ldpkernels.laws.registry import KINDS, law_table
+from tests import emulation
 
 SPECIAL = [0.0, -0.0, 2.0**-96, 2.0**-149, 5e-324, 65504.0, 3.4e38, 1.7e308, 1e-300, float("nan"), float("inf"), -1.0]
 EPS = {"bits": [1e-4, 0.3, 1.0, 4.0, 8.0, 22.9, 30.0], "cells": [0.7, 4.0]}  # a new circle takes a millisecond
@@ -111,3 +114,75 @@ def test_law_tables_are_native_where_they_can_be(monkeypatch):
         monkeypatch.setattr(kind, "record", None)
         for output in ("values", "report"):
             assert len(registry.law_table(kind(1.25), [0.125] * 4, [0.75] * 4, dtypes, output)) == 4
+
+
+OPERATIONS = {  # in the order of tests/native/wide.cpp
+    "sum": operator.add,
+    "difference": operator.sub,
+    "product": operator.mul,
+    "quotient": operator.floordiv,
+    "remainder": operator.mod,
+    "nearest": nearest,
+    "shifted": operator.lshift,
+    "order": lambda a, b: (a > b) - (a < b),
+}
+
+
+def integers(rng):
+    """Of every length; of words that are all zeros or all ones, or nearly."""
+    while True:
+        words = rng.randint(0, 8)
+        edge = [0, 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1]
+        n = sum((rng.choice(edge) if rng.random() < 0.6 else rng.getrandbits(64)) << 64 * i for i in range(words))
+        yield (n >> rng.choice([0, 0, rng.randint(0, 511)])) * rng.choice([1, -1])
+
+
+def hard_divisions():
+    """What makes a digit of a quotient be guessed too high, once and twice (Knuth, 4.3.1, exercises 21 and 22)."""
+    b = 2**64
+    half = b // 2
+    yield half * b**2 + (b - 1) * b, half * b + 1  # the second digit's look corrects the guess
+    yield (half - 1) * b**3 + (b - 1) * b**2, half * b**2 + 1
+    yield half * b**3, half * b**2 + 1  # all of it must be added back
+    yield half * b**4 + 3, (half * b**2 + 1) * b
+    yield (b**3 - 1) * (b**4 - 1) - 1, b**4 - 1
+    yield b**7, b**3 + 1
+    yield (half * b**2 + 1) * (b - 1) - 1, half * b**2 + 1
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    library = emulation.library("../native/wide.cpp", tmp_path_factory)
+    eight, nine = ctypes.c_uint64 * 8, ctypes.c_int64 * 9
+    library.wide.argtypes = [ctypes.c_int, eight, ctypes.c_bool, eight, ctypes.c_bool, nine]
+
+    def run(number, a, b):
+        out = nine()
+        digits = [eight(*(abs(n) >> 64 * i & 2**64 - 1 for i in range(8))) for n in (a, b)]
+        found = library.wide(number, digits[0], a < 0, digits[1], b < 0, out)
+        size = sum(digit << 62 * i for i, digit in enumerate(out))
+        return None if found < 0 else -size if found else size
+
+    return run
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_wide_integers_are_pythons(name, wide):
+    number, rng = list(OPERATIONS).index(name), random.Random(name)
+    some = integers(rng)
+    pairs = [(next(some), next(some)) for _ in range(1500)]
+    if name in ("quotient", "remainder", "nearest"):
+        pairs = [(n, abs(d) >> 64 * rng.randint(0, 4)) for n, d in pairs]
+        pairs += [(sign * n * k, d * k) for n, d in hard_divisions() for sign in (1, -1) for k in (1, 3)]
+    if name == "shifted":
+        pairs = [(n, rng.randint(-2, 520)) for n, _ in pairs]
+    answered = 0
+    for a, b in pairs:
+        found = wide(number, a, b)
+        if found is None:
+            short = abs(a) < 2**200 and 0 < abs(b) < 2**200 and not (name == "shifted" and not 0 <= b < 300)
+            assert not short, (a, b)
+            continue
+        answered += 1
+        assert found == OPERATIONS[name](a, b), (a, b)
+    assert answered > 500

@@ -231,6 +231,10 @@ def cifar() -> list[Setting]:
     over_n = [setting("cifar10", 10.0, clients=n, ranges="adaptive") for n in (100, 200)]
     over_n += [s.twin for s in over_n]
     lifted = [replace(s, network="wide-cnn-mirrored", rate=0.05) for s in (twin, *home)]
+    moved: dict[str, Any] = {"upload": "updates", "radius": 0.015}
+    lifted += [replace(lifted[1], mechanism="piecewise"), replace(lifted[1], **moved)]
+    lifted += [replace(s, network="wide-cnn-mirrored") for s in (twin, home[0])]
+    lifted += [replace(lifted[1], upload="updates", radius=0.05, mechanism=m) for m in ("piecewise", "two-point")]
     few = (twin, *lifted, *lifting(), *home, replace(twin, rounds=40), *over_eps, *over_r, *over_n)
     return [*map(by_few, few), twin, *home]
 

@@ -15,7 +15,7 @@ from ldpkernels.arrays import Array
 from ldpkernels.dtypes import DTYPES, Dtype
 from ldpkernels.inputs.memory import Memory, may_overlap, refuse_shared_memory
 from ldpkernels.keys import CHACHA20, PHILOX
-from ldpkernels.optional import is_tensor
+from ldpkernels.optional import is_compiling, is_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -122,7 +122,7 @@ def torch_dtype(name: str, tensor: torch.Tensor, overlapping: bool = False) -> D
 
 def refuse_freed(name: str, tensor: torch.Tensor) -> None:
     """An error for a tensor that its storage does not hold, or not whole: storages can be made smaller under it."""
-    if not tensor.numel():
+    if is_compiling() or not tensor.numel():  # in a graph, the operation asks
         return
     with contextlib.suppress(RuntimeError):  # what has no storage of its own is refused, or given one, elsewhere
         held, size = tensor.untyped_storage().nbytes(), tensor.element_size()

@@ -60,7 +60,7 @@ def plain(model: object, buffers: Buffers | None = None, *, shapes: bool = False
     if type(values[0]) is np.ndarray:
         values = tuple(values)
         found = _native.plain_arrays(values, shapes)
-        return found and _plain(values, *found, is_torch=False, names=())
+        return found and _plain(values, *found, False)
     torch = sys.modules.get("torch")
     if torch is None or (reader := _reader()) is None or not _bare():
         return None
@@ -71,7 +71,7 @@ def plain(model: object, buffers: Buffers | None = None, *, shapes: bool = False
     else:
         values = tuple(values)
         found = reader.tensors(values, shapes)
-    return found and _plain(values, *found, is_torch=True, names=tuple(names or ()))
+    return found and _plain(values, *found, True, tuple(names or ()))
 
 
 def _plain(
@@ -81,7 +81,7 @@ def _plain(
     dtype: int,
     shapes: bytes,
     is_torch: bool,
-    names: tuple[str, ...],
+    names: tuple[str, ...] = (),
 ) -> Plain:
     dtypes = (_CODES[dtype],) if dtype >= 0 else tuple(_CODES[code] for code in spans["dtype"].tolist())
     return Plain(values, spans, numel, dtypes, shapes, is_torch, names)

@@ -100,8 +100,8 @@ def break_graph(function: str, call: Callable[[], Result]) -> Result:
 
 
 def is_transformed(value: object) -> TypeGuard[torch.Tensor]:
-    """Whether a transform of torch.func stands between a tensor and its memory."""
-    if not is_tensor(value):
+    """Whether a transform of torch.func stands between a tensor and its memory; in a graph, operations ask instead."""
+    if is_compiling() or not is_tensor(value):
         return False
     from torch._C._functorch import is_functorch_wrapped_tensor
 

@@ -155,6 +155,7 @@ def checked_m(m: int) -> int:
     return integer("M", m, LARGEST_M, "0 to 2^62 - 1")
 
 
+@lru_cache(maxsize=1024)
 def checked_room(alpha: float, m: int, reach: int) -> None:
     """The laplace mechanism's output is unbiased because it is hardly ever cut off."""
     if Fraction(alpha) * (reach - m) < ROOM:
@@ -182,6 +183,7 @@ def largest_integer(c: float, rho: int) -> int:
     return m
 
 
+@lru_cache(maxsize=256)
 def reach_in(dtype: Dtype, rho: int) -> int:
     """The largest integer y for which y 10^-rho is a number of a format."""
     return min(LARGEST_INTEGER, int(dtype.largest * 10**rho))

@@ -139,7 +139,7 @@ def test_ranges_that_feed_on_noise_are_told_of_with_what_holds_them():
             found.append(state.R["1"])
         return found
 
-    with pytest.warns(RuntimeWarning, match=r"radius grew from .*pass growth=1\.0"):
+    with pytest.warns(RuntimeWarning, match=r"noise of a round reaches 0\.\d+ of the last radius.*pass growth=1\.0"):
         wild = radii({})
     g = growth_rate(1.0, 100, 64 * 32 + 32)
     assert 0.8 < g < 0.9
