@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, SupportsFloat, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, NoReturn, SupportsFloat, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -165,6 +165,9 @@ class Prepared(Generic[Model]):
             self._refuse_changes(collect(self._model, self._buffers, in_place=True, draws="a prepared call")[0])
         numbers, mechanism = (self._c, self._r, self._eps), self._mechanism
         return perturb_(self._model, *numbers, mechanism=mechanism, generator=generator, buffers=self._buffers)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a prepared call is for its own tensors: prepare another for a copy, or in another process")
 
     def _refuse_changes(self, now: Tensors) -> None:
         for name, other in itertools.zip_longest(self._names, now.names):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from decimal import ROUND_CEILING, Context, Decimal, localcontext
+from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ldpkernels import _native
 from ldpkernels.accounting.arguments import integer, number
+from ldpkernels.accounting.decimals import context
 from ldpkernels.arrays import Laws
 from ldpkernels.dtypes import Dtype
 from ldpkernels.laws.weightwise import Record
@@ -34,7 +35,7 @@ LARGEST_RHO = 22  # 10 ** 22 is the last power of ten that fp64 holds
 LONGEST_STEP = Fraction(1109, 100)  # 16 ln 2: a quotient is worth a step of at most e^-this
 ROOM = 64  # a laplace step leaves its output's range with probability below e^-64
 
-EXACT = Context(prec=100)
+EXACT = context(100)
 MARGIN = Decimal("1e-60")  # above what 100 digits lose, far below what a threshold resolves
 
 

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 from ldpkernels import _native
+from ldpkernels.accounting.decimals import digits
 from ldpkernels.accounting.events import RandomizedResponseEvent
 from ldpkernels.arrays import Laws
 from ldpkernels.dtypes import Dtype, DtypeLike, compute_dtype, dtype_named, floor_at, nearest, scaled
@@ -271,6 +272,6 @@ def lowest_threshold_of(eps: float) -> int:
     """ceil(2^32 / (e^eps + 1)), so that (2^32 - T) / T <= e^eps."""
     if eps > 23:
         return 1
-    with decimal.localcontext(decimal.Context(prec=60)):
+    with digits(60):
         lowest = int((DRAWS / (decimal.Decimal(eps).exp() + 1)).to_integral_value(decimal.ROUND_CEILING))
     return lowest

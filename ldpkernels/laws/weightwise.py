@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
 
 from ldpkernels.accounting.arguments import number
+from ldpkernels.accounting.decimals import digits
 from ldpkernels.accounting.events import Event
 from ldpkernels.arrays import Array, Floats, Laws
 from ldpkernels.dtypes import Dtype, DtypeLike
@@ -107,7 +108,7 @@ def clipping_bias(w: Weights, c: float, r: float) -> Weights:
 
 def log_up(ratio: Fraction) -> float:
     """A float at or above ln(ratio)."""
-    with decimal.localcontext(decimal.Context(prec=60)):
+    with digits(60):
         exact = (decimal.Decimal(ratio.numerator) / decimal.Decimal(ratio.denominator)).ln()
         value = float(exact)
         return value if decimal.Decimal(value) >= exact else math.nextafter(value, math.inf)
