@@ -8,6 +8,7 @@
 #include "bindings/keystreams.h"
 #include "bindings/reports.h"
 #include "bindings/rows.h"
+#include "bindings/training.h"
 #include "bindings/vectors.h"
 #include "bindings/votes.h"
 #include "bindings/weights.h"
@@ -43,6 +44,7 @@ PYBIND11_MODULE(_native, m) {
   bind_votes(m);
   bind_rows(m);
   bind_vectors(m);
+  bind_training(m);
 }
 
 }  // namespace
