@@ -1,24 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instructions and cache misses of every kernel and call, counted by callgrind, held to a table: `make cost`.
 
-    python -m benchmarks.cost [--update] [--table FILE]
+    python -m benchmarks.cost [--update | --short] [--table FILE]
 
 Beside them the machine code of the CUDA kernels for sm_90, instructions an element on the hot path, where nvcc is found
 (benchmarks/static_cost.py). Counts have no noise: a kernel that costs 2% more than benchmarks/cost.json says ends with
 status 1, on a busy machine as on a quiet one. They are of AVX2, which is what valgrind knows, in one thread, with a
 cache of 32 KiB that every machine simulates alike. Kernels' counts are of the compiler, calls' also of Python and
 NumPy, machine code's of nvcc: what others made is shown and not judged. `--update` writes the table; the change of
-figures is then part of the commit.
+figures is then part of the commit. `--short` counts the kernels of one bit, by the native module alone: in seconds, as
+a test of `make test` where valgrind is (tests/test_cost.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.machinery
+import importlib.util
 import json
 import os
 import platform
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -175,21 +179,68 @@ def calls() -> dict[str, Callable[[], Any]]:
     }
 
 
-def sections() -> Iterator[tuple[str, Callable[[], Any]]]:
+def bare_kernels(path: str) -> dict[str, Callable[[int], Callable[[], Any]]]:
+    """Some of `kernels` by the module at `path` alone: under callgrind, most of the time is the package's import."""
+    import numpy as np
+
+    loader = importlib.machinery.ExtensionFileLoader("ldpkernels._native", path)
+    native = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(native)
+    lowest = 1155094610  # eps = 1, as everywhere here
+
+    def launched(output: str, key: bytes) -> Callable[[int], Callable[[], Any]]:
+        def of(n: int) -> Callable[[], Any]:
+            w, out = np.random.default_rng(0).normal(size=n).astype(np.float32), np.empty(n, np.int64)
+            spans = np.array([(w.ctypes.data, out.ctypes.data, n, 0, 0)], native.SPAN)
+            laws = native.one_bit_laws("two_point", (0.0,), (1.0,), (0,), lowest, output != "values")
+            return lambda: (native.launch("two_point", output, spans, laws, key, "avx2", 1), w, out)
+
+        return of
+
+    def added(n: int) -> Callable[[], Any]:
+        reports, tally = [np.random.default_rng(0).bytes(n // 8)] * 30, native.Tally(n // 8, "avx2")
+        arrays = [np.frombuffer(report, np.uint8) for report in reports]
+        tally.add(arrays, 1)
+        return lambda: tally.add(arrays, 1)
+
+    def decoded(n: int) -> Callable[[], Any]:
+        tally, out = native.Tally(n // 8, "avx2"), np.empty(n, np.float32)
+        tally.add([np.zeros(n // 8, np.uint8)] * 30, 1)
+        return lambda: tally.decode_f32(0, 0.0, 1.0, out, 1)
+
+    def digest(n: int) -> Callable[[], Any]:
+        data = bytes(8 * n)
+        return lambda: native.crc32c(data)
+
+    philox, chacha = struct.pack("<Q", 7), struct.pack("<4Q", 1, 2, 3, 4)
+    return {
+        "perturb_, fp32, Philox": launched("values", philox),
+        "perturb_, fp32, ChaCha20": launched("values", chacha),
+        "report, Philox": launched("bits", philox),
+        "report, ChaCha20": launched("bits", chacha),
+        "two_point_threshold": launched("thresholds", philox),
+        "Aggregate.add, 30 reports of bits": added,
+        "Aggregate.mean, bits": decoded,
+        "digest of 8 bytes": digest,
+    }
+
+
+def sections(native: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Everything that is counted, in order: nothing at all, calls, and each kernel at two sizes."""
     yield "nothing", lambda: None
-    yield from ((f"call {name}", call) for name, call in calls().items())
-    for name, of in kernels().items():
+    if not native:
+        yield from ((f"call {name}", call) for name, call in calls().items())
+    for name, of in (bare_kernels(native) if native else kernels()).items():
         yield f"small {name}", of(SMALL)
         yield f"large {name}", of(LARGE)
 
 
-def run_sections() -> None:
+def run_sections(native: str) -> None:
     """Under callgrind: each section between two marks, after as many calls as let Python settle."""
     import gc
 
     mark, names = os.getppid, []
-    for name, call in sections():
+    for name, call in sections(native):
         for _ in range(20 if name.startswith(("call", "nothing")) else 2):
             call()
         gc.collect()
@@ -199,7 +250,7 @@ def run_sections() -> None:
         mark()
         gc.enable()
         names.append(name)
-    print(json.dumps({"names": names, "facts": facts()}))
+    print(json.dumps(names))
 
 
 def facts() -> dict[str, str]:
@@ -213,10 +264,22 @@ def facts() -> dict[str, str]:
     return {"compiler": signed[1].decode() if signed else "?", "python": python, "numpy": np.__version__}
 
 
-def counted() -> dict[str, Any]:
-    """Counts of all sections: instructions, and misses of the first-level data cache."""
+def lacking() -> str:
+    """Why nothing can be counted here; nothing if it can."""
     if missing := [tool for tool in ("valgrind", "setarch") if shutil.which(tool) is None]:
-        sys.exit(f"{', '.join(missing)} not found (on Debian: apt install valgrind util-linux)")
+        return f"{', '.join(missing)} not found (on Debian: apt install valgrind util-linux)"
+    if subprocess.run(["setarch", "-R", "true"], capture_output=True, check=False).returncode:
+        return "setarch -R is not permitted here, and counts would depend on where things lie in memory"
+    return ""
+
+
+def counted(short: bool = False) -> dict[str, Any]:
+    """Counts of all sections: instructions, and misses of the first-level data cache."""
+    from ldpkernels import _native
+
+    if reason := lacking():
+        sys.exit(reason)
+    native = _native.__file__ if short else ""
     set_up = {
         "PYTHONHASHSEED": "0",
         "OPENBLAS_NUM_THREADS": "1",
@@ -226,16 +289,17 @@ def counted() -> dict[str, Any]:
     }
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "counts"
-        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--dump-before={MARK}", *CACHE]
-        program = [sys.executable, "-m", "benchmarks.cost", "--sections"]
+        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--dump-before={MARK}"]
+        valgrind += [] if short else CACHE
+        program = [sys.executable, "-m", "benchmarks.cost", f"--sections={native}"]
         command = ["setarch", "-R", *valgrind, *program]
         done = subprocess.run(command, env={**os.environ, **set_up}, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"callgrind failed:\n{(done.stdout + done.stderr)[-3000:]}")
-        said = json.loads(done.stdout.splitlines()[-1])
+        names = json.loads(done.stdout.splitlines()[-1])
         # The dump at a section's second mark holds what lies between its two.
-        dumps = [totals(out.with_name(f"counts.{2 * i + 2}")) for i in range(len(said["names"]))]
-    found = dict(zip(said["names"], dumps, strict=True))
+        dumps = [totals(out.with_name(f"counts.{2 * i + 2}")) for i in range(len(names))]
+    found = dict(zip(names, dumps, strict=True))
     nothing = found["nothing"]
     kernels_, calls_ = {}, {}
     for name, one in found.items():
@@ -245,10 +309,11 @@ def counted() -> dict[str, Any]:
         elif kind == "large":
             before = found[f"small {rest}"]
             each = {event: (one[event] - before[event]) / (LARGE - SMALL) for event in one}
-            misses = round(each["D1mr"] + each["D1mw"], 4)
-            kernels_[rest] = {"instructions": round(each["Ir"], 3), "misses": misses}
-    code = machine_code()
-    facts_ = {**said["facts"], "nvcc": code["nvcc"]}
+            kernels_[rest] = {"instructions": round(each["Ir"], 3)}
+            if not short:
+                kernels_[rest]["misses"] = round(each["D1mr"] + each["D1mw"], 4)
+    code = machine_code() if not short else {"nvcc": "not asked", "kernels": {}}
+    facts_ = {**facts(), "nvcc": code["nvcc"]}
     return {"facts": facts_, "kernels": kernels_, "calls": calls_, "sm_90": code["kernels"]}
 
 
@@ -301,17 +366,28 @@ def dearer(found: dict[str, Any], table: dict[str, Any]) -> list[str]:
     return words
 
 
+def shortened(table: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """What a table says of what `--short` found."""
+    kernels_ = {name: {"instructions": table["kernels"][name]["instructions"]} for name in found["kernels"]}
+    return {**table, "kernels": kernels_, "calls": {}, "sm_90": {}}
+
+
 def main() -> None:
     """Count, show, compare."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cost", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--update", action="store_true", help="write the table")
+    parser.add_argument("--short", action="store_true", help="the kernels of one bit alone, and no misses")
     parser.add_argument("--table", type=Path, default=TABLE)
-    parser.add_argument("--sections", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--sections", metavar="NATIVE", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.sections:
-        return run_sections()
-    found = counted()
+    if args.sections is not None:
+        return run_sections(args.sections)
+    if args.short and args.update:
+        parser.error("--update counts everything: leave --short out")
+    found = counted(args.short)
     table = json.loads(args.table.read_text()) if args.table.exists() else found
+    if args.short:
+        table = shortened(table, found)
     print(f"{found['facts']['compiler']}; Python {found['facts']['python']}; NumPy {found['facts']['numpy']}")
     for group, what in (("kernels", "an element"), ("calls", "a call"), ("sm_90", "an element")):
         for name, counts in found[group].items():

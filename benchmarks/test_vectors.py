@@ -93,6 +93,27 @@ def projunit_torch(x: torch.Tensor) -> torch.Tensor:
     return g + (2.7 - torch.dot(g, u)) * u
 
 
+def projunit_numpy(x: np.ndarray) -> np.ndarray:
+    clipped_ = x * min(1.0, 1.0 / float(np.linalg.norm(x)))
+    u = hadamard_numpy(clipped_ * SIGNS.numpy())[ROWS.numpy()]
+    u /= np.linalg.norm(u)
+    g = np.random.default_rng().standard_normal(u.size)
+    return g + (2.7 - g @ u) * u
+
+
+def privunitg_torch(x: torch.Tensor) -> torch.Tensor:
+    """A Gaussian vector, moved along the update."""
+    v = clipped(x)
+    g = torch.randn_like(v)
+    return g.add_(v, alpha=2.7 - float(torch.dot(g, v)))
+
+
+def privunitg_numpy(x: np.ndarray) -> np.ndarray:
+    v = x * min(1.0, 1.0 / float(np.linalg.norm(x)))
+    g = np.random.default_rng().standard_normal(v.size)
+    return g + (2.7 - g @ v) * v
+
+
 X = torch.randn(N)
 A = X.numpy()
 PERTURB = lambda: ldpkernels.perturb_(X.clone(), 0.0, 1.0, 1.0)  # noqa: E731
@@ -119,6 +140,9 @@ WORKS: dict[str, dict[str, Callable[[], object]]] = {
         "projected-code, 11 bits": lambda: report_code(A, CODE, ROUND),
         "privunitg, 32 M bits": lambda: ldpkernels.perturb_vector(A, EPS, norm=1.0),
         "torch eager, ProjUnit": lambda: projunit_torch(X),
+        "NumPy, ProjUnit": lambda: projunit_numpy(A),
+        "torch eager, PrivUnitG": lambda: privunitg_torch(X),
+        "NumPy, PrivUnitG": lambda: privunitg_numpy(A),
     },
 }
 PEERS = ("torch eager", "NumPy")
@@ -142,7 +166,7 @@ def targets(elements: int, patience: float) -> list[Target]:
 
     for group in ("clipped and noised", "a share for a secure sum", "a few bits"):
         for row, work in WORKS[group].items():
-            if row in ("gaussian", "discrete gaussian", "skellam", "projected-code, 11 bits"):
+            if not row.startswith((*PEERS, "perturb_")):
                 pair(f"{row} : perturb_", 0.05, work, PERTURB)
     big = np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32)
     twin = torch.from_numpy(big)
@@ -156,7 +180,9 @@ def targets(elements: int, patience: float) -> list[Target]:
         ("a share for a secure sum", "discrete gaussian", "torch eager, rounded normals"),
         ("a share for a secure sum", "skellam", "torch eager, Poissons"),
         ("a few bits", "projected-code, 11 bits", "torch eager, ProjUnit"),
-        ("a few bits", "projected-code, 11 bits", "privunitg, 32 M bits"),
+        ("a few bits", "projected-code, 11 bits", "NumPy, ProjUnit"),
+        ("a few bits", "privunitg, 32 M bits", "torch eager, PrivUnitG"),
+        ("a few bits", "privunitg, 32 M bits", "NumPy, PrivUnitG"),
     ):
         pair(f"{ours} : {theirs}, {group}", 1, WORKS[group][ours], WORKS[group][theirs])
     return found

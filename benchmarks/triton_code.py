@@ -14,6 +14,7 @@ from pathlib import Path
 import triton.language as tl
 
 from benchmarks.static_cost import analyse_cubin
+from ldpkernels.triton import clipped_noise as rows
 from ldpkernels.triton import next_key, quantiles, static, summary, tally, votes
 
 ARCH = 90
@@ -79,6 +80,13 @@ def others():
     yield (), compiled(tally.decode_bits_kernel, types, {"BLOCK": tally.BLOCK}, tally), "decode_bits_kernel", 4
     types = {"votes": "*u8", "labels": "*u8", "keep": "*i1", "parties": "i32", "columns": "i64", "classes": "i32"}
     yield (), compiled(votes.majority_kernel, types, {"BLOCK": votes.BLOCK}), "majority_kernel", 1
+    numbers = {"columns": "i32", "size": "i32"}
+    for pointer, wide, grid in (("*fp32", tl.float32, False), ("*fp64", tl.float64, True)):
+        types = {"x": pointer, "scales": "*fp64", "stride": "i32", "out": "*fp64", "inverse_unit": "i64", "rows": "i32"}
+        constants = {"WIDE": wide, "GRID": grid, "LANES": rows.LANES}
+        yield ("blocks", grid), compiled(rows.blocks_kernel, types | numbers, constants, rows), "blocks_kernel", 1
+    types = {"parts": "*fp64", "out": "*fp64", "blocks": "i32"} | numbers
+    yield (), compiled(rows.groups_kernel, types, {"LANES": rows.LANES}, rows), "groups_kernel", 1
     yield (), compiled(next_key.next_key_kernel, {"state": "*i64", "out": "*i32"}, {}), "next_key_kernel", 1
 
 

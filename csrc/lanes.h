@@ -23,10 +23,11 @@ LDPK_FN To bit_cast(const From& from) {
 }
 
 // The largest float that is at most k, and the smallest that is at least k, for |k| < 2^31.
+// Arithmetic alone, without a choice: so compilers take it out of a loop over elements.
 LDPK_FN float float_at_most(int32_t k) {
   const float f = static_cast<float>(k);
-  if (static_cast<double>(f) <= k) return f;
-  return bit_cast<float>(bit_cast<uint32_t>(f) + (f > 0 ? -1 : 1));
+  const auto above = static_cast<int32_t>((k - static_cast<int64_t>(f)) >> 63);  // -1 where the nearest is above k
+  return bit_cast<float>(bit_cast<int32_t>(f) + above * (k >> 31 | 1));
 }
 LDPK_FN float float_at_least(int32_t k) { return -float_at_most(-k); }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bindings/keystreams.h"
+#include "bindings/laws.h"
 #include "bindings/reports.h"
 #include "bindings/rows.h"
 #include "bindings/training.h"
@@ -39,6 +40,7 @@ PYBIND11_MODULE(_native, m) {
   });
 
   bind_weights(m);
+  bind_laws(m);
   bind_keystreams(m);
   bind_reports(m);
   bind_votes(m);

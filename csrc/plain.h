@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -158,11 +159,12 @@ class PlainTensors {
   // `strange` says of which classes a module is not plain. The names in `usual` are those of every module's own
   // attributes.
   PlainTensors(const py::capsule& exchange, py::tuple types, py::object is_neg, py::object untyped_storage,
-               py::object extra_state, py::object strange, py::set usual)
+               py::object storage_offset, py::object extra_state, py::object strange, py::set usual)
       : exchange_(exchange.get_pointer<DlExchange>()),
         types_(std::move(types)),
         is_neg_(std::move(is_neg)),
         untyped_storage_(std::move(untyped_storage)),
+        storage_offset_(std::move(storage_offset)),
         extra_state_(std::move(extra_state)),
         strange_(std::move(strange)),
         usual_(std::move(usual)) {
@@ -178,11 +180,12 @@ class PlainTensors {
     return table.finish();
   }
 
-  // Appends the module's parameters to `found`. With `keep`, buffers and what torch.save would store beside stay.
-  py::object module(const py::object& module, bool keep, bool shapes, py::list found) const {
+  // Appends the module's parameters to `found`, and their names to `names` if it is a list. With `keep`, buffers and
+  // what torch.save would store beside stay.
+  py::object module(const py::object& module, bool keep, bool shapes, py::list found, py::object names) const {
     PlainTable table(shapes);
-    std::unordered_set<PyObject*> seen;
-    if (!walk(module.ptr(), keep, table, found, seen, 0)) return nothing();
+    Walk walk{keep, table, found, names.is_none() ? nullptr : &names, {}};
+    if (!visit(walk, module.ptr(), std::string(), 0)) return nothing();
     return table.finish();
   }
 
@@ -206,8 +209,7 @@ class PlainTensors {
     }
     const int64_t dtype = dtype_of_dlpack(t.code, t.bits);
     if (dtype < 0 || is_negated(value)) return false;
-    return table.add(t.data, numel, dtype, t.ndim, t.shape) &&
-           (!whole || fills_its_storage(value, numel * bytes_of(dtype)));
+    return table.add(t.data, numel, dtype, t.ndim, t.shape) && fits_its_storage(value, numel, bytes_of(dtype), whole);
   }
 
   static int64_t dtype_of_dlpack(uint8_t code, uint8_t bits) {
@@ -237,13 +239,16 @@ class PlainTensors {
     return answer.ptr() != Py_False;  // an error too
   }
 
-  // A file of a tensor has all of its storage.
-  bool fills_its_storage(PyObject* value, int64_t bytes) const {
+  // A storage may have been made smaller than the tensors that lie in it. With `whole`, the tensor is all of it: a file
+  // of the one has the other.
+  bool fits_its_storage(PyObject* value, int64_t numel, int64_t itemsize, bool whole) const {
     const auto storage = py::reinterpret_steal<py::object>(PyObject_CallOneArg(untyped_storage_.ptr(), value));
-    if (!storage) return false;
-    static PyObject* nbytes = interned("nbytes");
-    const auto size = py::reinterpret_steal<py::object>(PyObject_CallMethodNoArgs(storage.ptr(), nbytes));
-    return size && PyLong_AsLongLong(size.ptr()) == bytes;
+    const auto offset = py::reinterpret_steal<py::object>(PyObject_CallOneArg(storage_offset_.ptr(), value));
+    if (!storage || !offset) return false;
+    const int64_t bytes = PyObject_Size(storage.ptr());  // nbytes(), without a number made of it
+    if (bytes < 0) return false;
+    const int64_t first = PyLong_AsLongLong(offset.ptr()), stop = (first + numel) * itemsize;
+    return whole ? first == 0 && stop == bytes : stop <= bytes;
   }
 
   // A class is asked about once; a module that changes its nature changes its class.
@@ -256,12 +261,35 @@ class PlainTensors {
     return PySet_Add(familiar_.ptr(), kind) == 0;
   }
 
-  bool walk(PyObject* module, bool keep, PlainTable& table, py::list& found, std::unordered_set<PyObject*>& seen,
-            int depth) const {
-    if (!seen.insert(module).second) return true;
+  struct Walk {
+    bool keep;
+    PlainTable& table;
+    py::list& found;
+    py::object* names;  // a list, or nothing: then names are not made
+    std::unordered_set<PyObject*> seen;
+  };
+
+  // The items of a dictionary that nobody else can change, as names and values.
+  static std::pair<py::list, py::list> held_items(PyObject* dictionary, bool named) {
+    return {named ? py::reinterpret_steal<py::list>(PyDict_Keys(dictionary)) : py::list(), held_values(dictionary)};
+  }
+  // Wrappers leave their names out (inputs/modules.py), which is left to Python.
+  static bool plain_name(PyObject* name, bool of_module, std::string& out) {
+    if (!PyUnicode_CheckExact(name)) return false;
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(name, &size);
+    if (text == nullptr) return false;
+    out.append(text, size);
+    return !of_module || (PyUnicode_CompareWithASCIIString(name, "module") != 0 &&
+                          PyUnicode_CompareWithASCIIString(name, "_module") != 0 &&
+                          PyUnicode_CompareWithASCIIString(name, "_orig_mod") != 0);
+  }
+
+  bool visit(Walk& walk, PyObject* module, const std::string& prefix, int depth) const {
+    if (!walk.seen.insert(module).second) return true;
     if (depth > 100) return false;
     if (!is_familiar(Py_TYPE(module))) return false;
-    if (!keep) {  // state_dict() would store what it returns
+    if (!walk.keep) {  // state_dict() would store what it returns
       static PyObject* name = interned("get_extra_state");
       auto* type = reinterpret_cast<PyObject*>(Py_TYPE(module));
       if (py::reinterpret_steal<py::object>(PyObject_GetAttr(type, name)).ptr() != extra_state_.ptr()) return false;
@@ -282,24 +310,35 @@ class PlainTensors {
           PySet_Contains(usual_.ptr(), key) != 1)
         return false;
     }
-    for (Py_ssize_t at = 0; !keep && PyDict_Next(buffers, &at, &key, &item);) {
+    for (Py_ssize_t at = 0; !walk.keep && PyDict_Next(buffers, &at, &key, &item);) {
       if (item != Py_None) return false;
     }
-    const py::list inner = held_values(children);
-    for (const py::handle parameter : held_values(parameters)) {
-      if (parameter.is_none()) continue;
-      if (!add(table, parameter.ptr(), true)) return false;
-      found.append(parameter);
+    const bool named = walk.names != nullptr;
+    const auto [inner_names, inner] = held_items(children, named);
+    const auto [names, values] = held_items(parameters, named);
+    for (size_t i = 0; i < values.size(); ++i) {
+      PyObject* parameter = PyList_GET_ITEM(values.ptr(), i);
+      if (parameter == Py_None) continue;
+      if (!add(walk.table, parameter, true)) return false;
+      walk.found.append(py::handle(parameter));
+      if (!named) continue;
+      std::string name = prefix;
+      if (!plain_name(PyList_GET_ITEM(names.ptr(), i), false, name)) return false;
+      if (PyList_Append(walk.names->ptr(), py::str(name).ptr()) != 0) return false;
     }
-    for (const py::handle child : inner) {
-      if (!child.is_none() && !walk(child.ptr(), keep, table, found, seen, depth + 1)) return false;
+    for (size_t i = 0; i < inner.size(); ++i) {
+      PyObject* child = PyList_GET_ITEM(inner.ptr(), i);
+      if (child == Py_None) continue;
+      std::string name = prefix;
+      if (named && !plain_name(PyList_GET_ITEM(inner_names.ptr(), i), true, name)) return false;
+      if (!visit(walk, child, named ? name + "." : name, depth + 1)) return false;
     }
     return true;
   }
 
   const DlExchange* exchange_;
   py::tuple types_;
-  py::object is_neg_, untyped_storage_, extra_state_, strange_;
+  py::object is_neg_, untyped_storage_, storage_offset_, extra_state_, strange_;
   py::set usual_, familiar_;
 };
 

@@ -24,6 +24,7 @@ from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
 from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, collect
 from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.inputs.spans import span_table
+from ldpkernels.inputs.transforms import outside_of_graphs
 from ldpkernels.inputs.views import contiguous
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.laws.weightwise import checked_eps
@@ -111,6 +112,7 @@ def ranges(
 def ranges(model: Weights, *, by: By = ..., **options: Unpack[_Options]) -> Ranges: ...
 
 
+@outside_of_graphs
 def ranges(
     model: Weights,
     *,
@@ -139,9 +141,10 @@ def ranges(
         buffers: As for `perturb_`.
 
     Where the mean of n clients is noisy, its extremes are mostly noise, and a min/max radius feeds on itself: it grows
-    by about B sqrt(2 ln d / n) a round. With `eps` and `clients`, a warning says where that is at least 1.
-    Below 1 it may still grow from round to round, as a round's noise stays in the weights that the next one starts
-    from: `growth=1.0` never lets it.
+    by about g = B sqrt(2 ln d / n) a round. Below 1 it grows all the same where clients start from the weights that a
+    round ended with, as its noise stays in them: by about sqrt(1 + g^2) a round. With `eps` and `clients` a warning
+    says where g is at least 1, and with `previous` also where a radius has grown and the noise of the round reaches
+    over half of it, whatever the method. `growth=1.0` never lets it grow; where `growth` is given, nothing is said.
 
     >>> import numpy as np
     >>> ranges({"a.weight": np.array([-1.0, 3.0]), "a.bias": np.array([0.5]), "b.weight": np.array([2.0, 2.5])})
@@ -156,7 +159,7 @@ def ranges(
                 "method='quantile' needs all weights of a layer in one place, and a DTensor's are not: use 'minmax' or "
                 "'noise-subtracted', or pass the full_tensor() of each"
             )
-        tensors, _ = collect(model, buffers, sharded=sharded)
+        tensors, _ = collect(model, buffers, sharded=sharded, reads="ranges")
         said = {"the call": "ranges", "method": method, "by": by, "growth": growth, "previous": previous}
         shapes = [tuple(t.shape) for t in tensors.values] if sharded else []
         return tensors, {**said, "eps": eps, "clients": clients, "names": tensors.names, "shapes": shapes}
@@ -188,7 +191,8 @@ def ranges(
             C[layer.name], radius = layer.mean, _noise_subtracted_radius(layer, before, eps, clients)
         else:
             C[layer.name], radius = (layer.min + layer.max) / 2, (layer.max - layer.min) / 2
-            _warn_of_divergence(layer, eps, clients, growth)
+        if growth is None and eps is not None and clients is not None:
+            _warn_of_divergence(layer, method, radius, before, eps, clients)
         if growth is not None and before:
             radius = min(radius, growth * before)
         if not math.isfinite(C[layer.name]) or not 0 <= radius < math.inf:
@@ -202,7 +206,7 @@ def ranges(
 
 
 def growth_rate(eps: SupportsFloat, clients: int, weights: int) -> float:
-    """By what factor a min/max radius of a layer grows in a round from noise alone.
+    """How far the noise of a round reaches in a layer's mean, in units of the radius: above 1 a min/max range grows.
 
     >>> round(growth_rate(0.5, clients=100, weights=20_000), 2)
     1.82
@@ -287,17 +291,26 @@ def _noise_subtracted_radius(layer: _Layer, previous_radius: float, eps: Support
     return math.sqrt(spread * 2 * math.log(max(layer.finite, 2)))
 
 
-def _warn_of_divergence(layer: _Layer, eps: SupportsFloat | None, clients: int | None, growth: float | None) -> None:
-    if eps is None or clients is None or growth is not None:
-        return
+def _warn_of_divergence(
+    layer: _Layer, method: Method, radius: float, before: float | None, eps: SupportsFloat, clients: int
+) -> None:
+    """Where noise alone lets a range grow: at once, or through what stays in the weights from round to round."""
     rate = growth_rate(eps, clients, layer.finite)
-    if rate >= 1:
-        warnings.warn(
-            f"layer {layer.name!r}: at eps={eps} with {clients} clients a min/max range grows about {rate:.2g} times a "
-            "round from noise alone: use method='noise-subtracted' or 'quantile', a growth cap, or more clients",
-            RuntimeWarning,
-            stacklevel=3,
+    if method == "minmax" and rate >= 1:
+        how = f"a min/max range grows about {rate:.2g} times a round from noise alone"
+    elif before and before < radius <= 2 * rate * before:
+        how = (  # without the radii: what is told every round is told once
+            f"the noise of a round reaches {rate:.2g} of the last radius, over half of the new one, which is larger: "
+            "where clients start from these weights it will grow on"
         )
+    else:
+        return
+    warnings.warn(
+        f"layer {layer.name!r}: at eps={eps} with {clients} clients {how}: pass growth=1.0 with previous=(C, R), which "
+        "never lets a range grow, or collect from more clients or at a larger eps",
+        RuntimeWarning,
+        stacklevel=4,  # the caller of ranges, behind its decorator
+    )
 
 
 def _previous_radius(previous: tuple[Numbers, Numbers] | None, name: str, tensors: Tensors) -> float | None:

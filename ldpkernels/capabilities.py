@@ -99,6 +99,11 @@ def forced() -> str | None:
     return _known(name) if name else None
 
 
+def counts_reports(device: str) -> bool:
+    """Whether Triton counts the reports that lie on a type of device; a forced backend that cannot stands aside."""
+    return "triton" in able("tally", device) and (device != "cpu" or forced() == "triton")
+
+
 def host_isa() -> str:
     """The instruction set for work that only the CPU does: the forced one, else the best."""
     name = forced()

@@ -14,6 +14,7 @@ from ldpkernels.arrays import Array
 from ldpkernels.inputs.checks import checked_arrays, refuse_outside
 from ldpkernels.inputs.containers import Buffers, collect
 from ldpkernels.inputs.spans import integer_span, span_table
+from ldpkernels.inputs.transforms import refuse_rows
 from ldpkernels.inputs.views import contiguous, through
 from ldpkernels.keys import Generator, numpy_key, torch_key
 from ldpkernels.laws.ordinal_cldp_thresholds import Noise, Rounding, checked_m, checked_rho, integer_laws, weight_laws
@@ -69,7 +70,7 @@ def cldp_(
     >>> out is w, round(float(out.mean()), 2), round(float(out.std()), 2)
     (True, 0.3, 0.14)
     """
-    tensors, (alphas,) = collect(model, buffers, in_place=True, alpha=alpha)
+    tensors, (alphas,) = collect(model, buffers, in_place=True, draws="cldp_", alpha=alpha)
     variances = [name for name in tensors.names if name.endswith("running_var")] if buffers == "perturb" else []
     if variances:
         raise ValueError(
@@ -120,6 +121,7 @@ def cldp_sample(
 
         from ldpkernels.ops.ordinal_cldp import check_integers, ordinal_cldp_sample
 
+        refuse_rows("cldp_sample", [v])
         check_integers(v)
         with torch.no_grad():
             sample: torch.Tensor = ordinal_cldp_sample(

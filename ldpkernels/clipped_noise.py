@@ -18,10 +18,11 @@ from ldpkernels.dtypes import FLOAT64
 from ldpkernels.inputs.checks import numpy_dtype
 from ldpkernels.inputs.containers import rows_of
 from ldpkernels.inputs.plain import plain
+from ldpkernels.inputs.transforms import is_dual, refuse_derivatives, refuse_rows
 from ldpkernels.inputs.views import contiguous
 from ldpkernels.keys import Generator, host_key, numpy_key, torch_key
 from ldpkernels.laws import clipped_noise as law
-from ldpkernels.optional import is_tensor
+from ldpkernels.optional import is_compiling, is_tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -261,6 +262,9 @@ def _reduce(
         from ldpkernels.ops.clipped_noise import checked_rows
         from ldpkernels.ops.clipped_noise import clipped_noised_sum as operation
 
+        if not is_compiling():
+            refuse_rows("clipped_noised_sum", tensors)
+            refuse_derivatives("clipped_noised_sum", tensors)
         if any(getattr(t, "is_meta", False) for t in tensors):  # one would turn the operation into its fake
             checked_rows(tensors, names)
         key = torch_key(generator, tensors[0].device)
@@ -319,7 +323,7 @@ def _is_differentiated(x: AnyArray) -> bool:
         return False
     import torch
 
-    return x.requires_grad and torch.is_grad_enabled()
+    return (x.requires_grad and torch.is_grad_enabled()) or is_dual(x)
 
 
 def _reduce_arrays(

@@ -56,6 +56,11 @@ def run_plain(kernel: str, plain: Plain, laws: Laws, key: bytes, isa: str) -> No
         note_write(plain.values)
 
 
+def report_plain(kernel: str, output: str, plain: Plain, laws: Laws, key: bytes, isa: str) -> None:
+    """Report plain weights to their spans' `out`, likewise."""
+    _native.launch(kernel, output, plain.spans, laws, key, isa, threads_for(plain.numel))
+
+
 def _run_cuda(kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, out: torch.Tensor | None) -> None:
     import torch
 
@@ -209,6 +214,15 @@ def rotate(x: Array, key: Key, *, inverse: bool = False) -> None:
         _twin().rotate(x, key.uint32(), inverse)
         return
     _native.rotate(x, key.uint32(), inverse, name, threads_for(x.size))
+
+
+def reflect(x: Floats, normals: Floats, *, back: bool = False) -> None:
+    """Reflections of k (k + 1) / 2 - 1 normals, one after another, of k fp64 numbers in place; `back` undoes them."""
+    name = capabilities.chosen("vectors", "cpu")
+    if name == "reference":
+        _twin().reflect(x, normals, back)
+        return
+    _native.reflect(x, normals, back, name)
 
 
 def _twin() -> ModuleType:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from ldpkernels.arrays import AnyArray, Array
-from ldpkernels.inputs.checks import numpy_dtype, refuse_strange_kind, torch_dtype
+from ldpkernels.inputs.checks import numpy_dtype, refuse_freed, refuse_strange_kind, torch_dtype
 from ldpkernels.inputs.containers import Tensors, collect
 from ldpkernels.inputs.modules import Buffers, common_prefix
 from ldpkernels.inputs.shards import is_dtensor, is_sharded, part_of
@@ -124,6 +124,7 @@ def _fitting(name: str, tensor: AnyArray, average: AnyArray, add: bool) -> AnyAr
         part = part_of(name, tensor)
         tensor, average = part.local, part.of(average)
     torch_dtype(name, tensor)
+    refuse_freed(f"average of {name}", average)
     average = average.detach().to(tensor.device)
     if add:
         average = tensor.detach().double() + average.double()

@@ -5,19 +5,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, SupportsFloat, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, NoReturn, SupportsFloat, TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.arrays import AnyArray, Array, Bytes, Integers, Laws
+from ldpkernels.arrays import AnyArray, Array, Bytes, Integers
 from ldpkernels.capabilities import chosen_isa
 from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.checks import checked_arrays, checked_tensors, tensor_dtypes
-from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, collect, per_tensor
+from ldpkernels.inputs.containers import Buffers, Container, Numbers, Tensors, Weights, collect, per_tensor
 from ldpkernels.inputs.plain import Plain, plain
 from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.inputs.spans import span_table
+from ldpkernels.inputs.transforms import break_graph
 from ldpkernels.inputs.views import contiguous, through
 from ldpkernels.keys import Generator, Key, host_key, numpy_key, torch_key
 from ldpkernels.laws.registry import MechanismName, executed, kind_named, law_table, mechanism_named
@@ -85,7 +86,7 @@ def perturb_(
 
         shards.perturb_(shards.Asked(model, C, R, eps, mechanism, generator, buffers))
         return model
-    tensors, (c, r) = collect(model, buffers, in_place=True, C=C, R=R)
+    tensors, (c, r) = collect(model, buffers, in_place=True, draws="perturb_", C=C, R=R)
     if tensors.compiling:
         kind_named(mechanism)
         kind = None
@@ -138,7 +139,7 @@ class Prepared(Generic[Model]):
     ) -> None:
         if is_sharded(model):
             raise TypeError("prepare takes no DTensors: call perturb_, where the ranks agree on every call")
-        tensors, (self._c, self._r) = collect(model, buffers, in_place=True, C=C, R=R)
+        tensors, (self._c, self._r) = collect(model, buffers, in_place=True, draws="prepare", C=C, R=R)
         kind = mechanism_named(mechanism, eps)
         if buffers == "perturb":
             _refuse_negative_variances(tensors, self._c, self._r, kind)
@@ -161,9 +162,12 @@ class Prepared(Generic[Model]):
                 launch.run_plain(self._kernel, found, self._laws, host_key(generator, found.is_torch), isa)
                 return self._model
         if not is_compiling():
-            self._refuse_changes(collect(self._model, self._buffers, in_place=True)[0])
+            self._refuse_changes(collect(self._model, self._buffers, in_place=True, draws="a prepared call")[0])
         numbers, mechanism = (self._c, self._r, self._eps), self._mechanism
         return perturb_(self._model, *numbers, mechanism=mechanism, generator=generator, buffers=self._buffers)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a prepared call is for its own tensors: prepare another for a copy, or in another process")
 
     def _refuse_changes(self, now: Tensors) -> None:
         for name, other in itertools.zip_longest(self._names, now.names):
@@ -205,17 +209,17 @@ def report(
     2
     """
     if is_compiling():
-        from ldpkernels.ops import define
-
-        return define.outside_of_graphs(
-            lambda: report(model, C, R, eps, mechanism=mechanism, generator=generator, buffers=buffers)
+        return break_graph(
+            "report", lambda: report(model, C, R, eps, mechanism=mechanism, generator=generator, buffers=buffers)
         )
+    if (plainly := _reported_plain(model, C, R, eps, mechanism, generator, buffers)) is not None:
+        return plainly
     if is_sharded(model):
         from ldpkernels.ops import shards
 
         return Report(*shards.report(shards.Asked(model, C, R, eps, mechanism, generator, buffers)))
     kind = mechanism_named(mechanism, eps)
-    tensors, (c, r) = collect(model, buffers, C=C, R=R)
+    tensors, (c, r) = collect(model, buffers, draws="report", C=C, R=R)
     if tensors.is_torch:
         from ldpkernels.ops import OPERATIONS, define
 
@@ -313,21 +317,63 @@ def _perturbed_plain(
     isa = chosen_isa(kind_named(mechanism).kernel)
     if isa is None:
         return False
-    kind, laws = _plain_laws(found, C, R, eps, mechanism)
+    c, r, dtypes = _plain_ranges(found, C, R)
+    kind, laws = executed(mechanism, eps, c, r, dtypes, "values")
     launch.run_plain(kind.kernel, found, laws, host_key(generator, found.is_torch), isa)
     return True
 
 
-def _plain_laws(
-    found: Plain, C: Range, R: Range, eps: SupportsFloat, mechanism: MechanismName
-) -> tuple[Weightwise, Laws]:
-    """One law for all tensors where they are alike, else one for each."""
+def _reported_plain(
+    model: Weights,
+    C: Range,
+    R: Range,
+    eps: SupportsFloat,
+    mechanism: MechanismName,
+    generator: Generator,
+    buffers: Buffers | None,
+) -> Report | None:
+    """The report where nothing of a call is out of the ordinary."""
+    found = plain(model, buffers, shapes=True, named=True)
+    if found is None or isinstance(C, Mapping) or isinstance(R, Mapping) or is_tensor(generator):
+        return None
+    kind = mechanism_named(mechanism, eps)
+    isa = chosen_isa(kind.kernel)
+    if isa is None:
+        return None
+    c, r, dtypes = _plain_ranges(found, C, R)
+    laws = law_table(kind, c, r, dtypes, "report")
+    container, names = _container_of(model, found)
+    layout = Layout.of_plain(found, names, c, r, kind, container)
+    payload = _payload(layout.nbytes, found.is_torch)
+    address = payload.ctypes.data if isinstance(payload, np.ndarray) else payload.data_ptr()
+    found.spans["out"] = layout.offsets + address
+    launch.report_plain(kind.kernel, kind.reported, found, laws, host_key(generator, found.is_torch), isa)
+    return Report(layout, payload)
+
+
+def _payload(size: int, is_torch: bool) -> Bytes | torch.Tensor:
+    if is_torch:
+        import torch
+
+        return torch.empty(size, dtype=torch.uint8, device="cpu")
+    return np.empty(size, np.uint8)
+
+
+def _container_of(model: Weights, found: Plain) -> tuple[Container, tuple[str, ...]]:
+    """What a plain model is, and the names of its tensors."""
+    if isinstance(model, (list, tuple)):
+        return "sequence", tuple([str(i) for i in range(len(model))])
+    return ("module", found.names) if found.names else ("tensor", ("",))
+
+
+def _plain_ranges(found: Plain, C: Range, R: Range) -> tuple[tuple[float, ...], tuple[float, ...], tuple[Dtype, ...]]:
+    """One range and dtype for all tensors where they are alike, else one for each."""
     dtypes = found.dtypes
     if type(C) is float and type(R) is float and len(dtypes) == 1:
-        return executed(mechanism, eps, (C,), (R,), dtypes, "values")
+        return (C,), (R,), dtypes
     unnamed = [""] * len(found.values)
     c, r = per_tensor("C", C, unnamed), per_tensor("R", R, unnamed)
-    return executed(mechanism, eps, c, r, dtypes * (len(unnamed) // len(dtypes)), "values")
+    return tuple(c), tuple(r), dtypes * (len(unnamed) // len(dtypes))
 
 
 def _perturb_arrays(

@@ -17,7 +17,8 @@ import numpy as np
 from ldpkernels.arrays import AnyArray, Array, Bytes
 from ldpkernels.capabilities import threads
 from ldpkernels.expectation import Expected, Mean
-from ldpkernels.wire.codec import Counter
+from ldpkernels.optional import is_tensor
+from ldpkernels.wire.counts import Counts, stays
 from ldpkernels.wire.envelope import Uploaded, encode
 from ldpkernels.wire.layout import Layout
 from ldpkernels.wire.locks import shared_lock
@@ -107,7 +108,7 @@ class Aggregate(Generic[M]):
         self.layout = None if expect is None else expect.layout
         self.skipped = 0
         self.reasons: dict[str, int] = {}  # why uploads were skipped, and how many; of many reasons the first
-        self._counter: Counter | None = None
+        self._counter: Counts | None = None
         self._reader = Reader(self.layout)
         self._lock = shared_lock()  # of all that changes
 
@@ -131,7 +132,8 @@ class Aggregate(Generic[M]):
             layout = self.layout or ready[0].layout
             for one in ready:
                 _refuse_other(layout, one.layout)
-            self._counting(layout).add([one.bits for one in ready], _threads(layout))
+            payloads = [one.payload if stays(one.payload) else one.bits for one in ready]
+            self._counting(layout).add(payloads, _threads(layout))
 
     def merge(self, other: Aggregate[M]) -> None:
         """Add a partial aggregate, of another server or process, say: its clients and what it skipped."""
@@ -225,6 +227,7 @@ class Aggregate(Generic[M]):
                 return Report(*self._reader.report(one))
             if self.expect is not None:
                 _refuse_other(self.expect.layout, one.layout)
+            _check_payload(one)
         except ValueError as error:
             if self.on_bad == "raise":
                 raise
@@ -239,10 +242,10 @@ class Aggregate(Generic[M]):
         self.reasons[reason] = self.reasons.get(reason, 0) + times
         self.skipped += times
 
-    def _counting(self, layout: Layout) -> Counter:
+    def _counting(self, layout: Layout) -> Counts:
         """The counter, made when the first report was checked."""
         if self._counter is None:
-            self._counter = layout.codec.counter(layout.sizes)
+            self._counter = Counts(layout.codec, layout.sizes)
             self.layout = self.layout or layout
         return self._counter
 
@@ -286,6 +289,19 @@ def _refuse_other(ours: Layout, theirs: Layout) -> None:
     if ours is not theirs and ours != theirs:
         name, one, rest = ours.difference(theirs)
         raise ValueError(f"reports of different kinds cannot be added: {name} is {one} in one and {rest} in the others")
+
+
+def _check_payload(report: Report) -> None:
+    """A report that is no bytes read by us may hold anything. Bits past a tensor's end are looked for on the host."""
+    payload, size = report.payload, report.layout.nbytes
+    plain = isinstance(payload, np.ndarray) or is_tensor(payload)
+    if not plain or str(payload.dtype).removeprefix("torch.") != "uint8" or tuple(payload.shape) != (size,):
+        raise ValueError(f"not a report: its payload must be {size} numbers of uint8, as ldpkernels.report makes them")
+    contiguous = payload.flags.c_contiguous if isinstance(payload, np.ndarray) else payload.is_contiguous()
+    if not contiguous:
+        raise ValueError("not a report: its payload must be contiguous, as ldpkernels.report makes it")
+    if not stays(payload):
+        report.layout.check_payload(report.bits)
 
 
 def _threads(layout: Layout) -> int:

@@ -15,6 +15,7 @@ from ldpkernels.arrays import AnyArray, Array, Value
 from ldpkernels.dtypes import FLOAT64, Dtype
 from ldpkernels.inputs import flat
 from ldpkernels.inputs.containers import Buffers, Tensors, Weights, collect
+from ldpkernels.inputs.transforms import outside_of_graphs
 from ldpkernels.keys import Generator, Key, numpy_key, torch_key
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.privunitg import PrivUnitG
@@ -58,6 +59,7 @@ def perturb_vector(
 def perturb_vector(model: Sequence[Value], eps: float | None = None, **options: Unpack[_Options]) -> list[Value]: ...
 
 
+@outside_of_graphs
 def perturb_vector(
     model: Weights,
     eps: float | None = None,
@@ -101,7 +103,7 @@ def perturb_vector(
     ((20, 30), (30,))
     >>> sent = ldpkernels.perturb_vector(update, eps=8.0, delta=1e-5, mechanism="gaussian", norm=1.0)
     """
-    tensors, _ = collect(model, buffers)
+    tensors, _ = collect(model, buffers, draws="perturb_vector", reads="perturb_vector")
     dtypes, sizes = flat.formats(tensors), flat.sizes(tensors)
     norm = _checked_norm(norm)
     law = vector_mechanism(mechanism, eps, sum(sizes), norm, bound, delta=delta, sigma=sigma)
@@ -112,8 +114,7 @@ def perturb_vector(
         _gaussian(law, tensors.values, dtypes, outs, key)
     else:
         sampled = law.sample(flat.clipped(flat.float64s(tensors.values), norm), key)
-        stretches = np.split(sampled, np.cumsum(sizes)[:-1])
-        outs = [stretch.astype(kind) for stretch, kind in zip(stretches, kinds, strict=True)]
+        outs = flat.parts_of(sampled, sizes, kinds)
     return flat.contained(tensors, outs)
 
 

@@ -12,8 +12,9 @@ from ldpkernels.accounting.arguments import number
 from ldpkernels.arrays import AnyArray, Array, Integers, Value
 from ldpkernels.clipped_noise import clipped_noised_sum
 from ldpkernels.inputs.ballots import checked_classes, refuse_strangers
+from ldpkernels.inputs.transforms import refuse_rows
 from ldpkernels.keys import Generator
-from ldpkernels.optional import is_tensor
+from ldpkernels.optional import is_compiling, is_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -119,6 +120,8 @@ def noisy_vote(
 def _noisy_tensors(votes: torch.Tensor, classes: int, sigma: float, generator: Generator) -> Vote[torch.Tensor]:
     import torch
 
+    if not is_compiling():
+        refuse_rows("noisy_vote", [votes])
     counts = vote_counts(votes, classes)
     nothing = torch.empty((0, *counts.shape), dtype=torch.float64, device=votes.device)
     noisy = counts + clipped_noised_sum(nothing, 1.0, sigma, generator=generator)

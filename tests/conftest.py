@@ -12,6 +12,9 @@ import pytest
 import ldpkernels
 from ldpkernels import _native
 
+# Several processes share the cores, and torch's threads would wait for each other by spinning on them. Read at import.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 try:
     import torch
 except ImportError:  # make numpy: what a client without torch needs

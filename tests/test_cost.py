@@ -9,6 +9,19 @@ import pytest
 from benchmarks import cost
 
 TABLE = json.loads(cost.TABLE.read_text())
+REASON = cost.lacking()
+
+
+@pytest.mark.skipif(bool(REASON), reason=REASON)
+def test_kernels_of_one_bit_cost_what_the_table_says():
+    """The gate itself, in its short form: what every `make test` can afford. `make cost` counts all."""
+    facts = cost.facts()
+    if facts["compiler"] != TABLE["facts"]["compiler"]:
+        pytest.skip(f"the module was made by {facts['compiler']}, and the table by {TABLE['facts']['compiler']}")
+    found = cost.counted(short=True)
+    assert len(found["kernels"]) == 8
+    words = cost.dearer(found, cost.shortened(TABLE, found))
+    assert not words, "\n".join(words)
 
 
 @pytest.mark.parametrize("group", cost.DEPENDS)

@@ -192,6 +192,62 @@ def tensors_of(model):
     return list(model) if isinstance(model, list | tuple) else [model]
 
 
+def reported_both_ways(monkeypatch, model, *ranges, **options):
+    """The report of the short way, and that of the long one."""
+    short = ldpkernels.report(model, *ranges, generator=key(5), **options)
+    with monkeypatch.context() as patched:
+        patched.setattr("ldpkernels.perturb.plain", lambda *_, **__: None)
+        return short, ldpkernels.report(model, *ranges, generator=key(5), **options)
+
+
+@pytest.mark.parametrize("mechanism", NAMES)
+@pytest.mark.parametrize("case", PLAIN)
+def test_a_report_of_the_short_way_is_that_of_the_long_one(case, mechanism, monkeypatch):
+    model = PLAIN[case]()
+    assert plain(model, shapes=True, named=True) is not None
+    short, long = reported_both_ways(monkeypatch, model, 0.1, 0.9, 2.0, mechanism=mechanism)
+    assert short.to_bytes() == long.to_bytes()
+    assert torch.equal(short.payload, long.payload)
+
+
+def test_reports_of_other_models_and_ranges_are_those_of_the_long_way(monkeypatch):
+    class Inner(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(4))
+            self.über = linear()
+
+    nested = torch.nn.Sequential(
+        linear(), torch.nn.ModuleDict({"left": Inner(), "right": torch.nn.ModuleList([linear()])})
+    )
+    wrapped = torch.nn.Module()
+    wrapped.module = nested  # a name that some wrappers leave out
+    arrays = [np.ones((2, 3), np.float32), np.full((), 0.5, np.float32), np.ones(7)]
+    for model in (nested, wrapped, torch.nn.DataParallel(linear()), arrays, tuple(arrays), arrays[0]):
+        n = len(tensors_of(model))
+        for ranges in ((0.0, 1.0), (0, 1), ([0.125] * n, 1.0), (0.0, [0.5 + i for i in range(n)])):
+            short, long = reported_both_ways(monkeypatch, model, *ranges, 1.0)
+            assert short.to_bytes() == long.to_bytes()
+            assert type(short.payload) is type(long.payload)
+    assert plain(nested, named=True).names == tuple(name for name, _ in nested.named_parameters())
+    assert plain(wrapped, named=True) is None
+
+
+def test_a_report_looks_at_what_the_last_one_saw():
+    """Nothing of it is kept but the description of equal models."""
+    model = linear()
+    first = ldpkernels.report(model, 0.0, 1.0, 1.0)
+    model.more = torch.nn.Parameter(torch.ones(9))
+    second = ldpkernels.report(model, 0.0, 1.0, 1.0)
+    assert second.layout.shapes == ((5, 3), (5,), (9,))
+    assert second.layout.names == ("weight", "bias", "more")
+    assert (first.nbytes, second.nbytes) == (3, 5)
+    with pytest.raises(ValueError, match=r"R=-1.0 must be"):
+        ldpkernels.report(model, 0.0, -1.0, 1.0)
+    with pytest.raises(ValueError, match="C has 2 values for 3 tensors"):
+        ldpkernels.report(model, [0.0, 0.0], 1.0, 1.0)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_arrays_have_the_bits_of_tensors(dtype):
     arrays = [np.linspace(-1, 1, n).astype(dtype) for n in (3, 40)]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Prepared calls: the bits of the call, as often as nothing has changed.
+import copy
+import pickle
 import warnings
 
 import numpy as np
@@ -172,3 +174,9 @@ def test_a_prepared_call_is_for_one_process(tmp_path):
             prepare(distribute_tensor(torch.ones(4), mesh), 0.0, 1.0, 1.0)
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("take", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_prepared_call_is_not_copied(take):
+    with pytest.raises(TypeError, match="a prepared call is for its own tensors: prepare another"):
+        take(prepare(torch.zeros(3), 0.0, 1.0, 1.0))

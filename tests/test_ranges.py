@@ -51,7 +51,8 @@ def test_noise_subtracted_finds_the_signal_under_the_noise():
     signal = np.random.default_rng(0).normal(0.2, noise, d)
     noisy = {"w": signal + np.random.default_rng(1).normal(0, noise, d)}
     options = {"previous": (0.0, r), "eps": eps, "clients": n}
-    C, R = ranges(noisy, method="noise-subtracted", **options)
+    with pytest.warns(RuntimeWarning, match=r"reaches 1\.1 of the last radius.*growth=1\.0"):
+        C, R = ranges(noisy, method="noise-subtracted", **options)
     assert C[""] == pytest.approx(0.2, abs=6 * noise * math.sqrt(2 / d))
     assert R[""] == pytest.approx(noise * math.sqrt(2 * math.log(d)), rel=0.03)
     only_noise = {"w": np.random.default_rng(2).normal(0, noise, d)}

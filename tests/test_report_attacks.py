@@ -237,3 +237,34 @@ def test_a_read_only_view_of_a_buffer_that_its_owner_changes_is_copied():
     read = ldpkernels.Report.from_bytes(memoryview(buffer).toreadonly())
     buffer[:] = bytes(len(buffer))
     assert (read.bits == one.bits).all()
+
+
+@pytest.mark.parametrize("on_bad", ["raise", "skip"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_report_that_was_made_by_hand_is_looked_at_too(mechanism, on_bad):
+    """Bytes of another type were counted and not added; bits past a tensor's end made sums that could not be read."""
+    good = upload(mechanism=mechanism)
+    size = good.layout.nbytes
+    wrong = {
+        "numbers of uint8": [
+            good.bits.astype(np.int8),
+            good.bits[None],
+            good.bits[1:],
+            None,
+            "x",
+            memoryview(good.bits),
+        ],
+        "contiguous": [np.repeat(good.bits, 2)[::2], torch.from_numpy(np.repeat(good.bits, 2))[::2]],
+        "past the last weight": [np.full(size, 0xFF, np.uint8)] if mechanism in ("two-point", "sign") else [],
+    }
+    for reason, payloads in wrong.items():
+        for payload in payloads:
+            total = Aggregate(expected(MODEL, 0.0, 1.0, 1.0, mechanism=mechanism), on_bad=on_bad)
+            if on_bad == "raise":
+                with pytest.raises(ValueError, match=reason):
+                    total.add(good, Report(good.layout, payload))
+                assert total.clients == 0
+                continue
+            total.add(good, Report(good.layout, payload))
+            assert (total.clients, total.skipped) == (1, 1)
+            assert same(Aggregate.from_bytes(total.to_bytes()).mean(), total.mean())

@@ -261,7 +261,7 @@ def draw(found: list[Cell], path: Path) -> None:
             axis.axhline(five["baseline_accuracy"], color="0.3", lw=0.9, ls=":", label="baseline")
             axis.axhline(mean(five["standalone"]), color="0.6", lw=0.9, ls="--", label="standalone, 5 parties")
         axis.set(xlabel="sigma", ylabel="test accuracy", title=NAMES[dataset])
-        axis.legend(frameon=False, fontsize=7)
+        axis.legend(facecolor="white", edgecolor="none", framealpha=0.9, fontsize=7)
     save(figure, str(path))
 
 

@@ -188,7 +188,7 @@ def draw(kept: Kept, path: Path) -> None:
     for axis, panel in zip(axes, shown, strict=False):
         panel.draw(axis, kept)
         axis.set_ylabel("test accuracy (%)")
-        axis.legend(frameon=False, fontsize=7, loc="lower right")
+        axis.legend(frameon=False, fontsize=7, loc="best")
     for axis in axes[len(shown) :]:
         axis.remove()
     save(figure, str(path))

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.papers import ldp_fl_others
+from benchmarks.papers import ldp_fl_others, theorem_2
 from benchmarks.papers.common import Cells, markdown_table, not_run, percent, spread, write_markdown
 from benchmarks.papers.ldp_fl_cells import HEADLINES, NAMES, TABLE_1, Kept, finals, kept_of
 from benchmarks.papers.ldp_fl_figures import draw
 from benchmarks.papers.ldp_fl_plan import (
     EPOCHS,
+    NETWORK,
     NOISE_FREE,
     PAPER,
     Setting,
@@ -24,11 +25,12 @@ from benchmarks.papers.ldp_fl_plan import (
     few,
     headlines,
     in_order,
+    lifting,
     longer,
     setting,
     table_1,
 )
-from benchmarks.papers.ldp_fl_words import ADAPTIVE, FIGURES, INTRODUCTION, METHODS, NETWORKS, REASONS, THEOREM_2
+from benchmarks.papers.ldp_fl_words import ADAPTIVE, CIFAR, FIGURES, INTRODUCTION, METHODS, NETWORKS, REASONS, THEOREM_2
 
 
 def row_of(kept: Kept, s: Setting, paper: float | None) -> list[str]:
@@ -57,7 +59,8 @@ def perturbed(s: Setting) -> str:
     if s.eps is None:
         return "nothing"
     piecewise = "" if s.mechanism == "two-point" else f", {s.mechanism}"
-    return (f"weights, {s.ranges}" if s.radius is None else s.ranges.replace(" r=", ", r = ")) + piecewise
+    other = f"; {', rate '.join(_network_and_rate(s))}" if s.dataset == "cifar10" and s.network else ""
+    return (f"weights, {s.ranges}" if s.radius is None else s.ranges.replace(" r=", ", r = ")) + piecewise + other
 
 
 def table(kept: Kept, rows: Iterable[tuple[Setting, float | None]]) -> str:
@@ -111,6 +114,7 @@ def table_1_of(kept: Kept) -> str:
     cells = [s for one in table_1() for s in (one, by_few(one))]
     cells += [s for s in cifar() if s.rounds == 15 and s.clients == 500 and s.eps in (5.0, 10.0)]
     cells = [s for s in cells if (s.dataset, s.eps, "adaptive" if s.radius is None else "fixed") in TABLE_1]
+    cells = [s for s in cells if s.dataset != "cifar10" or _is_the_papers(s)]
     paper = {s: TABLE_1[s.dataset, s.eps or 0, "adaptive" if s.radius is None else "fixed"] for s in cells}
     order = list(NAMES)
     return table(
@@ -119,10 +123,16 @@ def table_1_of(kept: Kept) -> str:
     )
 
 
+def _is_the_papers(s: Setting) -> bool:
+    """Whether the paper has a figure of CIFAR-10 for this mechanism, upload and range, on whatever network."""
+    fixed = (s.upload, s.radius) == ("weights", PAPER["cifar10"][2])
+    return s.clients == PAPER["cifar10"][0] and s.mechanism == "two-point" and (s.radius is None or fixed)
+
+
 def network_table(kept: Kept) -> str:
     """Fashion-MNIST with LDP-Fed's network, which normalises, beside LDP-FL's."""
     body = []
-    for s in sorted((s for s in kept if s.network), key=lambda s: (s.eps is not None, s.eps or 0)):
+    for s in sorted((s for s in kept if s.network == "ldp-fed-cnn"), key=lambda s: (s.eps is not None, s.eps or 0)):
         usual = replace(s, network="")
         sides = []
         for one in (usual, s):
@@ -183,7 +193,6 @@ def _verdict(won: Sequence[float]) -> str:
 def write(cells: Cells, folder: Path, name: str) -> None:
     """The page and the picture."""
     kept = kept_of(cells.all())
-    color = sorted((s for s in kept if s.dataset == "cifar10"), key=lambda s: (s.eps is not None, s.rounds, s.ranges))
     sections = [
         INTRODUCTION,
         f"## The paper's headlines\n\n{headline_table(kept)}",
@@ -194,8 +203,8 @@ def write(cells: Cells, folder: Path, name: str) -> None:
         f"## Another network\n\n{NETWORKS}\n\n{network_table(kept)}",
         f"## The piecewise mechanism at the same eps\n\n{piecewise_table(kept)}",
         f"## The methods of Geyer et al. and of Bhowmick et al.\n\n{METHODS}\n\n{ldp_fl_others.table(cells)}",
-        f"## Theorem 2\n\n{THEOREM_2}\n\n{theorem_2()}",
-        *([f"## CIFAR-10, 20 clients training in each round\n\n{fraction_table(kept, color)}"] if color else []),
+        f"## Theorem 2\n\n{THEOREM_2}\n\n{theorem_2.table()}",
+        f"## CIFAR-10, 20 clients training in each round\n\n{CIFAR}\n\n{cifar_table(kept)}\n\n{lifting_table(kept)}",
         f"## Why figures differ from the paper's\n\n{REASONS}",
         f"## What was not run\n\n{waiting(cells)}",
     ]
@@ -223,45 +232,47 @@ def waiting(cells: Cells) -> str:
     return not_run(lines)
 
 
-def theorem_2() -> str:
-    """The bound of the mean's error beside what is measured, in units of the radius; fixed keys."""
-    import torch
-
-    import ldpkernels
-    from ldpkernels.federated.mean_error import mean_error_bound
-
-    beta, weights, body = 0.05, torch.zeros(21_840), []
-    for eps in (0.3, 1.0, 4.0):
-        for clients in (20, 100, 500):
-            reports = ldpkernels.Aggregate()
-            for i in range(clients):
-                reports.add(ldpkernels.report({"w": weights}, 0.0, 1.0, eps, generator=ldpkernels.key(i)))
-            off = reports.mean()["w"].abs().sort().values
-            measured = float(off[int((1 - beta) * len(off))])
-            bound, worst = (mean_error_bound(eps, 1.0, clients, b) for b in (beta, beta / len(off)))
-            body.append(
-                [
-                    f"{eps:g}",
-                    str(clients),
-                    f"{bound:.3f}",
-                    f"{measured:.3f}",
-                    f"{bound / measured:.2f}",
-                    f"{worst:.3f}",
-                    f"{float(off[-1]):.3f}",
-                ]
-            )
-    heads = ["eps", "n", "bound of one weight", "measured", "ratio", "bound of all 21,840", "measured, the worst"]
-    return markdown_table(heads, body)
-
-
-def fraction_table(kept: Kept, chosen: Sequence[Setting]) -> str:
-    """Runs in which some clients stand for all."""
-    heads = ["perturbed", "eps", "n", "train", "T", "E", "paper", "ours", "honest eps"]
+def cifar_table(kept: Kept) -> str:
+    """CIFAR-10: what was run, on which network and at which rate; the three rounds of the ablation stand apart."""
+    chosen = sorted(
+        (s for s in kept if s.dataset == "cifar10" and s.rounds > 3),
+        key=lambda s: (s.eps is not None, s.rounds, s.ranges, s.eps or 0, bool(s.rate)),
+    )
     body = []
     for s in chosen:
         paper = None if s.eps is None else TABLE_1.get((s.dataset, s.eps, "adaptive" if s.radius is None else "fixed"))
         paper = NOISE_FREE[s.dataset] if s.eps is None else paper
-        first = [perturbed(s), "" if s.eps is None else f"{s.eps:g}", str(s.clients), str(s.trained or "all")]
-        rest = [str(s.rounds), str(s.epochs), percent(paper if s.clients == 500 else None), spread(finals(kept, s))]
-        body.append([*first, *rest, row_of(kept, s, None)[-1]])
-    return markdown_table(heads, body)
+        network, rate = _network_and_rate(s)
+        first = [
+            perturbed(replace(s, network="")),
+            "" if s.eps is None else f"{s.eps:g}",
+            str(s.clients),
+            str(s.rounds),
+        ]
+        on = [
+            network,
+            f"{kept[s][0]['weights']:,}",
+            rate,
+            percent(paper if _is_the_papers(s) else None),
+            spread(finals(kept, s)),
+        ]
+        body.append([*first, *on, row_of(kept, s, None)[-1]])
+    heads = ["perturbed", "eps", "n", "T", "network", "weights", "rate", "paper", "ours", "honest eps"]
+    return markdown_table(heads, body) if body else "Not run yet."
+
+
+def _network_and_rate(s: Setting) -> list[str]:
+    return [s.network or NETWORK[s.dataset], f"{s.rate or PAPER[s.dataset][3]:g}"]
+
+
+def lifting_table(kept: Kept) -> str:
+    """What lifts CIFAR-10 without noise, one change after another: accuracy after three rounds, and after the last."""
+    twin = by_few(setting("cifar10", None))
+    mirrored = replace(twin, network="wide-cnn-mirrored")
+    steps = [twin, *map(by_few, lifting()), mirrored, replace(mirrored, rate=0.05)]
+    body = []
+    for s in (s for s in steps if s in kept):
+        by_round = list(zip(*(cell["accuracy"] for cell in kept[s]), strict=True))
+        early = [spread(list(values)) for values in by_round[:3]]
+        body.append([*_network_and_rate(s), *early, spread(finals(kept, s)) if s.rounds > 3 else ""])
+    return markdown_table(["network", "rate", "round 1", "round 2", "round 3", "round 15"], body)

@@ -28,7 +28,7 @@ SEEDS = 5
 _NAME = re.compile(
     r"(\S+) n=(\d+)(?: trained=(\d+))?(?: f=(\S+))? T=(\d+) "
     r"(?:no noise|(\S+) eps=(\S+) (?:adaptive(?: by (\S+))?|(\S+) r=(\S+))) B=(\d+) E=(\d+)"
-    r"(?: net=(\S+))? seed=(\d+)"
+    r"(?: lr=(\S+))?(?: net=(\S+))? seed=(\d+)"
 )
 
 
@@ -54,13 +54,15 @@ class Setting:
     trained: int = 0
     adapts: RangeMethod = "minmax"
     network: str = ""
+    rate: float = 0.0  # 0: the paper's
 
     @property
     def name(self) -> str:
         noise = "no noise" if self.eps is None else f"{self.mechanism} eps={self.eps:g} {self.ranges}"
         part = f" trained={self.trained}" if self.trained else ""
         part += "" if self.fraction == 1 else f" f={self.fraction:g}"
-        local = f"B={self.batch} E={self.epochs}" + (f" net={self.network}" if self.network else "")
+        local = f"B={self.batch} E={self.epochs}" + (f" lr={self.rate:g}" if self.rate else "")
+        local += f" net={self.network}" if self.network else ""
         return f"{self.dataset} n={self.clients}{part} T={self.rounds} {noise} {local} seed={self.seed}"
 
     @classmethod
@@ -70,7 +72,7 @@ class Setting:
         if found is None:
             raise ValueError(f"{name!r} is no run of this table")
         dataset, n, trained, part, rounds, mechanism, eps, adapts, *rest = found.groups()
-        upload, radius, batch, epochs, network, seed = rest
+        upload, radius, batch, epochs, rate, network, seed = rest
         if eps is None:
             upload, radius = "weights", str(PAPER[dataset][2])
         return cls(
@@ -88,6 +90,7 @@ class Setting:
             int(trained or 0),
             adapts or "minmax",  # type: ignore[arg-type]
             network or "",
+            float(rate or 0),
         )
 
     @property
@@ -106,7 +109,8 @@ class Setting:
     def minutes(self) -> float:
         """Of a quiet core."""
         examples = EXAMPLES[self.dataset] * self.share * self.epochs * self.rounds
-        return examples / 10 * (2e-3 if self.network else STEP[self.dataset]) / 60
+        usual = self.dataset == "cifar10" or not self.network
+        return examples / 10 * (STEP[self.dataset] if usual else 2e-3) / 60
 
     @property
     def twin(self) -> Setting:
@@ -226,8 +230,23 @@ def cifar() -> list[Setting]:
     over_r = [setting("cifar10", 10.0, radius=r) for r in (0.1, 0.3)]
     over_n = [setting("cifar10", 10.0, clients=n, ranges="adaptive") for n in (100, 200)]
     over_n += [s.twin for s in over_n]
-    few = (twin, *home, replace(twin, rounds=40), *over_eps, *over_r, *over_n)
+    lifted = [replace(s, network="wide-cnn-mirrored", rate=0.05) for s in (twin, *home)]
+    moved: dict[str, Any] = {"upload": "updates", "radius": 0.015}
+    lifted += [replace(lifted[1], mechanism="piecewise"), replace(lifted[1], **moved)]
+    lifted += [replace(s, network="wide-cnn-mirrored") for s in (twin, home[0])]
+    lifted += [replace(lifted[1], upload="updates", radius=0.05, mechanism=m) for m in ("piecewise", "two-point")]
+    few = (twin, *lifted, *lifting(), *home, replace(twin, rounds=40), *over_eps, *over_r, *over_n)
     return [*map(by_few, few), twin, *home]
+
+
+def lifting() -> list[Setting]:
+    """Three rounds of CIFAR-10 without noise, one change after another: the rate, the network, both."""
+    short = replace(setting("cifar10", None), rounds=3)
+    return [
+        replace(short, rate=0.05),
+        replace(short, network="wide-cnn"),
+        replace(short, network="wide-cnn", rate=0.05),
+    ]
 
 
 def in_order(seed: int = 0) -> list[Setting]:

@@ -41,7 +41,7 @@ def config_of(s: Setting) -> Any:
         ranges=RANGES[s.adapts],
         fraction=s.share,
         mechanism=s.mechanism,  # type: ignore[arg-type]
-        local=training.Local(epochs=s.epochs, batch=s.batch, rate=PAPER[s.dataset][3]),
+        local=training.Local(epochs=s.epochs, batch=s.batch, rate=s.rate or PAPER[s.dataset][3]),
         seed=s.seed,
     )
 

@@ -14,7 +14,10 @@ inline Table<uint32_t> keystream(const Table<uint32_t>& key_words, uint32_t stre
                                  int64_t blocks, const std::string& isa) {
   const Key key = key_of(key_words);
   Table<uint32_t> out(blocks * (key.size == ChaCha20::key_words ? ChaCha20::block_words : Philox::block_words));
-  kernels_named(isa).keystream(key, stream, first_block, blocks, out.mutable_data());
+  const Kernels& kernels = kernels_named(isa);
+  uint32_t* words = out.mutable_data();
+  const py::gil_scoped_release unlocked;
+  kernels.keystream(key, stream, first_block, blocks, words);
   return out;
 }
 

@@ -89,10 +89,23 @@ inline void rotate(Table<float> x, const Table<uint32_t>& key_words, bool invers
   });
 }
 
+// x through the reflections of k (k + 1) / 2 - 1 normals, in place; `back` undoes them.
+inline void reflect(Table<double> x, const Table<double>& normals, bool back, const std::string& isa) {
+  const int64_t k = x.size();
+  if (k < 1 || normals.size() != k * (k + 1) / 2 - 1) throw std::invalid_argument("normals of another size");
+  const Kernels& kernels = kernels_named(isa);
+  double* data = x.mutable_data();
+  const double* g = normals.data();
+  py::gil_scoped_release unlocked;
+  const DefaultFloatEnvironment environment;
+  kernels.reflect(g, k, back, data);
+}
+
 inline void bind_vectors(py::module_& m) {
   m.def("lattice_quantise", lattice_quantise);
   m.def("lattice_noise", lattice_noise_integers);
   m.def("rotate", rotate, py::arg().noconvert(), py::arg(), py::arg(), py::arg(), py::arg());
+  m.def("reflect", reflect, py::arg().noconvert(), py::arg().noconvert(), py::arg(), py::arg());
 }
 
 }  // namespace ldpk

@@ -94,7 +94,7 @@ inline void bind_weights(py::module_& m) {
         py::arg("key_words"), py::arg("isa"), py::arg("threads"));
   m.def("plain_arrays", plain_arrays);
   py::class_<PlainTensors>(m, "PlainTensors")
-      .def(py::init<py::capsule, py::tuple, py::object, py::object, py::object, py::object, py::set>())
+      .def(py::init<py::capsule, py::tuple, py::object, py::object, py::object, py::object, py::object, py::set>())
       .def("tensors", &PlainTensors::tensors)
       .def("module", &PlainTensors::module);
   py::class_<Summary>(m, "Summary")

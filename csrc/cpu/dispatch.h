@@ -88,6 +88,7 @@ struct Kernels {
   Squares (*quantise)(const Span&, double scale, const Key*, uint32_t stream, int64_t begin, int64_t end);
   void (*noise_integers)(const NoiseTable&, const Key&, const Span&, const LatticeOut&, int64_t begin, int64_t end);
   void (*rotate_task)(const Rotation&, int level, int levels, int64_t task);
+  void (*reflect)(const double* normals, int64_t k, bool back, double* x);
 };
 
 extern const Kernels kScalarKernels;

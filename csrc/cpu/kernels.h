@@ -10,6 +10,7 @@
 #include "narrow_sums.h"
 #include "one_bit.h"
 #include "ordinal_cldp.h"
+#include "reflections.h"
 #include "rotation.h"
 #include "votes.h"
 
@@ -76,6 +77,7 @@ constexpr Kernels kernels_for(const char* name) {
       .quantise = quantise<Lanes>,
       .noise_integers = noise_integers<Lanes>,
       .rotate_task = rotate_task<Lanes>,
+      .reflect = reflect<Lanes>,
   };
 }
 

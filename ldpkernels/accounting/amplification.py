@@ -38,9 +38,12 @@ NEGLIGIBLE = 1e-9
 # More clients hide no worse than fewer. Above these the counts, their Renyi divergences and the clones are computed for
 # fewer than there are; the clones, which cost the same for any number, then bound the counts too.
 COUNTED, RENYI_COUNTED, CROWD = 10**7, 10**5, 1 << 40
-FEW = 10**4
+FEW = 10**5
 # A smaller delta drowns in what is cut off, and only Renyi divergences say something.
 LEAST_DELTA = 1e-18
+# Steps of a grid in the deviation of a position's loss. The composed law has the root of as many times more points, so
+# above SEVERAL positions there are fewer, down to COARSE: their variance is then at most 1/1600 too large.
+FINE, COARSE, SEVERAL = 100, 20, 1 << 16
 # Points of a curve at most; what the rest of it holds counts as lost.
 POINTS = 1 << 16
 
@@ -85,7 +88,7 @@ def _one_position(eps0: float, n: int, delta: float) -> float:
     return min(best + tolerance * max(best, spread), eps0)
 
 
-@lru_cache(maxsize=1)  # of as many as fit in some megabytes: both ways to compose ask for the same
+@lru_cache(maxsize=1)  # of as many as fit in 40 megabytes: both ways to compose ask for the same
 def _few_blocks(eps0: float, n: int, pieces: int) -> tuple[CountPair, ...]:
     return tuple(count_pair(n - width, eps0, start) for start, width in blocks(n, min(pieces, n)))
 
@@ -131,7 +134,8 @@ def _distribution_epsilon(eps0: float, n: int, positions: int, delta: float, met
     share = 2 / (1 + math.cosh(eps0)) if method == "exact" else SHARES[method](eps0)
     spread = min(eps0, math.tanh(eps0 / 2) / math.sqrt(n * share / 4))
     negligible = delta * 1e-6 / positions
-    law = from_symmetric_curve(spread / 100, _envelope(eps0, n, method, pieces, spread / 100, negligible))
+    step = spread / max(COARSE, FINE * min(1.0, math.sqrt(SEVERAL / positions)))
+    law = from_symmetric_curve(step, _envelope(eps0, n, method, pieces, step, negligible))
     moments = law.chernoff_epsilon(positions, delta)
     try:
         return min(moments, law.self_compose(positions, delta * 1e-6).epsilon(delta))

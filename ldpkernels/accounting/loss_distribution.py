@@ -18,6 +18,7 @@ from ldpkernels.arrays import Floats
 from ldpkernels.optional import require
 
 MAX_POINTS = 1 << 24
+NEGLECTED = 1e-44  # of a frequency of a composed law, whose largest is 1
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,15 @@ class LossDistribution:
             raise TooLarge(f"the composed loss needs {size} grid points, above {MAX_POINTS}")
         size = fft.next_fast_len(size, real=True)
         spectrum = fft.rfft(self.masses, size)
-        power = np.abs(spectrum) ** float(k)
-        composed = np.roll(fft.irfft(spectrum ** float(k), size), -((low - k * self.low) % size))[: high - low + 1]
+        sizes = np.abs(spectrum)
+        left = sizes > NEGLECTED ** (1 / k)  # of many losses few frequencies are left
+        power = sizes[left] ** float(k)
+        spectrum[~left] = 0.0
+        spectrum[left] **= float(k)
+        composed = np.roll(fft.irfft(spectrum, size, overwrite_x=True), -((low - k * self.low) % size))
+        composed = composed[: high - low + 1]
         # first-order bound: each factor of the power is off by a few units of the last place per FFT stage
-        rounding = (8 + 4 * math.log2(size)) * k * UNIT * 2 * float(np.sum(power))
+        rounding = (8 + 4 * math.log2(size)) * k * UNIT * 2 * float(np.sum(power)) + 2 * NEGLECTED * size
         gone = -math.expm1(k * math.log1p(-min(self.infinite, 0.5)))
         return LossDistribution(self.h, low, np.maximum(composed, 0.0), min(1.0, gone + outside + rounding))
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, Decimal, localcontext
+
+from ldpkernels.accounting.decimals import context
 
 
 def rounded_up(value: float, digits: int = 6) -> str:
@@ -20,8 +22,9 @@ def rounded_up(value: float, digits: int = 6) -> str:
     """
     if math.isinf(value):
         return "infinite"
-    decimal = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(value * (1 - 1e-12)))
-    return f"{decimal:.2e}" if decimal and decimal.adjusted() < -5 else f"{decimal.normalize():,f}"
+    with localcontext(context(digits, ROUND_CEILING)):  # formats round by it too
+        decimal = +Decimal(value * (1 - 1e-12))
+        return f"{decimal:.2e}" if decimal and decimal.adjusted() < -5 else f"{decimal.normalize():,f}"
 
 
 def _json(value: float) -> float | str:

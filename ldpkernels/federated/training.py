@@ -245,9 +245,10 @@ def gradients_together(
 
 
 def _draws(module: nn.Module) -> bool:
-    """Whether it is dropout, or (in recurrent networks and attention) has some."""
+    """Whether it is dropout, or (in recurrent networks and attention) has some, or says that it `draws`."""
     rate = getattr(module, "dropout", None)
-    return isinstance(module, nn.modules.dropout._DropoutNd) or (isinstance(rate, float) and rate > 0)
+    dropout = isinstance(module, nn.modules.dropout._DropoutNd) or (isinstance(rate, float) and rate > 0)
+    return dropout or getattr(module, "draws", False) is True
 
 
 def trains_together(network: nn.Module, weights: Weights, local: Local) -> bool:
@@ -258,7 +259,7 @@ def trains_together(network: nn.Module, weights: Weights, local: Local) -> bool:
         return random is None and (on_gpu or not any(isinstance(m, nn.Conv2d) for m in network.modules()))
     if local.together and random is not None:
         raise ValueError(
-            f"together=True cannot draw the dropout of module {random!r} from each client's key: pass together=False"
+            f"together=True cannot give module {random!r} the draws of each client's key: pass together=False"
         )
     return local.together
 

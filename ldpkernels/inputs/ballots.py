@@ -8,6 +8,7 @@ import operator
 import numpy as np
 
 from ldpkernels.arrays import AnyArray
+from ldpkernels.inputs.checks import refuse_freed
 from ldpkernels.optional import is_tensor
 
 _DTYPES = ("uint8", "int32", "int64")
@@ -22,6 +23,8 @@ def checked_classes(votes: AnyArray, classes: int) -> int:
         raise TypeError(f"votes are {name}: pass {', '.join(_DTYPES)}")
     if votes.ndim != 2 or votes.shape[0] < 1:
         raise ValueError(f"votes have shape {tuple(votes.shape)}: pass [parties, samples], with one party or more")
+    if is_tensor(votes):
+        refuse_freed("votes", votes)
     count = operator.index(classes)
     largest = 255 if name == "uint8" else 2**31 - 1
     if not 1 <= count <= largest:

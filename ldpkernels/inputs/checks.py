@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,7 +15,7 @@ from ldpkernels.arrays import Array
 from ldpkernels.dtypes import DTYPES, Dtype
 from ldpkernels.inputs.memory import Memory, may_overlap, refuse_shared_memory
 from ldpkernels.keys import CHACHA20, PHILOX
-from ldpkernels.optional import is_tensor
+from ldpkernels.optional import is_compiling, is_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -55,9 +56,12 @@ def checked_tensors(
     )
     if not plain:
         _check_each(tensors, names or _numbers(tensors), device)
+    if plain:
+        for i, t in enumerate(tensors):
+            refuse_freed(names[i] if names else str(i), t)
     extents = [_extent(t) for t in tensors]
     if any(start == 0 and stop for start, stop in extents):
-        raise ValueError("a tensor has no memory: its storage was freed, as sharded models do; gather it first")
+        raise ValueError("a tensor has no memory, or stands for one that has: call this outside of torch's transforms")
     ordered = sorted(extents)
     if any(a[1] > b[0] for a, b in itertools.pairwise(ordered)):
         refuse_shared_memory(names or _numbers(tensors), [_memory(t) for t in tensors])
@@ -70,6 +74,7 @@ def check_key(key: torch.Tensor, device: torch.device) -> None:
     """Refuse a key that a kernel for tensors on `device` cannot read."""
     if key.device != device:
         raise ValueError(f"the key is on {key.device} and the tensors are on {device}: move the key there")
+    refuse_freed("key", key)
     if str(key.dtype) != "torch.int64" or key.shape not in ((PHILOX,), (CHACHA20,)) or not key.is_contiguous():
         raise TypeError(f"a key is a contiguous int64 tensor of 1 or 4 words, not {key.dtype} of {tuple(key.shape)}")
 
@@ -109,9 +114,25 @@ def torch_dtype(name: str, tensor: torch.Tensor, overlapping: bool = False) -> D
         raise TypeError(f"{label} has dtype {tensor.dtype}: convert it to {', '.join(DTYPES)}, or leave it out")
     if tensor.is_meta:
         raise ValueError(f"{label} is on the meta device and has no data: materialize it first")
+    refuse_freed(name, tensor)
     if not overlapping and not tensor.is_contiguous() and may_overlap(tuple(tensor.shape), tensor.stride()):
         raise ValueError(f"{label} overlaps itself (strides {tensor.stride()}): pass a clone")
     return torch_dtypes()[tensor.dtype]
+
+
+def refuse_freed(name: str, tensor: torch.Tensor) -> None:
+    """An error for a tensor that its storage does not hold, or not whole: storages can be made smaller under it."""
+    if is_compiling() or not tensor.numel():  # in a graph, the operation asks
+        return
+    with contextlib.suppress(RuntimeError):  # what has no storage of its own is refused, or given one, elsewhere
+        held, size = tensor.untyped_storage().nbytes(), tensor.element_size()
+        last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        if (last + 1) * size > held:
+            label = f"tensor {name!r}" if name else "the tensor"
+            raise ValueError(
+                f"{label} has no memory: its storage was freed or made smaller ({held} bytes are left), as sharded "
+                "models do; gather it first"
+            )
 
 
 @lru_cache(maxsize=1)

@@ -16,6 +16,7 @@ from ldpkernels.inputs.modules import Buffers as Buffers
 from ldpkernels.inputs.modules import Modules, decided, module_tensors, untied, unwrapped
 from ldpkernels.inputs.remains import refuse_unvouched
 from ldpkernels.inputs.shards import refuse_unvouched_parts
+from ldpkernels.inputs.transforms import refuse_rows, refuse_unread
 from ldpkernels.optional import is_compiling, is_module, is_tensor
 
 if TYPE_CHECKING:
@@ -38,12 +39,20 @@ class Tensors:
 
 
 def collect(
-    model: object, buffers: Buffers | None = None, *, in_place: bool = False, sharded: bool = False, **numbers: Numbers
+    model: object,
+    buffers: Buffers | None = None,
+    *,
+    in_place: bool = False,
+    sharded: bool = False,
+    draws: str = "",
+    reads: str = "",
+    **numbers: Numbers,
 ) -> tuple[Tensors, list[list[float]]]:
     """The tensors of a module, a mapping, a sequence or a tensor, and each of `numbers` as one number for each tensor.
 
     Floating-point buffers are as the caller decides. `in_place`: the model itself may leave, so that what else of it
-    would leave is refused. `sharded`: all are DTensors, which are refused else.
+    would leave is refused. `sharded`: all are DTensors, which are refused else. `draws` and `reads`: the function that
+    draws one noise for the call, or that reads numbers on the host.
     """
     if buffers not in (None, "perturb", "keep"):
         raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
@@ -58,8 +67,6 @@ def collect(
         named, modules = module_tensors(model, buffers, in_place)
     elif isinstance(model, Mapping):
         container, named = "mapping", decided([(_name(k), v) for k, v in model.items()], buffers)
-        if not compiling:
-            named = untied(named)
     elif is_tensor(model):
         container, named = "tensor", [("", model)]
     elif isinstance(model, (Sequence, GeneratorType)) and not isinstance(model, (str, bytes)):
@@ -68,6 +75,13 @@ def collect(
         raise TypeError(
             f"model is a {type(model).__name__}: pass a module, a tensor, or a sequence or mapping of tensors"
         )
+    if not compiling:
+        if draws:
+            refuse_rows(draws, (value for _, value in named))
+        if reads:
+            refuse_unread(reads, (value for _, value in named))
+        if container == "mapping":
+            named = untied(named)
     if not named:
         raise ValueError(f"the {container} has no tensors: there is nothing to perturb")
     if compiling:  # a tensor that the graph makes has no id in torch 2.11

@@ -12,6 +12,7 @@ from ldpkernels.arrays import AnyArray, Array, Floats
 from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
 from ldpkernels.inputs.containers import Tensors
+from ldpkernels.inputs.stretches import in_stretches
 
 
 def formats(tensors: Tensors) -> list[Dtype]:
@@ -37,18 +38,57 @@ def address(value: AnyArray) -> int:
 
 def float64s(values: Sequence[AnyArray]) -> Floats:
     """All of them, one after another."""
-    return np.concatenate([_float64(value) for value in values])
+    x = np.empty(sum(math.prod(value.shape) for value in values))
+    start = 0
+    for value in values:
+        part = _flat(value)
+        _cast(x[start : start + part.size], part)
+        start += part.size
+    return x
+
+
+def parts_of(x: Floats, sizes: Sequence[int], kinds: Sequence[type[np.floating]]) -> list[Array]:
+    """A vector cut into parts of these sizes, each of its own format."""
+    parts: list[Array] = [np.empty(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
+    start = 0
+    for part in parts:
+        _cast(part, x[start : start + part.size])
+        start += part.size
+    return parts
 
 
 def clipped(x: Array, norm: float) -> Array:
     """x scaled to a length of at most `norm`; NaN counts as 0, and infinities dwarf every number."""
-    x = np.where(np.isnan(x), 0.0, x)
-    largest = float(np.max(np.abs(x), initial=0.0))
+    scaled = np.empty(x.size)
+
+    def clean(part: slice) -> float:
+        np.copyto(scaled[part], x[part])
+        scaled[part][np.isnan(x[part])] = 0.0
+        return float(np.max(np.abs(scaled[part])))
+
+    largest = max(in_stretches(x.size, clean), default=0.0)
     if largest == 0.0:
-        return x
-    x = np.where(np.isinf(x), np.sign(x), 0.0) if math.isinf(largest) else x / largest
-    scaled: Array = x * min(largest, norm / float(np.linalg.norm(x)))
+        return scaled
+
+    def shorten(part: slice) -> None:
+        here = scaled[part]
+        if math.isinf(largest):
+            here[:] = np.where(np.isinf(here), np.sign(here), 0.0)
+        else:
+            here /= largest
+
+    in_stretches(x.size, shorten)
+    multiply(scaled, min(largest, norm / float(np.linalg.norm(scaled))))
     return scaled
+
+
+def multiply(x: Floats, factor: float) -> None:
+    """Each number by the factor, in place."""
+
+    def work(part: slice) -> None:
+        x[part] *= factor
+
+    in_stretches(x.size, work)
 
 
 def contained(tensors: Tensors, parts: Sequence[Array]) -> AnyArray | Sequence[AnyArray] | Mapping[str, AnyArray]:
@@ -62,11 +102,19 @@ def contained(tensors: Tensors, parts: Sequence[Array]) -> AnyArray | Sequence[A
     return shaped if tensors.container == "sequence" else dict(zip(tensors.names, shaped, strict=True))
 
 
-def _float64(tensor: AnyArray) -> Floats:
+def _flat(tensor: AnyArray) -> Array:
     if isinstance(tensor, np.ndarray):
-        return tensor.astype(np.float64).ravel()
-    flat: Floats = tensor.detach().double().cpu().numpy().ravel()
+        return tensor.reshape(-1)
+    host = tensor.detach().cpu().reshape(-1)
+    flat: Array = (host if host.element_size() > 2 else host.float()).numpy()
     return flat
+
+
+def _cast(to: Array, x: Array) -> None:
+    def work(part: slice) -> None:
+        np.copyto(to[part], x[part], casting="same_kind")
+
+    in_stretches(x.size, work)
 
 
 def _as_library(array: Array, is_torch: bool) -> AnyArray:

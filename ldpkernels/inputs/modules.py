@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
+from ldpkernels.inputs.transforms import is_transformed
 from ldpkernels.optional import is_compiling, is_tensor
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def untied(named: Sequence[tuple[str, Value]]) -> list[tuple[str, Value]]:
     first: dict[object, object] = {}
     kept = []
     for name, value in named:
-        if is_tensor(value) and str(value.layout) == "torch.strided" and value.numel():
+        if is_tensor(value) and str(value.layout) == "torch.strided" and value.numel() and not is_transformed(value):
             place = value.data_ptr(), value.shape, value.stride(), value.dtype, value.device
             if place[0] and first.setdefault(place, value) is not value:
                 continue

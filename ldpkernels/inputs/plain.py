@@ -36,6 +36,7 @@ class Plain(NamedTuple):
     dtypes: tuple[Dtype, ...]  # one that all have, or one for each
     shapes: bytes  # nothing unless asked for
     is_torch: bool
+    names: tuple[str, ...]  # of a module's parameters, if asked for
 
     def same(self, other: Plain) -> bool:
         """Whether these are the same objects, and lie where the others did in the same shapes and dtypes."""
@@ -47,8 +48,9 @@ class Plain(NamedTuple):
         )
 
 
-def plain(model: object, buffers: Buffers | None = None, shapes: bool = False) -> Plain | None:
+def plain(model: object, buffers: Buffers | None = None, *, shapes: bool = False, named: bool = False) -> Plain | None:
     """The tensors of an array, a tensor, a list or tuple of them, or a module that may leave; None where in doubt."""
+    names: list[str] | None = [] if named else None
     if is_compiling() or buffers not in (None, "perturb", "keep"):
         return None
     kind = type(model)
@@ -58,23 +60,31 @@ def plain(model: object, buffers: Buffers | None = None, shapes: bool = False) -
     if type(values[0]) is np.ndarray:
         values = tuple(values)
         found = _native.plain_arrays(values, shapes)
-        return found and _plain(values, *found, is_torch=False)
+        return found and _plain(values, *found, False)
     torch = sys.modules.get("torch")
     if torch is None or (reader := _reader()) is None or not _bare():
         return None
     if isinstance(model, torch.nn.Module):
         parameters: list[AnyArray] = []
-        found = reader.module(model, buffers == "keep", shapes, parameters)
+        found = reader.module(model, buffers == "keep", shapes, parameters, names)
         values = parameters
     else:
         values = tuple(values)
         found = reader.tensors(values, shapes)
-    return found and _plain(values, *found, is_torch=True)
+    return found and _plain(values, *found, True, tuple(names or ()))
 
 
-def _plain(values: Sequence[AnyArray], spans: Spans, numel: int, dtype: int, shapes: bytes, is_torch: bool) -> Plain:
+def _plain(
+    values: Sequence[AnyArray],
+    spans: Spans,
+    numel: int,
+    dtype: int,
+    shapes: bytes,
+    is_torch: bool,
+    names: tuple[str, ...] = (),
+) -> Plain:
     dtypes = (_CODES[dtype],) if dtype >= 0 else tuple(_CODES[code] for code in spans["dtype"].tolist())
-    return Plain(values, spans, numel, dtypes, shapes, is_torch)
+    return Plain(values, spans, numel, dtypes, shapes, is_torch, names)
 
 
 def _bare() -> bool:
@@ -104,6 +114,7 @@ def _reader() -> _native.PlainTensors | None:
         (torch.Tensor, torch.nn.Parameter),
         torch.Tensor.is_neg,
         torch.Tensor.untyped_storage,
+        torch.Tensor.storage_offset,
         torch.nn.Module.get_extra_state,
         is_fully_sharded,
         set(usual_attributes()),

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ldpkernels.inputs.modules import Buffers, Modules, Named
+from ldpkernels.inputs.transforms import is_transformed
 from ldpkernels.optional import is_tensor
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def _refuse_rest(named: Sequence[tuple[str, object]]) -> None:
     import torch
 
     strided = [(name, t) for name, t in named if isinstance(t, torch.Tensor) and t.layout is torch.strided]
+    strided = [(name, t) for name, t in strided if not is_transformed(t)]  # those are in no file
     if all(t.untyped_storage().nbytes() <= t.nbytes for _, t in strided):
         return
     rest: dict[int, int] = {}

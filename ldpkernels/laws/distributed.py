@@ -13,6 +13,7 @@ from typing import ClassVar, TypeVar
 from ldpkernels.accounting import arguments
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import ConcentratedEvent, Event, SkellamEvent
+from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
 from ldpkernels.laws.noise_table import LEAST_STDDEV, MOST_STDDEV, NoiseTable, gaussian_table, skellam_table
 from ldpkernels.laws.vector_law import epsilon_at_distance
 from ldpkernels.laws.weightwise import checked_eps
@@ -92,8 +93,12 @@ class Shares:
         rounds: int = 1,
         invited: int | None = None,
         wrap: float = WRAP,
+        clipping: AdaptiveClipping | None = None,
     ) -> Law:
         """The finest grid under which all rounds together are (eps, delta)-DP and a sum stays in its range.
+
+        With `clipping`, its bits are summed in every round too, and the total is of both. Its norms scale the grid and
+        nothing else: the law of another norm is the same in units.
 
         >>> law = DistributedGaussian.calibrated(8.0, 1e-5, dimension=1_000_000, clients=1000)
         >>> law.epsilon(1e-5) <= 8.0, law.wrap_probability(1000) <= 1e-6, law.bytes
@@ -111,7 +116,7 @@ class Shares:
             low, high = cls.least_stddev, MOST_STDDEV
 
             def private(stddev: float) -> bool:
-                return at(grid_norm, stddev).epsilon(delta, rounds) <= eps
+                return at(grid_norm, stddev).epsilon(delta, rounds, clipping) <= eps
 
             if not private(high):
                 return None
@@ -183,11 +188,20 @@ class Shares:
         """The same noise with so many honest clients in the sum: what dropouts leave."""
         return replace(self, clients=clients, invited=max(clients, self.invited))
 
-    def epsilon(self, delta: float, rounds: int = 1) -> float:
-        """The eps of so many sums at delta, the tables' distance included; rounded up."""
+    def epsilon(self, delta: float, rounds: int = 1, clipping: AdaptiveClipping | None = None) -> float:
+        """The eps of so many sums at delta, with the bits of `clipping` if any; the tables' distance included."""
         delta, rounds = arguments.excluded(delta), arguments.count("rounds", rounds)
-        distance = self.padded * DISTANCE * self.clients * rounds
-        return epsilon_at_distance(lambda left: composed_epsilon([(self.event, rounds)], left, "rdp"), distance, delta)
+        events = [self.event]
+        if clipping is not None:
+            if clipping.clients > self.clients:
+                raise ValueError(
+                    f"clipping has the noise of {clipping.clients} clients on its bits, and only {self.clients} are in"
+                    f" the sum at least: pass AdaptiveClipping(..., clients={self.clients})"
+                )
+            events.append(clipping.event)
+        distance = (self.padded + len(events) - 1) * DISTANCE * self.clients * rounds
+        terms = [(event, rounds) for event in events]
+        return epsilon_at_distance(lambda left: composed_epsilon(terms, left, "rdp"), distance, delta)
 
     def mean_error(self, clients: int) -> float:
         """Expected squared distance of the mean of so many clients from the mean of their clipped updates, at most.

@@ -13,6 +13,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar
 
+from ldpkernels import _native
+from ldpkernels.arrays import Laws
 from ldpkernels.dtypes import Dtype, compute_dtype
 from ldpkernels.laws.piecewise import (
     CellMechanism,
@@ -20,6 +22,7 @@ from ldpkernels.laws.piecewise import (
     odds_below,
     piecewise_cells,
     proved,
+    proved_circles,
     refuse_overflow,
     variances_of,
 )
@@ -59,6 +62,16 @@ class Hybrid(CellMechanism):
     def record(self, c: float, r: float, dtype: Dtype, output: Output) -> Record:
         """The fields of csrc's HybridLaw."""
         return self.cells(c, r, dtype, output).hybrid_record()
+
+    def quick_table(
+        self, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...], output: Output
+    ) -> Laws | None:
+        """A table of records, computed natively; None where a law is too wide for that, or none at all."""
+        codes, circles = (
+            tuple([d.code for d in dtypes]),
+            (proved_circles(self.eps, mixed=True), proved_circles(self.eps)),
+        )
+        return _native.hybrid_laws(c, r, codes, output == "report", *circles)
 
     def cells(self, c: float, r: float, dtype: Dtype, output: Output) -> Cells:
         """The integers for a range [c - r, c + r], for reports or for values written back in `dtype`."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Decimal, localcontext
+from decimal import ROUND_FLOOR, Decimal
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ldpkernels.accounting.decimals import digits
 from ldpkernels.arrays import Words
 
 HIGH, BITS, GUIDE = 24, 88, 10  # bits of the first comparison, of a probability, of the guide
@@ -23,7 +25,7 @@ FINE = 64  # standard deviation of the table that shifts multiply
 MOST_SHIFT = 16
 MOST_STDDEV = 1024.0
 LEAST_STDDEV = 0.5
-_TAIL = Decimal(2) ** -(BITS + 2)  # what may be missing beyond a table's end
+_TAIL = Fraction(1, 2 ** (BITS + 2))  # what may be missing beyond a table's end
 _DIGITS = 60
 
 
@@ -81,8 +83,7 @@ def skellam_table(variance: float) -> NoiseTable:
     """
     if not LEAST_STDDEV**2 <= variance <= MOST_STDDEV**2:
         raise ValueError(f"variance={variance} must be from {LEAST_STDDEV**2} to {MOST_STDDEV**2:g} units of the grid")
-    with localcontext() as context:
-        context.prec = _DIGITS
+    with digits(_DIGITS):
         # Miller: I_(k-1) = I_(k+1) + (2 k / v) I_k, backward from where they are nothing; they are exp(v) together
         last = math.ceil(40 + 20 * math.sqrt(variance))
         above, here, found = Decimal(0), Decimal(1), [Decimal(1)]
@@ -95,8 +96,7 @@ def skellam_table(variance: float) -> NoiseTable:
 
 def _bell(stddev: float) -> list[Decimal]:
     """exp(-k^2 / (2 stddev^2)) for k = 0, 1, ..., until the rest is nothing."""
-    with localcontext() as context:
-        context.prec = _DIGITS
+    with digits(_DIGITS):
         step = (Decimal(-1) / (2 * Decimal(stddev) ** 2)).exp()
         weight, ratio, square, found = Decimal(1), step, step * step, []
         while weight > Decimal(10) ** -40:
@@ -109,12 +109,12 @@ def _bell(stddev: float) -> list[Decimal]:
 def _magnitudes(weights: Iterable[Decimal]) -> list[Decimal]:
     """Either sign has the weight, and 0 has none."""
     first, *others = weights
-    return [first, *(2 * weight for weight in others)]
+    with digits(28):
+        return [first, *(2 * weight for weight in others)]
 
 
 def _table(weights: list[Decimal], shift: int, stddev: float) -> NoiseTable:
-    with localcontext() as context:
-        context.prec = _DIGITS
+    with digits(_DIGITS):
         total = sum(weights, Decimal(0))
         tails = [Decimal(0)]
         for weight in reversed(weights):

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Context, Decimal, localcontext
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
 
+from ldpkernels.accounting.decimals import digits
 from ldpkernels.accounting.events import MetricEvent
 from ldpkernels.arrays import Floats
 from ldpkernels.laws.ordinal_cldp_thresholds import (
@@ -172,7 +173,7 @@ def _exponential_moments(v: int, m: int, rate: Decimal) -> tuple[float, float]:
     """
     if rate == 0:
         return float(-v), float(Fraction((2 * m + 1) ** 2 - 1, 12))
-    with localcontext(Context(prec=60 + 4 * max(0, -rate.adjusted()))):
+    with digits(60 + 4 * max(0, -rate.adjusted())):
         b = (-rate).exp()
         sides = [_geometric_sums(b, (-rate * n).exp(), n) for n in (m - v, m + v)]
         mass = 1 + sides[0][0] + sides[1][0]
@@ -190,6 +191,6 @@ def _geometric_sums(b: Decimal, b_n: Decimal, n: int) -> tuple[Decimal, Decimal,
 
 
 def _laplace_moments(rate: Decimal) -> tuple[float, float]:
-    with localcontext(Context(prec=60 + 4 * max(0, -rate.adjusted()))):
+    with digits(60 + 4 * max(0, -rate.adjusted())):
         b = (-rate).exp()
         return 0.0, float(2 * b / (1 - b) ** 2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from decimal import ROUND_CEILING, Context, Decimal, localcontext
+from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ldpkernels import _native
 from ldpkernels.accounting.arguments import integer, number
+from ldpkernels.accounting.decimals import context
 from ldpkernels.arrays import Laws
 from ldpkernels.dtypes import Dtype
 from ldpkernels.laws.weightwise import Record
@@ -34,7 +35,7 @@ LARGEST_RHO = 22  # 10 ** 22 is the last power of ten that fp64 holds
 LONGEST_STEP = Fraction(1109, 100)  # 16 ln 2: a quotient is worth a step of at most e^-this
 ROOM = 64  # a laplace step leaves its output's range with probability below e^-64
 
-EXACT = Context(prec=100)
+EXACT = context(100)
 MARGIN = Decimal("1e-60")  # above what 100 digits lose, far below what a threshold resolves
 
 
@@ -154,6 +155,7 @@ def checked_m(m: int) -> int:
     return integer("M", m, LARGEST_M, "0 to 2^62 - 1")
 
 
+@lru_cache(maxsize=1024)
 def checked_room(alpha: float, m: int, reach: int) -> None:
     """The laplace mechanism's output is unbiased because it is hardly ever cut off."""
     if Fraction(alpha) * (reach - m) < ROOM:
@@ -181,6 +183,7 @@ def largest_integer(c: float, rho: int) -> int:
     return m
 
 
+@lru_cache(maxsize=256)
 def reach_in(dtype: Dtype, rho: int) -> int:
     """The largest integer y for which y 10^-rho is a number of a format."""
     return min(LARGEST_INTEGER, int(dtype.largest * 10**rho))

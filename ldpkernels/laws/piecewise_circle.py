@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+from ldpkernels.accounting.decimals import digits
 from ldpkernels.laws.weightwise import DRAWS
 
 PLACES = 2**31  # the most on a circle
@@ -99,7 +100,7 @@ def _half_width(circle: Circle) -> Fraction:
 @lru_cache(maxsize=256)
 def exp_down(eps: float) -> Fraction:
     """A rational just below e^eps."""
-    with decimal.localcontext(decimal.Context(prec=60, rounding=decimal.ROUND_DOWN)):
+    with digits(60, decimal.ROUND_DOWN):
         return Fraction(decimal.Decimal(min(eps, MOST_EPS)).exp() * (1 - decimal.Decimal(10) ** -55))
 
 

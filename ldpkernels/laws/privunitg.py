@@ -13,10 +13,12 @@ from statistics import NormalDist
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ldpkernels import _native
 from ldpkernels.accounting.arguments import number
-from ldpkernels.arrays import Array
+from ldpkernels.arrays import Array, Floats
+from ldpkernels.inputs.stretches import in_stretches
 from ldpkernels.keys import Key
 from ldpkernels.laws.vector_law import PureVectorLaw
 from ldpkernels.laws.weightwise import checked_eps
@@ -99,13 +101,21 @@ class PrivUnitG(PureVectorLaw):
         make it x / norm on average.
         """
         length = float(np.linalg.norm(x))
-        v = x / length if length else np.eye(1, self.dimension)[0]
         forward, cap, where = (int(w) for w in _native.keystream(key.uint32(), _DECISIONS, 0, 4, "").view("<u8")[:3])
-        if forward >= (1 + min(length / self.norm, 1.0)) / 2 * 2**64:
-            v = -v
+        ahead = forward < (1 + min(length / self.norm, 1.0)) / 2 * 2**64
+        v = np.empty(self.dimension)
+        unit, scale = (x, length) if length else (np.eye(1, self.dimension)[0], 1.0)
+        towards = scale if ahead else -scale
+        in_stretches(v.size, lambda part: np.divide(unit[part], towards, out=v[part]))
         g = gaussians(self.dimension, key)
-        g += (self._along(cap < self.threshold, (where >> 11) + 0.5) - float(g @ v)) * v
-        g *= self.norm / self.shrinkage
+        along, factor = self._along(cap < self.threshold, (where >> 11) + 0.5), self.norm / self.shrinkage
+        missing = along - float(g @ v)
+
+        def moved(part: slice) -> None:
+            g[part] += missing * v[part]
+            g[part] *= factor
+
+        in_stretches(g.size, moved)
         return g
 
     def _along(self, in_cap: bool, draw: float) -> float:
@@ -116,14 +126,28 @@ class PrivUnitG(PureVectorLaw):
         return NormalDist().inv_cdf(part * (1 - self.q))
 
 
-def gaussians(n: int, key: Key) -> Array:
-    """n standard Gaussians in fp64 from 53-bit uniforms (Box and Muller)."""
+def gaussians(n: int, key: Key) -> Floats:
+    """n standard Gaussians in fp64 from 53-bit uniforms (Box and Muller): radii, then angles."""
     pairs = (n + 1) // 2
-    blocks = pairs if len(key.words) == 1 else (pairs + 3) // 4
-    words = _native.keystream(key.uint32(), _GAUSSIANS, 0, blocks, "").view("<u8")[: 2 * pairs] >> np.uint64(11)
-    radius = np.sqrt(-2 * np.log((words[:pairs] + np.uint64(1)) * 2.0**-53))
-    angle = words[pairs:] * (2 * math.pi * 2.0**-53)
-    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:n]
+    g = np.empty(n)
+
+    def work(part: slice) -> None:
+        radius = np.sqrt(-2 * np.log((_draws(key, part) + np.uint64(1)) * 2.0**-53))
+        angle = _draws(key, slice(pairs + part.start, pairs + part.stop)) * (2 * math.pi * 2.0**-53)
+        np.multiply(radius, np.cos(angle), out=g[part])
+        sines = g[pairs + part.start : pairs + part.stop]  # the last has none where n is odd
+        np.multiply(radius[: sines.size], np.sin(angle[: sines.size]), out=sines)
+
+    in_stretches(pairs, work)
+    return g
+
+
+def _draws(key: Key, part: slice) -> NDArray[np.uint64]:
+    """The 53-bit draws of these places of the keystream."""
+    a_block = 2 if len(key.words) == 1 else 8
+    first = part.start // a_block
+    words = _native.keystream(key.uint32(), _GAUSSIANS, first, -(-part.stop // a_block) - first, "").view("<u8")
+    return words[part.start - first * a_block :][: part.stop - part.start] >> np.uint64(11)
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
@@ -17,6 +17,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from ldpkernels.accounting import arguments
+from ldpkernels.accounting.decimals import digits
 from ldpkernels.arrays import Floats
 from ldpkernels.laws.vector_law import PureVectorLaw
 from ldpkernels.laws.weightwise import checked_eps
@@ -110,8 +111,7 @@ class ProjectedCode(PureVectorLaw):
 
 def threshold_of(eps: float, near: int, codewords: int) -> int:
     """The most of 2^64 draws whose odds are at most e^eps times those of the near codewords' share."""
-    with localcontext() as context:
-        context.prec = 60
+    with digits(60):
         odds = Decimal(eps).exp() * near / (codewords - near)
         return min(int(odds / (1 + odds) * 2**64), 2**64 - 1)
 

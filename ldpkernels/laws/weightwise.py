@@ -13,8 +13,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
 
 from ldpkernels.accounting.arguments import number
+from ldpkernels.accounting.decimals import digits
 from ldpkernels.accounting.events import Event
-from ldpkernels.arrays import Array, Floats
+from ldpkernels.arrays import Array, Floats, Laws
 from ldpkernels.dtypes import Dtype, DtypeLike
 
 if TYPE_CHECKING:
@@ -64,6 +65,11 @@ class Weightwise(Hashable, Protocol):
     def record(self, c: float, r: float, dtype: Dtype, output: Output) -> Record:
         """What a kernel executes for one tensor; every check of its range."""
 
+    def quick_table(
+        self, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...], output: Output
+    ) -> Laws | None:
+        """A table of records, computed natively; None where a law is too wide for that, or none at all."""
+
     def affine(self, c: float, r: float) -> tuple[float, float]:
         """A report's number y decodes to offset + step * y."""
 
@@ -102,7 +108,7 @@ def clipping_bias(w: Weights, c: float, r: float) -> Weights:
 
 def log_up(ratio: Fraction) -> float:
     """A float at or above ln(ratio)."""
-    with decimal.localcontext(decimal.Context(prec=60)):
+    with digits(60):
         exact = (decimal.Decimal(ratio.numerator) / decimal.Decimal(ratio.denominator)).ln()
         value = float(exact)
         return value if decimal.Decimal(value) >= exact else math.nextafter(value, math.inf)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 
@@ -19,7 +19,6 @@ from ldpkernels.keys import refuse_trace
 from ldpkernels.optional import refuse_old_torch
 
 Operation: TypeAlias = Callable[..., Any]
-Result = TypeVar("Result")
 
 refuse_old_torch(torch.__version__)
 library = torch.library.Library("ldpkernels", "FRAGMENT")
@@ -60,14 +59,6 @@ def define_source(schema: str, implementation: Operation, shape: tuple[int, ...]
     torch.library.register_fake(f"ldpkernels::{name}", fake, lib=library, allow_override=True)
     operation: Operation = getattr(torch.ops.ldpkernels, name)
     return operation
-
-
-def outside_of_graphs(call: Callable[[], Result]) -> Result:
-    """Break the graph that torch.compile is making, and call. Asked for here: it imports the compiler."""
-    disabled: Callable[[], Result] = torch.compiler.disable(
-        call, reason="a report is an object: torch.ops.ldpkernels.*_report give the bits in a graph"
-    )
-    return disabled()
 
 
 def _is_defined(name: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from ldpkernels import launch
-from ldpkernels.inputs.checks import check_key, checked_tensors, refuse_outside
+from ldpkernels.inputs.checks import check_key, checked_tensors, refuse_freed, refuse_outside
 from ldpkernels.inputs.spans import integer_span, span_table
 from ldpkernels.inputs.views import contiguous, through
 from ldpkernels.laws.ordinal_cldp_thresholds import Noise, Rounding, integer_laws, weight_laws
@@ -59,6 +59,7 @@ def check_integers(v: object) -> None:
         raise TypeError(f"v is a {kind}: pass a dense int64 tensor")
     if v.is_meta:
         raise ValueError("v is on the meta device and has no data: materialize it first")
+    refuse_freed("v", v)
 
 
 def _fake_sample(v: torch.Tensor, key: torch.Tensor, alpha: float, M: int, mechanism: str) -> torch.Tensor:

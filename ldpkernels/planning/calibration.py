@@ -116,8 +116,9 @@ def shuffled_eps(clients: int, positions: int, delta: float, target: float, meth
     """The same where each report is mixed with those of the other clients for the same position."""
 
     def roughly(eps: float) -> float:
-        """As if the loss of the clones was normal; a start for the search, and no bound."""
-        return gaussian_epsilon(math.tanh(eps / 2) * math.sqrt(2 * positions * (math.exp(eps) + 1) / clients), delta)
+        """As if the loss of the counts, or of the clones, was normal; a start for the search, and no bound."""
+        hidden = 2 * (math.cosh(eps) + 1) if method == "exact" else 2 * (math.exp(eps) + 1)
+        return gaussian_epsilon(math.tanh(eps / 2) * math.sqrt(positions * hidden / clients), delta)
 
     def exactly(eps: float) -> float:
         return shuffled_epsilon(eps, clients, positions, delta, method if clients <= COUNTED else "stronger_clones")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from ldpkernels.accounting import GaussianEvent, PrivacyResult, SampledGaussianEvent
@@ -20,28 +21,37 @@ from ldpkernels.planning.setting import Setting
 BITS, ENOUGH = (16, 24, 32), 1.1  # of what is sent for a number, under secure aggregation
 
 
-def shares(kind: type[DistributedGaussian] | type[DistributedSkellam]) -> Callable[[Setting], Candidate]:
-    """A share of the noise from each client, by the fewest bits that are nearly the best."""
+def shares(
+    kind: type[DistributedGaussian] | type[DistributedSkellam], *, adaptive: bool = False
+) -> Callable[[Setting], Candidate]:
+    """A share of the noise from each client, by the fewest bits that are nearly the best.
+
+    Adaptive is with a norm that follows the clients' median, by one more integer in the sum.
+    """
 
     def candidate(setting: Setting) -> Candidate:
-        size = {"dimension": setting.weights, "clients": setting.clients, "rounds": setting.rounds}
-        found: list[DistributedGaussian | DistributedSkellam] = []
-        reason = ""
-        for bits in BITS:
-            if len(found) == 2:  # more bits would not be better than the second
-                break
-            try:
-                found.append(kind.calibrated(setting.epsilon, setting.delta, norm=setting.ball, bits=bits, **size))
-            except ValueError as refusal:
-                reason = str(refusal)
-        if not found:
-            raise Unsuitable(reason)
-        # the fewest bits with which rounding is a small part of the error
-        least = min(one.mean_error(setting.clients) for one in found)
-        law = next(one for one in found if one.mean_error(setting.clients) <= ENOUGH * least)
+        clipping = None
+        if adaptive:
+            found = calibration.renyi_sigma(1.0, setting.rounds, setting.delta, setting.epsilon)
+            clipping = _clipping(setting, _enough(found))
+        law = _shares(kind, setting, clipping)
         adversary, neighbours = adversary_of(law.event)
+        noised: tuple[str, ...] = ()
+        norm, beside = repr(setting.ball), ""
+        mean = "secure aggregation adds the integers; ldpkernels.updates.decode(total, law, round_key, clients=...)"
+        if clipping is not None:
+            noised = (
+                f"noise of deviation {math.sqrt(clipping.event.variance):.6g} on each sum of bits, which are 1 or -1",
+                "all clip to the norm that was published",
+            )
+            # its law is the same for every norm, in units of the grid
+            norm, beside = "norm", f", clipping={_written(clipping)}"
+            mean += (
+                f", and an integer modulo 2^32: from norm={setting.ball!r} on, the next is clipping.next_norm(norm,"
+                " total, clients=...), of each client's clipping.share(length, norm)"
+            )
         guarantee = PrivacyResult(
-            law.epsilon(setting.delta, setting.rounds),
+            law.epsilon(setting.delta, setting.rounds, clipping),
             setting.delta,
             adversary,
             neighbours,
@@ -49,26 +59,53 @@ def shares(kind: type[DistributedGaussian] | type[DistributedSkellam]) -> Callab
                 "a protocol that shows nothing of what clients send but the sum modulo a power of two",
                 f"at least {setting.clients:,} honest clients are in every sum",
                 f"{setting.rounds:,} sums, and no other release",
+                *noised,
                 *seen(setting),
             ),
             "Renyi composition",
         )
         calibrated = f"{kind.__name__}.calibrated({setting.epsilon!r}, {setting.delta!r}"
         options = "".join(
-            f", {name}={value}" for name, value in {**size, "norm": setting.ball, "bits": law.bits}.items()
+            f", {name}={value}" for name, value in {**_size(setting), "norm": norm, "bits": law.bits}.items()
         )
         return Candidate(
-            kind.name,
+            f"adaptive {kind.name}" if adaptive else kind.name,
             law.stddev * law.unit,
-            f"ldpkernels.updates.encode(update, ldpkernels.{calibrated}{options}), round_key)",
-            "secure aggregation adds the integers; ldpkernels.updates.decode(total, law, round_key, clients=...)",
+            f"ldpkernels.updates.encode(update, ldpkernels.{calibrated}{options}{beside}), round_key)",
+            mean,
             guarantee,
             law.mean_error(setting.clients),
-            law.bytes,
+            law.bytes + (4 if adaptive else 0),
             setting,
         )
 
     return candidate
+
+
+def _shares(
+    kind: type[DistributedGaussian] | type[DistributedSkellam], setting: Setting, clipping: AdaptiveClipping | None
+) -> DistributedGaussian | DistributedSkellam:
+    """The fewest bits with which rounding is a small part of the error."""
+    found: list[DistributedGaussian | DistributedSkellam] = []
+    reason = ""
+    for bits in BITS:
+        if len(found) == 2:  # more bits would not be better than the second
+            break
+        size = _size(setting)
+        try:
+            found.append(
+                kind.calibrated(setting.epsilon, setting.delta, norm=setting.ball, bits=bits, clipping=clipping, **size)
+            )
+        except ValueError as refusal:
+            reason = str(refusal)
+    if not found:
+        raise Unsuitable(reason)
+    least = min(one.mean_error(setting.clients) for one in found)
+    return next(one for one in found if one.mean_error(setting.clients) <= ENOUGH * least)
+
+
+def _size(setting: Setting) -> dict[str, int]:
+    return {"dimension": setting.weights, "clients": setting.clients, "rounds": setting.rounds}
 
 
 def central(noise: str) -> Callable[[Setting], Candidate]:
@@ -104,17 +141,12 @@ def central(noise: str) -> Callable[[Setting], Candidate]:
 
 def adaptive(setting: Setting) -> Candidate:
     """Discrete noise with a norm that follows the clients' median, for one more bit a client."""
-    z = _multiplier(setting, discrete=True)
-    try:
-        law = AdaptiveClipping(z, setting.clients)
-    except ValueError as refusal:
-        raise Unsuitable(str(refusal)) from refusal
-    sigma = law.update_multiplier
-    written = f"ldpkernels.AdaptiveClipping({z!r}, {setting.clients})"
+    law = _clipping(setting, _multiplier(setting, discrete=True))
+    z, sigma = law.noise_multiplier, law.update_multiplier
     return Candidate(
         "adaptive discrete",
         z,
-        f"ldpkernels.clipped_noised_sum(updates, C=norm, sigma={written}.update_multiplier, noise='discrete')",
+        f"ldpkernels.clipped_noised_sum(updates, C=norm, sigma={_written(law)}.update_multiplier, noise='discrete')",
         f"the sum over {setting.clients:,}; from norm={setting.ball!r} on the next is law.next_norm(norm,"
         f" law.noised(bits), clients={setting.clients}), of each client's law.bit(length, norm)",
         _noised_sums(
@@ -130,21 +162,37 @@ def adaptive(setting: Setting) -> Candidate:
     )
 
 
+def _clipping(setting: Setting, z: float) -> AdaptiveClipping:
+    """Bits and updates that together are worth a multiplier of z."""
+    try:
+        return AdaptiveClipping(z, setting.clients)
+    except ValueError as refusal:
+        raise Unsuitable(str(refusal)) from refusal
+
+
+def _written(law: AdaptiveClipping) -> str:
+    return f"ldpkernels.AdaptiveClipping({law.noise_multiplier!r}, {law.clients})"
+
+
 def _multiplier(setting: Setting, *, discrete: bool) -> float:
     """Of the noise over the norm, in every sum."""
     rate = setting.participation
     if discrete and rate < 1:
         raise Unsuitable("nothing is proved here of discrete noise on samples: give participation = 1")
     calibrate = calibration.renyi_sigma if discrete else calibration.gaussian_sigma
-    sigma = calibrate(rate, setting.rounds, setting.delta, setting.epsilon)
-    if sigma is None:
-        raise Unsuitable(f"needs more noise than {calibration.MOST_SIGMA:g} times the norm")
+    sigma = _enough(calibrate(rate, setting.rounds, setting.delta, setting.epsilon))
     noise = "discrete" if discrete else "gaussian"
     try:
         clipped_noise.check([setting.ball], sigma, noise, "flat", 1)
         clipped_noise.noise_of([setting.ball], sigma, noise, setting.clients)
     except ValueError as refusal:
         raise Unsuitable(str(refusal)) from refusal
+    return sigma
+
+
+def _enough(sigma: float | None) -> float:
+    if sigma is None:
+        raise Unsuitable(f"needs more noise than {calibration.MOST_SIGMA:g} times the norm")
     return sigma
 
 

@@ -28,6 +28,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("gaussian", MIXED, reports.gaussian),
     Entry("distributed-gaussian", ("secure-aggregation",), sums.shares(DistributedGaussian)),
     Entry("skellam", ("secure-aggregation",), sums.shares(DistributedSkellam)),
+    Entry("adaptive skellam", ("secure-aggregation",), sums.shares(DistributedSkellam, adaptive=True)),
     Entry("central gaussian", ("central",), sums.central("gaussian")),
     Entry("central discrete", ("central",), sums.central("discrete")),
     Entry("adaptive discrete", ("central",), sums.adaptive),

@@ -9,14 +9,14 @@ from itertools import islice
 
 import numpy as np
 
-from ldpkernels.arrays import Array, Spans, Words
+from ldpkernels.arrays import Array, Floats, Spans, Words
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.laws.noise_table import NoiseTable
 from ldpkernels.reference.ciphers import keystream
 from ldpkernels.reference.clipped_noise import below, squares, words
 from ldpkernels.reference.memory import memory, weights
 
-__all__ = ["add_noise", "noise", "quantise", "rotate", "squares"]
+__all__ = ["add_noise", "noise", "quantise", "reflect", "rotate", "squares"]
 
 LARGEST = 2147483647.0
 
@@ -118,3 +118,27 @@ def rotate(x: Array, key: Words, inverse: bool) -> None:
     x *= root_half * np.float32(2.0 ** -(levels // 2))
     if inverse:
         x[signs] = -x[signs]
+
+
+def reflect(x: Floats, normals: Floats, back: bool) -> None:
+    """Householder reflections of k, k - 1, ..., 2 normals; `back` undoes them."""
+    k = len(x)
+    vectors = np.split(normals, np.cumsum(np.arange(k, 1, -1))[:-1]) if k > 1 else []
+    for g in reversed(vectors) if back else vectors:
+        z = x[k - len(g) :]
+        length = np.sqrt(_in_lanes(g * g))
+        signed = np.copysign(length, g[0])
+        factor = (_in_lanes(g * z) + signed * z[0]) / (length * (length + abs(g[0])))
+        z[0] -= factor * signed
+        z -= factor * g
+
+
+def _in_lanes(products: Floats) -> np.float64:
+    """Their sum, in the order of csrc/cpu/reflections.h."""
+    lanes = np.zeros(16)
+    for row in np.append(products, np.zeros(-len(products) % 16)).reshape(-1, 16):
+        lanes = lanes + row
+    while len(lanes) > 1:
+        lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
+    total: np.float64 = lanes[0]
+    return total

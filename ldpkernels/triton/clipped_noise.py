@@ -26,6 +26,9 @@ PIECES = tl.constexpr(64)  # of a stretch
 STRETCH = 1 << 16
 BLOCKS = 128  # cipher blocks a program
 SAMPLERS = 128  # columns of a program that draws discrete noise: one a thread
+ROWS = tl.constexpr(64)  # of a block; blocks of a group
+FEW = 128  # programs that leave a device idle: then blocks of rows are added beside each other
+LANES = 128  # sums of a program that adds rows, one a thread
 OPTIONS = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": False}
 
 
@@ -74,10 +77,33 @@ def _sum(
     blocks = SAMPLERS // per_block if grid else BLOCKS
     tile = blocks * per_block
     numbers = [fp64_bits(number) for number in (size, divisor, law.unit, 1 / law.unit if grid else 0.0)]
-    sums_kernel[(-(-out.numel() // tile),)](
-        t, factors, factors.stride(0), out, key, *numbers, t.shape[0], out.numel(), first,
-        _wide(out), grid, size > 0, chacha, blocks, **OPTIONS,
+    programs, rows = -(-out.numel() // tile), t.shape[0]
+    split = programs <= FEW and rows > ROWS.value
+    if split:
+        t, rows = _groups(t, factors, out, numbers[-1], grid)
+    sums_kernel[(programs,)](
+        t, factors, factors.stride(0), out, key, *numbers, rows, out.numel(), first,
+        _wide(out), grid, size > 0, chacha, blocks, split, **OPTIONS,
     )  # fmt: skip
+
+
+def _groups(
+    t: torch.Tensor, factors: torch.Tensor, out: torch.Tensor, inverse_unit: int, grid: bool
+) -> tuple[torch.Tensor, int]:
+    """The sums of groups of rows, [groups, columns], and their number: what `sums_kernel` adds, beside each other."""
+    columns = out.numel()
+    blocks = -(-t.shape[0] // ROWS.value)
+    groups = -(-blocks // ROWS.value)
+    by_block = torch.empty(blocks * columns, dtype=torch.float64, device=t.device)
+    by_group = torch.empty(groups * columns, dtype=torch.float64, device=t.device)
+    blocks_kernel[(-(-by_block.numel() // LANES),)](
+        t, factors, factors.stride(0), by_block, inverse_unit, t.shape[0], columns, by_block.numel(),
+        _wide(out), grid, LANES, **OPTIONS,
+    )  # fmt: skip
+    groups_kernel[(-(-by_group.numel() // LANES),)](
+        by_block, by_group, blocks, columns, by_group.numel(), LANES, **OPTIONS
+    )
+    return by_group, groups
 
 
 def _wide(out: torch.Tensor) -> Any:
@@ -183,15 +209,64 @@ def normals(block, key, CHACHA: tl.constexpr, BLOCKS: tl.constexpr):
     return tl.join(first, second).reshape(PAIRS * 2)
 
 
+@triton.jit
+def _scaled(v, scale, inverse_unit, WIDE: tl.constexpr, GRID: tl.constexpr):
+    """What is added of a row: v times its scale, which is rounded down, or whole units of that."""
+    if GRID:
+        units = v.to(tl.float64) * (scale * fp64(inverse_unit))  # exact: a power of two
+        result = tl.where(units < 0, tl.ceil(units), tl.floor(units))
+    else:
+        narrow = scale.to(WIDE)
+        if WIDE == tl.float32:  # noqa: SIM300
+            bits = narrow.to(tl.int32, bitcast=True) - 1
+            rounded_down = bits.to(tl.float32, bitcast=True)
+            narrow = tl.where(narrow.to(tl.float64) > scale, rounded_down, narrow)
+        result = v * narrow
+    return result
+
+
+@triton.jit(do_not_specialize=["inverse_unit", "rows", "columns", "size"])
+def blocks_kernel(
+    x, scales, stride, out, inverse_unit, rows, columns, size,
+    WIDE: tl.constexpr, GRID: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """The sums of blocks of ROWS scaled rows, [blocks, columns]: a lane has one, and adds its rows in order."""
+    lane = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
+    row, column = lane // columns * ROWS, lane % columns
+    sums = tl.zeros((LANES,), tl.float64 if GRID else WIDE)
+    for i in range(ROWS):
+        inside = (lane < size) & (row + i < rows)
+        scale = tl.load(scales + (row + i) * stride, inside, 0.0)
+        counted = inside & (scale != 0)  # a row left out is not read
+        v = tl.load(x + (row + i) * columns + column, counted, 0.0).to(WIDE)
+        sums = tl.where(counted, sums + _scaled(v, scale, inverse_unit, WIDE, GRID), sums)
+    tl.store(out + lane, sums.to(tl.float64), lane < size)
+
+
+@triton.jit(do_not_specialize=["blocks", "columns", "size"])
+def groups_kernel(parts, out, blocks, columns, size, LANES: tl.constexpr):
+    """The sums of groups of ROWS blocks, [groups, columns], likewise."""
+    lane = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
+    block, column = lane // columns * ROWS, lane % columns
+    sums = tl.zeros((LANES,), tl.float64)
+    for i in range(ROWS):
+        inside = (lane < size) & (block + i < blocks)
+        part = tl.load(parts + (block + i) * columns + column, inside, 0.0)
+        sums = tl.where(inside, sums + part, sums)
+    tl.store(out + lane, sums, lane < size)
+
+
 @triton.jit(do_not_specialize=["size", "divisor", "unit", "inverse_unit"])
 def sums_kernel(
     x, scales, stride, out, key, size, divisor, unit, inverse_unit, rows, columns, first,
     WIDE: tl.constexpr, GRID: tl.constexpr, NOISY: tl.constexpr, CHACHA: tl.constexpr, BLOCKS: tl.constexpr,
+    SPLIT: tl.constexpr,
 ):  # fmt: skip
     """(Sum of scaled rows + noise) / divisor, columns of BLOCKS cipher blocks.
 
-    GRID is for discrete noise, whose sums are of integers. `size` is the noise's, in units where GRID. It, `divisor`,
-    `unit` and `inverse_unit` are the bits of fp64 numbers.
+    SPLIT: the rows are sums of groups, which are added in order as they are. GRID is for discrete noise, whose sums are
+    of integers. `size` is the noise's, in units where GRID. It, `divisor`, `unit` and `inverse_unit` are the bits of
+    fp64 numbers.
     """
     SUM: tl.constexpr = tl.float64 if GRID else WIDE
     PER_BLOCK: tl.constexpr = 8 if CHACHA else 2
@@ -201,30 +276,25 @@ def sums_kernel(
     total = tl.zeros((TILE,), tl.float64)
     group = 0
     while group < rows:
-        subtotal = tl.zeros((TILE,), tl.float64)
-        block = group
-        while block < tl.minimum(rows, group + 4096):
-            sums = tl.zeros((TILE,), SUM)
-            row = block
-            while row < tl.minimum(rows, block + 64):
-                scale = tl.load(scales + row.to(tl.int64) * stride)
-                if scale != 0:  # a row left out is not read
-                    v = tl.load(x + row.to(tl.int64) * columns + column, inside, 0.0).to(WIDE)
-                    if GRID:
-                        units = v.to(tl.float64) * (scale * fp64(inverse_unit))  # exact: a power of two
-                        sums += tl.where(units < 0, tl.ceil(units), tl.floor(units))
-                    else:
-                        narrow = scale.to(WIDE)
-                        if WIDE == tl.float32:  # noqa: SIM300
-                            bits = narrow.to(tl.int32, bitcast=True) - 1
-                            rounded_down = bits.to(tl.float32, bitcast=True)
-                            narrow = tl.where(narrow.to(tl.float64) > scale, rounded_down, narrow)
-                        sums += v * narrow
-                row += 1
-            subtotal += sums.to(tl.float64)
-            block += 64
-        total += subtotal
-        group += 4096
+        if SPLIT:
+            total += tl.load(x + group.to(tl.int64) * columns + column, inside, 0.0)
+            group += 1
+        else:
+            subtotal = tl.zeros((TILE,), tl.float64)
+            block = group
+            while block < tl.minimum(rows, group + ROWS * ROWS):
+                sums = tl.zeros((TILE,), SUM)
+                row = block
+                while row < tl.minimum(rows, block + ROWS):
+                    scale = tl.load(scales + row.to(tl.int64) * stride)
+                    if scale != 0:  # a row left out is not read
+                        v = tl.load(x + row.to(tl.int64) * columns + column, inside, 0.0).to(WIDE)
+                        sums += _scaled(v, scale, inverse_unit, WIDE, GRID)
+                    row += 1
+                subtotal += sums.to(tl.float64)
+                block += ROWS
+            total += subtotal
+            group += ROWS * ROWS
     if GRID:
         if NOISY:
             s = fp64(size).to(tl.int64)

@@ -82,7 +82,7 @@ def compile_clipped_for(
     wide, pointer = (tl.float32, "*fp32") if dtype == "float32" else (tl.float64, "*fp64")
     grid, chacha = noise == "discrete", cipher == "chacha20"
     blocks = clipped_noise.SAMPLERS // (8 if chacha else 2) if grid else clipped_noise.BLOCKS
-    constants = {"WIDE": wide, "GRID": grid, "NOISY": True, "CHACHA": chacha, "BLOCKS": blocks}
+    constants = {"WIDE": wide, "GRID": grid, "NOISY": True, "CHACHA": chacha, "BLOCKS": blocks, "SPLIT": False}
     types = {"x": pointer, "scales": "*fp64", "stride": "i32", "out": pointer, "key": "*i64"}
     types |= dict.fromkeys(("size", "divisor", "unit", "inverse_unit"), "i64")
     types |= {"rows": "i32", "columns": "i32", "first": "i64"}

@@ -33,7 +33,7 @@ class BitTally:
     def add(self, reports: Sequence[torch.Tensor]) -> None:
         """Add reports, uint8 tensors on the device. Nothing waits for them."""
         _check(reports, self.bytes, self._device)
-        self._reserve(self.count + len(reports))
+        self.reserve(len(reports))
         for i in range(0, len(reports), AT_ONCE):
             self._add(reports[i : i + AT_ONCE], self._planes)
         self.count += len(reports)
@@ -41,18 +41,18 @@ class BitTally:
     def merge(self, other: BitTally) -> None:
         """Add another tally of the same size and device."""
         _check(other._planes, self.bytes, self._device)
-        self._reserve(self.count + other.count)
+        self.reserve(other.count)
         for p, plane in enumerate(other._planes):  # bits of weight 2^p are a report for the planes from p on
             self._add([plane], self._planes[p:])
         self.count += other.count
 
-    def planes(self) -> Bytes:
+    def sums(self) -> Bytes:
         """The planes in host memory, lowest bits first."""
         planes = [plane.cpu().numpy() for plane in self._planes]
         return np.stack(planes) if planes else np.zeros((0, self.bytes), np.uint8)
 
     def restore(self, count: int, planes: Bytes) -> None:
-        """Take what `planes` gave for so many reports."""
+        """Take what `sums` gave for so many reports."""
         self.count, self._planes = count, [to_device(plane.copy(), self._device) for plane in planes]
 
     def decode(self, first: int, offset: float, step: float, out: torch.Tensor) -> None:
@@ -66,9 +66,15 @@ class BitTally:
                 BLOCK, **OPTIONS,
             )  # fmt: skip
 
-    def _reserve(self, count: int) -> None:
-        while len(self._planes) < count.bit_length():
+    def reserve(self, count: int) -> None:
+        """Memory for so many more reports."""
+        while len(self._planes) < (self.count + count).bit_length():
             self._planes.append(torch.zeros(self.bytes, dtype=torch.uint8, device=self._device))
+
+    def used_on(self, stream: torch.cuda.Stream) -> None:
+        """Another stream than the one that the memory is from will read or write it."""
+        for plane in self._planes:
+            plane.record_stream(stream)
 
     def _add(self, reports: Sequence[torch.Tensor], planes: Sequence[torch.Tensor]) -> None:
         table = _addresses([*reports, *planes], self._device)
@@ -89,7 +95,7 @@ class ByteTally:
     def add(self, reports: Sequence[torch.Tensor]) -> None:
         """Add reports, uint8 tensors on the device. Nothing waits for them."""
         _check(reports, self.bytes, self._sums.device)
-        self._reserve(self.count + len(reports))
+        self.reserve(len(reports))
         for i in range(0, len(reports), AT_ONCE):
             some = reports[i : i + AT_ONCE]
             table = _addresses(some, self._sums.device)
@@ -104,7 +110,7 @@ class ByteTally:
         """Add another tally of the same size and device."""
         if other.bytes != self.bytes or other._sums.device != self._sums.device:
             raise ValueError(f"a tally of {other.bytes} bytes on {other._sums.device} is no part of this one")
-        self._reserve(self.count + other.count)
+        self.reserve(other.count)
         self._sums += other._sums
         self.count += other.count
 
@@ -123,8 +129,13 @@ class ByteTally:
         """out = offset + step * sum for the elements from `first` on; fp64 until the last rounding."""
         out.copy_(self._sums[first : first + out.numel()].to(torch.float64).mul_(step).add_(offset))
 
-    def _reserve(self, count: int) -> None:
-        if 255 * count >= 2**31:
+    def used_on(self, stream: torch.cuda.Stream) -> None:
+        """Another stream than the one that the memory is from will read or write it."""
+        self._sums.record_stream(stream)
+
+    def reserve(self, count: int) -> None:
+        """Memory for so many more reports."""
+        if 255 * (self.count + count) >= 2**31:
             self._sums = self._sums.to(torch.int64)
 
 

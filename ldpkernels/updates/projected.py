@@ -12,6 +12,7 @@ from ldpkernels import _native, launch
 from ldpkernels.arrays import AnyArray, Floats, Integers
 from ldpkernels.dtypes import FLOAT64
 from ldpkernels.inputs.containers import Buffers, Weights
+from ldpkernels.inputs.transforms import outside_of_graphs
 from ldpkernels.keys import Generator, Key
 from ldpkernels.laws.clipped_noise import Noise
 from ldpkernels.laws.k_of_d import subset, uniform_integers
@@ -22,6 +23,7 @@ _SIGNS, _ROWS, _CODE = 0, 1, 2  # fold_in of the shared key
 _INDEX = 0  # fold_in of the client's own
 
 
+@outside_of_graphs
 def report_code(
     update: Weights, law: ProjectedCode, shared: Key, *, generator: Generator = None, buffers: Buffers | None = None
 ) -> int:
@@ -42,7 +44,7 @@ def report_code(
     >>> 0 <= code < 256
     True
     """
-    values, key = parts_of(update, law.dimension, generator, buffers)
+    values, key = parts_of("report_code", update, law.dimension, generator, buffers)
     u = _projection(values, law, shared)
     return chosen_code(u, law, shared, key)
 
@@ -90,8 +92,7 @@ def chosen_code(u: Floats, law: ProjectedCode, shared: Key, key: Key) -> int:
 def near_codes(v: Floats, law: ProjectedCode, shared: Key) -> Integers:
     """The `law.near` codewords that are nearest to v, ascending."""
     z = np.array(v, np.float64)
-    for i, w, factor in _reflections(law.projected, shared):
-        z[i:] -= (factor * float(w @ z[i:])) * w
+    launch.reflect(z, _reflections(law.projected, shared))
     magnitude = np.where(np.isnan(z), -1.0, np.abs(z))
     largest = np.argsort(-magnitude, kind="stable")[: law.near]
     codes: Integers = np.sort(largest + np.where(z[largest] < 0, law.projected, 0))
@@ -102,21 +103,13 @@ def codeword(code: int, k: int, shared: Key) -> Floats:
     """Column j of the random rotation for code j, and its opposite for code k + j."""
     x = np.zeros(k)
     x[code % k] = -1.0 if code >= k else 1.0
-    for i, w, factor in reversed(_reflections(k, shared)):
-        x[i:] -= (factor * float(w @ x[i:])) * w
+    launch.reflect(x, _reflections(k, shared), back=True)
     return x
 
 
-def _reflections(k: int, shared: Key) -> list[tuple[int, Floats, float]]:
-    """Of x - factor <w, x> w; their product is a uniform rotation but for its columns' signs (Stewart 1980)."""
-    if k == 1:
-        return []
-    g = normals(k * (k + 1) // 2 - 1, shared.fold_in(_CODE))
-    starts = np.cumsum([0, *range(k, 2, -1)])  # of k numbers, of k - 1, ..., of 2
-    lengths = np.sqrt(np.add.reduceat(g * g, starts))
-    factors = 1 / (lengths * (lengths + np.abs(g[starts])))
-    g[starts] += np.copysign(lengths, g[starts])
-    return [(i, g[start : start + k - i], float(factors[i])) for i, start in enumerate(starts.tolist())]
+def _reflections(k: int, shared: Key) -> Floats:
+    """Of their normals; the product is a uniform rotation but for its columns' signs (Stewart 1980)."""
+    return normals(k * (k + 1) // 2 - 1, shared.fold_in(_CODE))
 
 
 def normals(n: int, key: Key) -> Floats:

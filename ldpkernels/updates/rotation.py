@@ -59,10 +59,10 @@ def rotate_back_(x: Singles, key: Key) -> Singles:
 
 
 def parts_of(
-    update: Weights, dimension: int, generator: Generator, buffers: Buffers | None
+    function: str, update: Weights, dimension: int, generator: Generator, buffers: Buffers | None
 ) -> tuple[list[AnyArray], Key]:
     """An update's parts in host memory, `dimension` weights in all, and the key of its client's call."""
-    tensors, _ = collect(update, buffers)
+    tensors, _ = collect(update, buffers, draws=function, reads=function)
     flat.formats(tensors)
     if sum(flat.sizes(tensors)) != dimension:
         raise ValueError(f"the update has {sum(flat.sizes(tensors))} weights, and the law is of {dimension}")

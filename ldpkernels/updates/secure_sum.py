@@ -14,6 +14,7 @@ from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs import flat
 from ldpkernels.inputs.containers import Buffers, Weights, collect
 from ldpkernels.inputs.spans import span_table
+from ldpkernels.inputs.transforms import outside_of_graphs
 from ldpkernels.keys import Generator, Key
 from ldpkernels.laws.distributed import Shares
 from ldpkernels.updates.rotation import Singles, parts_of, rotate_back_, rotated
@@ -23,6 +24,7 @@ _ROUNDING, _NOISE = 0, 1  # fold_in of a call's key
 _TRIES = 64  # a rounding is refused with probability 2^-40
 
 
+@outside_of_graphs
 def encode(
     update: Weights, law: Shares, rotation: Key, *, generator: Generator = None, buffers: Buffers | None = None
 ) -> Words:
@@ -50,7 +52,7 @@ def encode(
     >>> bool(abs(decode(total, law, round_key, clients=1000) - 0.1).max() < 0.01)
     True
     """
-    values, key = parts_of(update, law.dimension, generator, buffers)
+    values, key = parts_of("encode", update, law.dimension, generator, buffers)
     x, scale = rotated(values, law.padded, law.norm, rotation)
     integers = np.empty(law.padded, np.int32)
     spans = span_table([x.ctypes.data], [integers.ctypes.data], [x.size], [FLOAT32])

@@ -34,6 +34,9 @@ class Counter(Protocol):
     def merge(self: SomeCounter, other: SomeCounter) -> None:
         """Add another counter of the same layout."""
 
+    def merge_sums(self, count: int, sums: Array) -> None:
+        """Add the sum of so many reports: planes of bits, lowest first, or sums of bytes."""
+
     def to_bytes(self) -> bytes:
         """The sums for the wire."""
 
@@ -141,6 +144,15 @@ class BitCounter:
         refuse_more_than(MOST_BIT_CLIENTS, self.count + other.count)
         self._tally.merge(other._tally)
 
+    def merge_sums(self, count: int, sums: Array) -> None:
+        """Add the planes of so many reports; bits that are no weight's are left out."""
+        refuse_more_than(MOST_BIT_CLIENTS, self.count + count)
+        at, unused = self._codec.unused_bits(self._sizes)
+        sums[:, at] &= ~unused
+        part = _native.Tally(self._tally.bytes, host_isa())
+        part.restore(count, sums)
+        self._tally.merge(part)
+
     def to_bytes(self) -> bytes:
         """The planes, lowest bits first."""
         return self._tally.planes().tobytes()
@@ -179,7 +191,7 @@ class ByteCounter:
     def add(self, reports: Sequence[Bytes], threads: int) -> None:
         """Add reports."""
         rows, count = list(reports), self._count + len(reports)
-        if any(row.size != self._sums.size for row in rows):
+        if any(row.dtype != np.uint8 or row.size != self._sums.size for row in rows):  # all: what follows counts them
             raise ValueError(f"a report of another size than {self._sums.size} bytes")
         self._make_room(count)
         try:
@@ -189,10 +201,14 @@ class ByteCounter:
 
     def merge(self, other: ByteCounter) -> None:
         """Add another counter of the same layout."""
-        count = self._count + other._count
-        refuse_more_than(MOST_CLIENTS, count)
-        sums = np.add(self._sums, other._sums, dtype=sums_dtype(count))
-        self._sums, self._count = sums, count  # together: a signal's handler may raise between two calls
+        self.merge_sums(other._count, other._sums)
+
+    def merge_sums(self, count: int, sums: Array) -> None:
+        """Add the sums of so many reports."""
+        total = self._count + count
+        refuse_more_than(MOST_CLIENTS, total)
+        added = np.add(self._sums, sums, dtype=sums_dtype(total))
+        self._sums, self._count = added, total  # together: a signal's handler may raise between two calls
 
     def to_bytes(self) -> bytes:
         """The sums as little-endian integers."""

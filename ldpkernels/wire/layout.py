@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeVar
+
+import numpy as np
 
 from ldpkernels.arrays import Bytes, Integers
 from ldpkernels.dtypes import DTYPES, FLOAT64, Dtype
-from ldpkernels.inputs.containers import Tensors
+from ldpkernels.inputs.containers import Container, Tensors
+from ldpkernels.inputs.plain import Plain
 from ldpkernels.laws.registry import MECHANISMS, executed_ranges, mechanism_named
 from ldpkernels.laws.weightwise import Weightwise
 from ldpkernels.wire.codec import Codec, codec_of, refuse_unused_bits
@@ -50,19 +54,23 @@ class Layout:
         cls, tensors: Tensors, c: Sequence[float], r: Sequence[float], mechanism: Weightwise, dtypes: Sequence[Dtype]
     ) -> Layout:
         """The layout of reports of these tensors."""
-        executed = executed_ranges(mechanism, tuple(c), tuple(r), tuple(dtypes))
-        return cls(
-            names=tuple(tensors.names),
-            shapes=tuple(tuple(t.shape) for t in tensors.values),
-            c=tuple(ci for ci, _ in executed),
-            r=tuple(ri for _, ri in executed),
-            dtypes=tuple("float64" if d is FLOAT64 else "float32" for d in dtypes),
-            eps=mechanism.eps,
-            threshold=mechanism.lowest_threshold,
-            container=tensors.container,
-            library="torch" if tensors.is_torch else "numpy",
-            mechanism=mechanism.name,
-        )
+        shapes = tuple(tuple(t.shape) for t in tensors.values)
+        library = "torch" if tensors.is_torch else "numpy"
+        ranges = tuple(c), tuple(r), tuple(dtypes)
+        return _layout(tuple(tensors.names), shapes, *ranges, mechanism, tensors.container, library)
+
+    @staticmethod
+    def of_plain(
+        plain: Plain,
+        names: tuple[str, ...],
+        c: tuple[float, ...],
+        r: tuple[float, ...],
+        mechanism: Weightwise,
+        container: Container,
+    ) -> Layout:
+        """The same of plain ones, whose shapes were read; c and r are one for all, or one for each."""
+        library = "torch" if plain.is_torch else "numpy"
+        return _layout_again(names, plain.shapes, c, r, plain.dtypes, mechanism, container, library)
 
     @cached_property
     def codec(self) -> Codec:
@@ -78,6 +86,11 @@ class Layout:
     def nbytes(self) -> int:
         """Bytes of one report's weights."""
         return self.codec.payload_bytes(self.sizes)
+
+    @cached_property
+    def offsets(self) -> Integers:
+        """The byte at which each tensor starts in one report."""
+        return np.array(self.codec.offsets(self.sizes), np.int64)
 
     @cached_property
     def decoding(self) -> list[tuple[float, float]]:
@@ -120,8 +133,11 @@ class Layout:
             if mechanism.name != self.mechanism or mechanism.lowest_threshold != self.threshold:
                 threshold = short(self.threshold)
                 raise ValueError(f"its threshold {threshold} is not that of {self.mechanism} at eps={self.eps}")
-            for c, r, name in set(zip(self.c, self.r, self.dtypes, strict=True)):
-                if mechanism.executed_range(c, r, DTYPES[name]) != (c, r):
+            asked = [*{*zip(self.c, self.r, self.dtypes, strict=True)}]
+            ranges = tuple([c for c, _, _ in asked]), tuple([r for _, r, _ in asked])
+            found = executed_ranges(mechanism, *ranges, tuple([DTYPES[name] for _, _, name in asked]))
+            for (c, r, name), executed in zip(asked, found, strict=True):
+                if executed != (c, r):
                     raise ValueError(f"C={c} with R={r} cannot be executed in {name}")
         except (ValueError, OverflowError) as error:
             raise ValueError(f"{_FOREIGN}: {error}") from None
@@ -141,6 +157,50 @@ class Layout:
             raise ValueError(f"it is of {short(self.library)} {short(self.container)}")
         if self.container == "tensor" and len(self.names) > 1:
             raise ValueError("it is of one tensor, with several names")
+
+
+@lru_cache(maxsize=64)  # the same from one report to the next, with what follows from it
+def _layout(
+    names: tuple[str, ...],
+    shapes: tuple[tuple[int, ...], ...],
+    c: tuple[float, ...],
+    r: tuple[float, ...],
+    dtypes: tuple[Dtype, ...],
+    mechanism: Weightwise,
+    container: Container,
+    library: str,
+) -> Layout:
+    executed = executed_ranges(mechanism, c, r, dtypes)
+    return Layout(
+        names=names,
+        shapes=shapes,
+        c=tuple([ci for ci, _ in executed]),
+        r=tuple([ri for _, ri in executed]),
+        dtypes=tuple(["float64" if d is FLOAT64 else "float32" for d in dtypes]),
+        eps=mechanism.eps,
+        threshold=mechanism.lowest_threshold,
+        container=container,
+        library=library,
+        mechanism=mechanism.name,
+    )
+
+
+@lru_cache(maxsize=64)
+def _layout_again(
+    names: tuple[str, ...],
+    shapes: bytes,  # of each tensor, the number of its dimensions, and they
+    c: tuple[float, ...],
+    r: tuple[float, ...],
+    dtypes: tuple[Dtype, ...],
+    mechanism: Weightwise,
+    container: Container,
+    library: str,
+) -> Layout:
+    numbers = iter(np.frombuffer(shapes, np.int64).tolist())
+    of_each = tuple([tuple(itertools.islice(numbers, dimensions)) for dimensions in numbers])
+    n = len(names)
+    ranges = c * (n // len(c)), r * (n // len(r)), dtypes * (n // len(dtypes))
+    return _layout(names, of_each, *ranges, mechanism, container, library)
 
 
 def layout_of(header: Header) -> Layout:

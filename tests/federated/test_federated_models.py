@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import ldpkernels
-from ldpkernels.federated import comparisons, ldp_fed, ldp_fl, training
+from ldpkernels.federated import comparisons, ldp_fed, ldp_fl, networks, training
 from ldpkernels.federated.training import Local
 
 DRIVERS = {
@@ -114,10 +114,11 @@ def test_a_network_that_does_not_fit_is_refused_before_anything_is_spent(network
         module.round_(state, clients(), network, config, **spent)
 
 
-def test_clients_with_dropout_do_not_train_together():
-    network = mlp(nn.Dropout(0.5))
+@pytest.mark.parametrize("drawing", [nn.Dropout(0.5), networks.Mirrored()])
+def test_clients_with_draws_of_their_own_do_not_train_together(drawing):
+    network = mlp(drawing)
     _, config, state = init("ldp-fl", network, together=True)
-    with pytest.raises(ValueError, match="dropout of module '1' from each client's key: pass together=False"):
+    with pytest.raises(ValueError, match="module '1' the draws of each client's key: pass together=False"):
         ldp_fl.round_(state, clients(), network, config, before_upload=lambda: pytest.fail("the ledger was asked"))
 
 
@@ -150,6 +151,17 @@ def test_dropout_follows_from_the_seed(driver):
         assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(w, found[1][name]) for name, w in found[0].items())
     assert any(not torch.equal(w, state.weights[name]) for name, w in found[0].items())
+
+
+def test_half_of_the_images_are_mirrored_in_training_and_none_after():
+    images = torch.arange(400.0)[:, None, None, None] + torch.tensor([0.0, 0.25])
+    mirrored = networks.Mirrored()
+    torch.manual_seed(0)
+    seen = mirrored(images)
+    turned = seen[:, 0, 0, 0] > seen[:, 0, 0, 1]
+    assert torch.equal(seen.sort(-1).values, images)
+    assert abs(int(turned.sum()) - 200) < 60  # six deviations
+    assert torch.equal(mirrored.eval()(images), images)
 
 
 def test_dropout_is_not_the_same_for_every_client_and_round():

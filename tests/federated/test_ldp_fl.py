@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import ldpkernels
 from ldpkernels.accounting import BudgetExceeded, Ledger, RandomizedResponseEvent, local_epsilon
+from ldpkernels.adaptive_ranges import growth_rate
 from ldpkernels.federated import ldp_fl, networks, runs, training
 from ldpkernels.federated.ldp_fl import Config, State
 from ldpkernels.federated.selection import select
@@ -125,6 +126,28 @@ def test_adaptive_ranges_come_from_the_averaged_weights():
     assert (fixed.C, fixed.R) == (state.C, state.R)
 
 
+def test_ranges_that_feed_on_noise_are_told_of_with_what_holds_them():
+    """A round's noise stays in the weights, so that min/max ranges grow by sqrt(1 + g^2) a round although g < 1."""
+    network, clients = setting(clients=100, size=4)
+
+    def radii(ranges):
+        config = Config(eps=1.0, adaptive=True, ranges=ranges)
+        state = ldp_fl.init(network, config)
+        found = [state.R["1"]]
+        for _ in range(6):
+            state, _ = ldp_fl.round_(state, clients, network, config)
+            found.append(state.R["1"])
+        return found
+
+    with pytest.warns(RuntimeWarning, match=r"noise of a round reaches 0\.\d+ of the last radius.*pass growth=1\.0"):
+        wild = radii({})
+    g = growth_rate(1.0, 100, 64 * 32 + 32)
+    assert 0.8 < g < 0.9
+    assert wild[-1] / wild[0] == pytest.approx(math.sqrt(1 + g**2) ** 6, rel=0.2)
+    held = radii({"growth": 1.0})  # without a warning
+    assert max(held) == held[0]
+
+
 def test_selection_is_of_the_right_size_and_without_replacement():
     _, clients = setting(clients=20, size=2)
     chosen = [tuple(c.id for c in select(clients, 6, 5, r)) for r in range(200)]
@@ -141,7 +164,8 @@ def test_selection_is_of_the_right_size_and_without_replacement():
 
 def run(folder=None, *, rounds=4, resume=False, die_after=None, seed=0, eps=2.0):
     network, clients = setting(seed=seed)
-    config = Config(eps=eps, adaptive=True, ranges={"method": "quantile"}, local=Local(batch=5), seed=seed)
+    ranges = {"method": "quantile", "growth": 1.5}
+    config = Config(eps=eps, adaptive=True, ranges=ranges, local=Local(batch=5), seed=seed)
 
     def step(state):
         if state.round == die_after:

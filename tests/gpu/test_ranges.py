@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ranges and sums of reports need, at the sizes of a device: tests/triton has the small and the strange."""
 
+import concurrent.futures
+
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
 
+import ldpkernels
 from ldpkernels import _native
 from ldpkernels.triton.quantiles import quantiles
 from ldpkernels.triton.summary import summarize
@@ -58,9 +61,33 @@ def test_reports_are_added_as_on_the_cpu():
         bits.add(there[start : start + 20])
         by_bytes.add(there[start : start + 20])
     native.add(list(reports), 2)
-    assert np.array_equal(bits.planes(), native.planes())
+    assert np.array_equal(bits.sums(), native.planes())
     assert np.array_equal(by_bytes.sums(), reports.sum(0, dtype=np.uint32))
     found, expected = torch.empty(8 * size, device=CUDA), np.empty(8 * size, np.float32)
     bits.decode(0, -0.3, 0.01 / count, found)
     native.decode_f32(0, -0.3, 0.01 / count, expected, 2)
     assert found.cpu().numpy().tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("mechanism", ["two-point", "piecewise"])
+def test_an_aggregate_counts_reports_where_they_lie(mechanism):
+    """From threads, each on a stream of its own: the tally's kernels run one after another."""
+    model = torch.linspace(-1, 1, 300_007, device=CUDA)
+    made = [
+        ldpkernels.report(model, 0.0, 1.0, 2.0, mechanism=mechanism, generator=ldpkernels.key(i)) for i in range(40)
+    ]
+    host, there = ldpkernels.Aggregate(), ldpkernels.Aggregate()
+    host.add(*(ldpkernels.Report(r.layout, r.bits) for r in made))
+
+    def work(some):
+        with torch.cuda.stream(torch.cuda.Stream(CUDA)):
+            for report in some:
+                there.add(report)
+
+    torch.cuda.synchronize()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, [made[i::4] for i in range(4)]))
+    assert there.clients == 40
+    assert there._counter._host.count == 0, "they were copied to the host"
+    assert there.to_bytes() == host.to_bytes()
+    assert torch.equal(there.mean(), host.mean())

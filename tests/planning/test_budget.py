@@ -19,7 +19,11 @@ SIMULATED = [
 
 
 def test_every_candidate_can_be_simulated():
-    assert {one.name for one in CANDIDATES} - SIMULATORS.keys() <= {"central discrete", "adaptive discrete"}
+    assert {one.name for one in CANDIDATES} - SIMULATORS.keys() <= {
+        "central discrete",
+        "adaptive discrete",
+        "adaptive skellam",
+    }
 
 
 @pytest.mark.parametrize("one", SIMULATED, ids=lambda one: one.name)

@@ -18,7 +18,7 @@ from ldpkernels.accounting.events import RandomizedResponseEvent
 from ldpkernels.laws.vector_gaussian import VectorGaussian
 from ldpkernels.planning import TRUSTS
 from ldpkernels.planning.calibration import rung, rung_below, strongest
-from tests.planning.test_calls import law_of
+from tests.planning.test_calls import SHARES, clipping_of, law_of
 
 
 def test_rungs_are_the_numbers_of_five_digits():
@@ -60,9 +60,10 @@ def recomputed(one):
         sampled = s.participation < 1
         event = SampledGaussianEvent(one.parameter, s.participation) if sampled else GaussianEvent(one.parameter)
         return composed_epsilon([(event, s.rounds)], s.delta, "exact" if one.name == "central gaussian" else "rdp")
-    if one.name in ("distributed-gaussian", "skellam"):
+    if one.name in SHARES:
         law = law_of(one.call)
-        return composed_epsilon([(law.event, s.rounds)], s.delta, "rdp")
+        bits = [(clipping_of(one.call).event, s.rounds)] if one.name.startswith("adaptive") else []
+        return composed_epsilon([(law.event, s.rounds), *bits], s.delta, "rdp")
     if one.name == "gaussian":
         law = VectorGaussian(one.parameter, s.weights, s.ball)
         return composed_epsilon([(law.event, s.rounds)], s.delta)

@@ -28,7 +28,7 @@ CANDIDATES = [one for found in PLANS for one in found]
 IDS = [f"{one.setting.trust}, {one.name}, {one.setting.epsilon:g}" for one in CANDIDATES]
 
 
-SHARES = ("distributed-gaussian", "skellam")
+SHARES = ("distributed-gaussian", "skellam", "adaptive skellam")
 KEY = ldpkernels.key(5)  # of a round
 NAMES = {"round_key": KEY, "client": 17, "seed": 2**63 + 5, "norm": NORM}  # what calls leave to their reader
 
@@ -36,7 +36,12 @@ NAMES = {"round_key": KEY, "client": 17, "seed": 2**63 + 5, "norm": NORM}  # wha
 @functools.lru_cache
 def law_of(call):
     """What `encode` or `report_code` is given; to calibrate it takes seconds."""
-    return eval(call.partition("update, ")[2].rpartition(", ")[0], {"ldpkernels": ldpkernels})
+    return eval(call.partition("update, ")[2].rpartition(", ")[0], {"ldpkernels": ldpkernels, "norm": NORM})
+
+
+def clipping_of(call):
+    """The bits' law, where the norm adapts."""
+    return eval(re.search(r"clipping=(.*?\))", call)[1], {"ldpkernels": ldpkernels})
 
 
 def executed(call, key, **values):
@@ -62,9 +67,9 @@ def test_a_call_runs_as_it_is(one):
         numbers = np.count_nonzero(out)
         assert one.bytes == math.ceil(numbers * (32 + 5) / 8)
     elif one.name in SHARES:
-        bits = int(one.call.partition("bits=")[2].partition(")")[0])
+        bits = int(re.search(r"bits=(\d+)", one.call)[1])
         assert out.max() < 2**bits
-        assert one.bytes == len(out) * bits // 8
+        assert one.bytes == len(out) * bits // 8 + 4 * one.name.startswith("adaptive")
     elif one.name == "projected-code":
         assert 0 <= out < 2 ** law_of(one.call).bits <= 256 ** (one.bytes - 8 * (one.setting.trust == "shuffled"))
     else:
@@ -136,6 +141,30 @@ def test_a_round_of_adaptive_clipping():
     bits = [law.bit(1.0, norm=0.01) for _ in range(N)]
     assert 0.01 < law.next_norm(0.01, law.noised(bits, generator=KEY), clients=N) < 0.0125
     assert f"law.next_norm(norm, law.noised(bits), clients={N})" in one.mean
+
+
+def test_rounds_of_adaptive_clipping_by_secure_sums():
+    """As the candidate says: one law in units for every norm, a bit beside, and means that are as near as it says."""
+    one = next(one for one in CANDIDATES if one.name == "adaptive skellam")
+    norm, x = 4.0, np.full(D, 0.1)
+    clipping = clipping_of(one.call)
+    assert "the next is clipping.next_norm(norm, total, clients=...)" in one.mean
+    length, laws = float(np.linalg.norm(x)), []
+    for round_ in range(8):
+        values = {"update": x, "norm": norm}
+        keys = [ldpkernels.key(round_).fold_in(i) for i in range(N)]
+        laws.append(
+            eval(one.call.partition("update, ")[2].rpartition(", ")[0], {"ldpkernels": ldpkernels, "norm": norm})
+        )
+        integers = [executed(one.call, k, **values) for k in keys]
+        total = np.sum(np.array(integers, np.uint32), axis=0, dtype=np.uint32)
+        mean = ldpkernels.updates.decode(total, laws[-1], KEY, clients=N)
+        clipped = x * min(1.0, norm / length)
+        assert np.sum((mean - clipped) ** 2) < 10 * laws[-1].mean_error(N)
+        bits = sum(clipping.share(length, norm, generator=k.fold_in(0)) for k in keys) % 2**32
+        norm = clipping.next_norm(norm, (bits + 2**31) % 2**32 - 2**31, clients=N)
+    assert {law.event for law in laws} == {laws[0].event}
+    assert 1.0 < norm < 3.0  # from 4, by the median of lengths of 0.49, at most a tenth a round
 
 
 @pytest.mark.parametrize("name", ["two-point", "piecewise", "hybrid"])

@@ -69,10 +69,10 @@ def reports(key: Key) -> Iterator[Words]:
 
 
 def fresh(_: Key) -> Iterator[Words]:
-    """Reports of a few weights without a generator: every one under a key from the operating system."""
-    weights = np.zeros(256, np.float32)
+    """Reports of a small model without a generator: every one under a key from the operating system."""
+    weights = np.zeros(4096, np.float32)
     while True:
-        found = [ldpkernels.report(weights, 0.0, 1.0, 1.0).bits.tobytes() for _ in range(256)]
+        found = [ldpkernels.report(weights, 0.0, 1.0, 1.0).bits.tobytes() for _ in range(64)]
         yield np.frombuffer(b"".join(found), np.uint32)
 
 

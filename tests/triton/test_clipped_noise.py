@@ -67,12 +67,14 @@ def test_no_rows_no_noise_and_rows_of_one_number(both):
     both([rows(0, 5)], 0.5, 1.0, generator=KEYS["philox"], batch_size=7)
 
 
+@pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("grid", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_groups_of_rows_are_added_in_order(device, dtype, grid):
+def test_groups_of_rows_are_added_in_order(device, dtype, grid, split):
     """A group of 4096 rows, and a second of more than one block: only then does it matter that groups are added apart.
 
-    The rows between are left out. They hold NaN, which shows that they are not read.
+    The rows between are left out. They hold NaN, which shows that they are not read. Where few programs would have
+    all rows, blocks of them are added beside each other.
     """
     from ldpkernels.triton import clipped_noise as kernels
     from ldpkernels.triton.launch import fp64_bits
@@ -85,14 +87,18 @@ def test_groups_of_rows_are_added_in_order(device, dtype, grid):
     found = torch.empty(columns, dtype=dtype, device=device)
     numbers = [fp64_bits(number) for number in (0.0, 3.0, unit, 1 / unit)]
     key = KEYS["philox"].tensor(device)
+    there, factors, count = x.to(device), scales.to(device), n
+    if split:
+        there, count = kernels._groups(there, factors, found, numbers[-1], grid)
+        assert count == 2
     kernels.sums_kernel[(1,)](
-        x.to(device),
-        scales.to(device),
+        there,
+        factors,
         1,
         found,
         key,
         *numbers,
-        n,
+        count,
         columns,
         0,
         wide,
@@ -100,6 +106,7 @@ def test_groups_of_rows_are_added_in_order(device, dtype, grid):
         False,
         False,
         2,
+        split,
         **kernels.OPTIONS,
     )
     expected = torch.empty(columns, dtype=dtype)
@@ -153,3 +160,20 @@ def test_arrays_have_the_same_bits_in_the_interpreter(device):
     with ldpkernels.backend("triton"):
         found = ldpkernels.clipped_noised_sum(x, 1.0, 1.0, generator=KEYS["philox"])
     assert found.tobytes() == ldpkernels.clipped_noised_sum(x, 1.0, 1.0, generator=KEYS["philox"]).tobytes()
+
+
+def test_few_columns_are_split_and_many_are_not(both, monkeypatch):
+    """Losses, [B], are one program's otherwise: 64 rows are a block, and one more makes two of them."""
+    from ldpkernels.triton import clipped_noise
+
+    split = []
+    monkeypatch.setattr(clipped_noise, "_groups", lambda *a, whole=clipped_noise._groups: split.append(a) or whole(*a))
+    losses = rows(70) * 3
+    losses[5], losses[66] = torch.nan, 0
+    for noise in ("gaussian", "discrete"):
+        both([losses], 0.5, 1.0, generator=KEYS["philox"], noise=noise)
+    both([rows(64)], 0.5, 1.0, generator=KEYS["philox"])
+    assert len(split) == 2
+    monkeypatch.setattr(clipped_noise, "FEW", 0)
+    both([losses], 0.5, 1.0, generator=KEYS["philox"])
+    assert len(split) == 2

@@ -27,16 +27,16 @@ def test_bits_are_counted_as_on_the_cpu(device, size):
         arrays, reports = some(count, size, device, offset)
         ours.add(reports)
         native.add(arrays, 1)
-        np.testing.assert_array_equal(ours.planes(), native.planes())
+        np.testing.assert_array_equal(ours.sums(), native.planes())
     part, native_part = BitTally(size, torch.device(device)), _native.Tally(size, "scalar")
     part.add(reports)
     native_part.add(arrays, 1)
     ours.merge(part)
     native.merge(native_part)
-    np.testing.assert_array_equal(ours.planes(), native.planes())
+    np.testing.assert_array_equal(ours.sums(), native.planes())
     assert ours.count == native.count
     again = BitTally(size, torch.device(device))
-    again.restore(ours.count, ours.planes())
+    again.restore(ours.count, ours.sums())
     for dtype, decode in ((torch.float32, native.decode_f32), (torch.float64, native.decode_f64)):
         for first, n in ((0, 8 * size), (8 * (size // 2), 5)):
             found = torch.empty(n, dtype=dtype, device=device)

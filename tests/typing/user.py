@@ -50,7 +50,7 @@ def ranges_and_vectors() -> None:
     """What comes out is of the container and the library that went in."""
     model, x, a = torch.nn.Linear(3, 2), torch.tensor([1.0, 2.0]), np.array([1.0, 2.0])
     by_module: tuple[dict[str, float], dict[str, float]] = ldpkernels.ranges(model)
-    ldpkernels.ranges(model, method="noise-subtracted", previous=by_module, eps=np.float32(1.0), clients=9)
+    ldpkernels.ranges(model, method="noise-subtracted", previous=by_module, eps=np.float32(1.0), clients=900)
     by_place: tuple[list[float], list[float]] = ldpkernels.ranges([a, a + 1], by="tensor")
     one: tuple[float, float] = ldpkernels.ranges({"a": x}, by="model", method="quantile", quantile=0.9)
     alone: tuple[float, float] = ldpkernels.ranges(x)
