@@ -9,6 +9,7 @@
 #include "bindings/laws.h"
 #include "bindings/reports.h"
 #include "bindings/rows.h"
+#include "bindings/training.h"
 #include "bindings/vectors.h"
 #include "bindings/votes.h"
 #include "bindings/weights.h"
@@ -45,6 +46,7 @@ PYBIND11_MODULE(_native, m) {
   bind_votes(m);
   bind_rows(m);
   bind_vectors(m);
+  bind_training(m);
 }
 
 }  // namespace

@@ -132,3 +132,20 @@ def narrow_sums(
     isa: str,
     threads: int,
 ) -> None: ...
+def training_isas() -> list[str]: ...
+
+class Layer:
+    def __init__(
+        self,
+        kind: str,
+        sizes: Sequence[int],
+        weight: Array | None,
+        bias: Array | None,
+        trains_weight: bool,
+        trains_bias: bool,
+        epsilon: float,
+    ) -> None: ...
+
+def train_chain(
+    layers: Sequence[Layer], x: Array, labels: Integers, order: Integers, batch: int, rate: float, isa: str = ""
+) -> None: ...

@@ -24,10 +24,10 @@ struct X86 {
     constexpr uint64_t sse_and_avx = 0x6;
     return bits(ecx_of_1, {osxsave, avx, f16c}) && bits(ebx_of_7, {5}) && (saved & sse_and_avx) == sse_and_avx;
   }
+  bool fused() const { return avx2() && bits(ecx_of_1, {fma}); }  // products and sums in one: training/isa_avx2.cpp
   bool avx512() const {
     constexpr uint64_t masks_and_avx512 = 0xe0;
-    return avx2() && bits(ecx_of_1, {fma}) && bits(ebx_of_7, {f, dq, bw, vl}) &&
-           (saved & masks_and_avx512) == masks_and_avx512;
+    return fused() && bits(ebx_of_7, {f, dq, bw, vl}) && (saved & masks_and_avx512) == masks_and_avx512;
   }
   // Products of polynomials, four in a register.
   bool wide_products() const { return avx512() && bits(ecx_of_7, {10}); }

@@ -33,9 +33,14 @@ class Federation:
         """How many the network has."""
         return sum(p.numel() for p in self.network.parameters())
 
-    def accuracy(self, weights: training.Weights) -> float:
+    @property
+    def test(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The test examples and their labels."""
+        return self.dataset.test_x, self.dataset.test_y
+
+    def accuracy(self, weights: training.Weights, workers: Crew | None = None) -> float:
         """Of these weights on the test examples."""
-        return training.accuracy(self.network, weights, self.dataset.test_x, self.dataset.test_y)
+        return training.accuracy(self.network, weights, *self.test, workers=workers)
 
 
 def settings(args: argparse.Namespace) -> argparse.Namespace:
@@ -102,7 +107,7 @@ def hired(args: argparse.Namespace, federation: Federation, local: training.Loca
     if together or count == 1 or checked_device(args.device).type != "cpu":
         yield None
     else:
-        with training.crew(federation.network, federation.clients, count, args.threads) as crew:
+        with training.crew(federation.network, federation.clients, count, args.threads, federation.test) as crew:
             yield crew
 
 

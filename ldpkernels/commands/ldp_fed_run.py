@@ -29,7 +29,7 @@ class Driver(NamedTuple):
 
     state: State
     round_: Callable[[State, Ledger | None, Crew | None], tuple[State, runs.Row]]
-    accuracy: Callable[[State], float]
+    accuracy: Callable[[State, Crew | None], float]
     honest: Callable[[int], float]
     config: ldp_fed.Config | comparisons.Config
     network: nn.Module
@@ -74,7 +74,7 @@ def rounds_of(
 
         def step(state: State) -> tuple[State, runs.Row]:
             after, row = driver.round_(state, ledger, crew)
-            return after, {**row, "accuracy": driver.accuracy(after), "honest_eps": driver.honest(after.round)}
+            return after, {**row, "accuracy": driver.accuracy(after, crew), "honest_eps": driver.honest(after.round)}
 
         _, rows = runs.run(
             step,
@@ -140,7 +140,7 @@ def fed_driver(config: ldp_fed.Config, federation: Federation) -> Driver:
     return Driver(
         ldp_fed.init(network, config),
         round_,
-        lambda state: federation.accuracy(state.weights),
+        lambda state, crew: federation.accuracy(state.weights, crew),
         lambda rounds: math.inf if config.alpha is None else ldp_fed.honest_epsilon(network, config, rounds),
         config,
         network,
@@ -155,7 +155,7 @@ def other_driver(config: comparisons.Config, federation: Federation, delta: floa
     return Driver(
         comparisons.init(network, config, clients),
         lambda state, ledger, crew: comparisons.round_(state, clients, network, config, workers=crew),
-        lambda state: comparisons.accuracy(network, state, config, test.test_x, test.test_y),
+        lambda state, crew: comparisons.accuracy(network, state, config, test.test_x, test.test_y),
         lambda rounds: comparisons.honest_epsilon(clients, config, rounds, delta),
         config,
         network,

@@ -116,7 +116,11 @@ def rounds_of(
         def step(state: ldp_fl.State) -> tuple[ldp_fl.State, runs.Row]:
             after, row = ldp_fl.round_(state, clients, network, config, before_upload=spend, **trainers)
             honest = None if config.eps is None else ldp_fl.honest_epsilon(config, weights, after.round, args.delta)
-            return after, {**row, "accuracy": federation.accuracy(after.weights), "honest_eps": honest}
+            return after, {
+                **row,
+                "accuracy": federation.accuracy(after.weights, trainers.get("workers")),
+                "honest_eps": honest,
+            }
 
         _, rows = runs.run(
             step,

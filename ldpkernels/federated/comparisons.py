@@ -83,7 +83,7 @@ def round_(
     if config.method == "local":
         common = state.weights, config.local, state.round
         if workers is None or training.trains_together(network, one, config.local):
-            own = [_train_alone((network, clients), common, (i, i)) for i in range(len(clients))]
+            own = [_train_alone(training.Shared(network, list(clients)), common, (i, i)) for i in range(len(clients))]
         else:
             places = training.places(workers, network, clients)
             own = list(workers.map(_train_alone, common, list(zip(places, range(len(clients)), strict=True))))
@@ -133,22 +133,18 @@ def honest_epsilon(clients: Sequence[Client], config: Config, rounds: int, delta
     return private_sgd.honest_epsilon(private, examples, max(rounds_of.values()), delta)
 
 
-def _train_alone(
-    shared: tuple[nn.Module, Sequence[Client]], common: tuple[Weights, Local, int], item: tuple[int, int]
-) -> Weights:
+def _train_alone(shared: training.Shared, common: tuple[Weights, Local, int], item: tuple[int, int]) -> Weights:
     """A participant that goes its own way: its place among the clients, and that of its weights in the stack."""
-    network, clients = shared
+    network, clients, _ = shared
     stacked, local, round_ = common
     place, row = item
     alone = {name: w[row] for name, w in stacked.items()}
     return next(training.train(network, alone, [clients[place]], local, round_))[1]
 
 
-def _train_privately(
-    shared: tuple[nn.Module, Sequence[Client]], common: tuple[Weights, PrivateSteps, int], place: int
-) -> Weights:
+def _train_privately(shared: training.Shared, common: tuple[Weights, PrivateSteps, int], place: int) -> Weights:
     """A participant's DP-SGD."""
-    network, clients = shared
+    network, clients, _ = shared
     weights, private, round_ = common
     return private_sgd.train(network, weights, clients[place], private, round_)
 
@@ -163,7 +159,7 @@ def _trained(
     common = state.weights, config.private(max(1, len(chosen))), state.round
     if workers is None:
         for i in range(len(chosen)):
-            yield _train_privately((network, chosen), common, i)
+            yield _train_privately(training.Shared(network, list(chosen)), common, i)
     else:
         yield from workers.map(_train_privately, common, training.places(workers, network, chosen))
 

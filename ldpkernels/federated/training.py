@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -14,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ldpkernels.federated import side_by_side
+from ldpkernels.federated import chains
 from ldpkernels.federated.workers import Workers
 from ldpkernels.keys import Key
 
@@ -36,7 +35,15 @@ class Client(NamedTuple):
         return self.key.fold_in(2 * round_ + use)
 
 
-Crew = Workers[tuple[nn.Module, list[Client]]]  # workers that hold a network and the clients of a run
+class Shared(NamedTuple):
+    """What workers hold for a run."""
+
+    network: nn.Module
+    clients: list[Client]
+    test: tuple[torch.Tensor, torch.Tensor] | None = None
+
+
+Crew = Workers[Shared]
 
 
 @dataclass(frozen=True)
@@ -45,9 +52,9 @@ class Local:
 
     `together` trains all clients of a round at once with `torch.func.vmap` over stacked weights, or one after another.
     None takes what was measured to be faster (benchmarks/test_federated.py): together on a GPU and for networks without
-    convolutions, whose many small operations cost more to launch than to compute; four side by side for chains of
-    narrow convolutions and 16 clients or more (`side_by_side`); else one after another. Networks with dropout train one
-    after another: each client draws from its own key.
+    convolutions, whose many small operations cost more to launch than to compute; else one after another, and in C++
+    where the network is a chain of narrow convolutions in fp32 (`chains`). False is torch's own steps. Networks with
+    dropout train one after another: each client draws from its own key.
 
     Only parameters are sent. A network with floating-point buffers is refused, as by `perturb_`, unless they are
     constants: buffers="keep" leaves them as the network has them, with every client and with the server.
@@ -149,50 +156,80 @@ def train(
     if trains_together(network, weights, local) and len(set(sizes)) == 1:
         yield from _train_together(network, weights, clients, local, round_, only)
         return
-    alone = local.together is not None or any(client.data[1].is_cuda for client in clients)
-    parts = [[i] for i in range(len(clients))] if alone else side_by_side.groups(network, sizes)
-    found: Iterator[list[Weights]]
+    found: Iterator[Weights]
     if workers is None:
-        found = (_train_few(network, weights, [clients[i] for i in part], local, round_, only) for part in parts)
+        found = (_train_one(network, weights, client, local, round_, only) for client in clients)
     else:
         there = places(workers, network, clients)
         common = weights, local, round_, None if only is None else tuple(only)
-        found = workers.map(_train_there, common, [[there[i] for i in part] for part in parts])
-    yield from zip(clients, itertools.chain.from_iterable(found), strict=True)
+        found = workers.map(_train_there, common, there)
+    yield from zip(clients, found, strict=True)
 
 
-def crew(network: nn.Module, clients: Sequence[Client], count: int, threads: int = 1) -> Crew:
-    """So many workers for a run with this network and these clients."""
+def crew(
+    network: nn.Module,
+    clients: Sequence[Client],
+    count: int,
+    threads: int = 1,
+    test: tuple[torch.Tensor, torch.Tensor] | None = None,
+) -> Crew:
+    """So many workers for a run with this network and these clients, and examples for `accuracy`."""
     devices = {tensor.device.type for client in clients for tensor in client.data}
     if devices - {"cpu"}:
         raise ValueError(f"workers train on the CPU, and the clients' data is on {sorted(devices)[0]!r}: do without")
-    return Workers(count, (network, list(clients)), threads=threads)
+    return Workers(count, Shared(network, list(clients), test), threads=threads)
 
 
 def places(workers: Crew, network: nn.Module, clients: Sequence[Client]) -> list[int]:
     """Where the workers have these clients."""
-    ours, theirs = workers.shared
-    where = {id(client): i for i, client in enumerate(theirs)}
-    if ours is not network or any(id(client) not in where for client in clients):
+    where = {id(client): i for i, client in enumerate(workers.shared.clients)}
+    if workers.shared.network is not network or any(id(client) not in where for client in clients):
         raise ValueError("the workers were started with another network or with other clients: start them with these")
     return [where[id(client)] for client in clients]
 
 
 def batches(client: Client, local: Local, round_: int) -> Iterator[torch.Tensor]:
     """The examples of each step: every epoch goes through the data in a new order."""
+    for order in orders(client, local, round_):
+        yield from order.split(local.batch)
+
+
+def orders(client: Client, local: Local, round_: int) -> Iterator[torch.Tensor]:
+    """The same, an epoch at a time."""
     seed = client.round_key(round_, BATCHES).words[0] % 2**63
     generator = torch.Generator().manual_seed(seed)
     for _ in range(local.epochs):
-        yield from torch.randperm(len(client.data[1]), generator=generator).split(local.batch)
+        yield torch.randperm(len(client.data[1]), generator=generator)
 
 
-def accuracy(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor, batch: int = 1000) -> float:
-    """The fraction of examples that the network puts into their class."""
-    correct = 0
+def accuracy(
+    network: nn.Module,
+    weights: Weights,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    batch: int = 500,
+    workers: Crew | None = None,
+) -> float:
+    """The fraction of examples that the network puts into their class; counted by `workers` that have the examples."""
+    parts = [slice(first, first + batch) for first in range(0, len(y), batch)]
+    if workers is not None and workers.shared.network is network and workers.shared.test is not None:
+        if workers.shared.test[0] is not x or workers.shared.test[1] is not y:
+            raise ValueError("the workers were started with other examples: start them with these")
+        return sum(workers.map(_right_there, weights, parts)) / len(y)
+    return sum(_right(network, weights, x[part], y[part]) for part in parts) / len(y)
+
+
+def _right(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor) -> int:
+    """How many examples are put into their class."""
     with torch.no_grad(), evaluating(network):
-        for images, labels in zip(x.split(batch), y.split(batch), strict=True):
-            correct += int((torch.func.functional_call(network, weights, (images,)).argmax(1) == labels).sum())
-    return correct / len(y)
+        return int((torch.func.functional_call(network, weights, (x,)).argmax(1) == y).sum())
+
+
+def _right_there(shared: Shared, weights: Weights, part: slice) -> int:
+    """A worker's task."""
+    assert shared.test is not None
+    x, y = shared.test
+    return _right(shared.network, weights, x[part], y[part])
 
 
 def gradients_together(
@@ -227,32 +264,10 @@ def trains_together(network: nn.Module, weights: Weights, local: Local) -> bool:
     return local.together
 
 
-def _train_there(
-    shared: tuple[nn.Module, list[Client]],
-    common: tuple[Weights, Local, int, tuple[str, ...] | None],
-    places: list[int],
-) -> list[Weights]:
+def _train_there(shared: Shared, common: tuple[Weights, Local, int, tuple[str, ...] | None], place: int) -> Weights:
     """A worker's task."""
-    network, clients = shared
     weights, local, round_, only = common
-    return _train_few(network, weights, [clients[place] for place in places], local, round_, only)
-
-
-def _train_few(
-    network: nn.Module,
-    weights: Weights,
-    clients: Sequence[Client],
-    local: Local,
-    round_: int,
-    only: Collection[str] | None,
-) -> list[Weights]:
-    """One client, or some side by side."""
-    _keep_freed_memory()
-    if len(clients) == 1:
-        return [_train_one(network, weights, clients[0], local, round_, only)]
-    orders = zip(*(batches(client, local, round_) for client in clients), strict=True)
-    steps = ([(c.data[0][part], c.data[1][part]) for c, part in zip(clients, order, strict=True)] for order in orders)
-    return side_by_side.train(network, weights, steps, len(clients), local.rate, only)
+    return _train_one(shared.network, weights, shared.clients[place], local, round_, only)
 
 
 def _keep_freed_memory() -> None:
@@ -265,6 +280,10 @@ def _keep_freed_memory() -> None:
 def _train_one(
     network: nn.Module, weights: Weights, client: Client, local: Local, round_: int, only: Collection[str] | None
 ) -> Weights:
+    if local.together is None and chains.fits(network, weights, *client.data):
+        order = torch.stack(list(orders(client, local, round_)))
+        return chains.train(network, weights, client.data, order, local.batch, local.rate, only)
+    _keep_freed_memory()
     model = copy.deepcopy(network)
     model.load_state_dict(weights, strict=False)
     trained = [p.requires_grad_(only is None or name in only) for name, p in model.named_parameters()]

@@ -42,9 +42,16 @@ def federation():
     return network, training.clients_of(x, y, list(torch.arange(6 * 12).split(12)), ldpkernels.key(1))
 
 
+@pytest.fixture(scope="module")
+def examples():
+    """More than a worker counts at once, and not a multiple of it."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(1203, 1, 28, 28, generator=generator), torch.randint(10, (1203,), generator=generator)
+
+
 @pytest.fixture(scope="module", params=[1, 2, 4])
-def crew(request, federation):
-    with training.crew(*federation, request.param) as workers:
+def crew(request, federation, examples):
+    with training.crew(*federation, request.param, test=examples) as workers:
         yield workers
 
 
@@ -69,6 +76,16 @@ def test_the_number_of_workers_is_not_in_the_bits(driver, federation, crew):
     alone = two_rounds(driver, federation)
     spread = two_rounds(driver, federation, crew)
     assert all(torch.equal(w, spread[name]) for name, w in alone.items())
+
+
+def test_workers_count_what_one_process_counts(federation, examples, crew):
+    network, _ = federation
+    weights = training.weights_of(network)
+    expected = training.accuracy(network, weights, *examples)
+    assert 0 < expected < 1
+    assert training.accuracy(network, weights, *examples, workers=crew) == expected
+    with pytest.raises(ValueError, match="started with other examples"):
+        training.accuracy(network, weights, examples[0].clone(), examples[1], workers=crew)
 
 
 def test_workers_of_another_run_are_refused(federation, crew):
@@ -130,6 +147,27 @@ def test_an_error_is_that_of_the_task(calculators):
         list(calculators.map(pow, 5, [7, 0, 11]))
     assert "in _attempt" in str(raised.value.__cause__)
     assert list(calculators.map(pow, 5, [7])) == [5]
+
+
+def test_tensors_arrive_as_they_were_sent(calculators):
+    sent = [
+        torch.arange(6.0).view(2, 3),
+        torch.arange(6.0).view(2, 3).T,
+        torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+        torch.tensor(3),
+        torch.zeros(0, 4),
+        torch.ones(3, dtype=torch.bfloat16),
+        torch.ones(3, requires_grad=True),
+        torch.ones(3, dtype=torch.complex64).conj(),
+    ]
+    for one, found in zip(sent, calculators.map(_sent_back, None, sent), strict=True):
+        assert torch.equal(one, found)
+        assert (one.dtype, one.stride(), one.requires_grad) == (found.dtype, found.stride(), found.requires_grad)
+        found.detach().zero_()  # it is the receiver's to write
+
+
+def _sent_back(_, __, item):
+    return item
 
 
 def test_a_call_that_was_given_up_does_not_disturb_the_next(calculators):

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain chains of narrow convolutions, which train in C++.
+
+A convolution of ten channels on a batch of ten keeps a core busy with everything but arithmetic: what calls it, clears
+and copies its memory, and lays its weights out takes longer than its products. csrc/training has the few layers that
+such networks are made of, and takes all steps of a client in one call. What a client arrives at is what torch's own
+steps arrive at, to the rounding of fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import cast
+
+import torch
+from torch import nn
+
+from ldpkernels import _native
+
+WIDEST = 48  # channels up to which it was measured to be faster: with 64, torch's convolutions are as good
+
+Weights = dict[str, torch.Tensor]
+
+
+def fits(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether it is a plain chain of layers that are known here, with narrow convolutions in front, and these are its
+    images and labels.
+
+    >>> from ldpkernels.federated import networks
+    >>> chain, images, labels = networks.ldp_fl_cnn(), torch.zeros(5, 1, 28, 28), torch.zeros(5, dtype=torch.long)
+    >>> fits(chain, dict(chain.named_parameters()), images, labels)
+    True
+    >>> fits(chain.double(), dict(chain.named_parameters()), images.double(), labels)
+    False
+    """
+    if type(network) is not nn.Sequential or _is_changed(network) or not _native.training_isas():
+        return False
+    layers = list(network)
+    flat = [i for i, layer in enumerate(layers) if type(layer) is nn.Flatten]
+    if len(flat) != 1 or len({id(layer) for layer in layers}) < len(layers):
+        return False
+    images, features = layers[: flat[0]], layers[flat[0] + 1 :]
+    linear = [layer for layer in features if isinstance(layer, nn.Linear)]
+    return (
+        any(type(layer) is nn.Conv2d for layer in images)
+        and all(_is_known(layer) for layer in images)
+        and len(linear) > 0
+        and all(type(layer) in (nn.Linear, nn.ReLU) for layer in features)
+        and all((m.start_dim, m.end_dim) == (1, -1) for m in layers if isinstance(m, nn.Flatten))
+        and not any(_is_changed(layer) for layer in layers)
+        and all(t.dtype is torch.float32 and t.device.type == "cpu" for t in (x, *weights.values()))
+        and x.dim() == 4
+        and y.dtype is torch.int64
+        and (len(y) == 0 or (int(y.min()) >= 0 and int(y.max()) < linear[-1].out_features))
+    )
+
+
+def _is_known(layer: nn.Module) -> bool:
+    if isinstance(layer, nn.Conv2d):
+        plain = layer.padding_mode == "zeros" and layer.groups == 1 and layer.stride == layer.dilation == (1, 1)
+        narrow = max(layer.in_channels, layer.out_channels) <= WIDEST
+        return type(layer) is nn.Conv2d and plain and narrow and not isinstance(layer.padding, str)
+    if isinstance(layer, nn.BatchNorm2d):
+        return type(layer) is nn.BatchNorm2d and not layer.track_running_stats and layer.training
+    if isinstance(layer, nn.MaxPool2d):
+        plain = not layer.return_indices and not layer.ceil_mode and layer.padding == 0 and layer.dilation == 1
+        return type(layer) is nn.MaxPool2d and plain and isinstance(layer.kernel_size, int) and _side(layer) > 0
+    return type(layer) is nn.ReLU
+
+
+def _side(pool: nn.MaxPool2d) -> int:
+    """Of its square, where squares lie side by side; else 0."""
+    return pool.kernel_size if isinstance(pool.kernel_size, int) and pool.stride == pool.kernel_size else 0
+
+
+def _is_changed(layer: nn.Module) -> bool:
+    """Whether its call does more than its class says: hooks, a forward of its own, a weight that is computed."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return any(hooks) or "forward" in vars(layer) or hasattr(layer, "parametrizations")
+
+
+def train(
+    network: nn.Module,
+    weights: Weights,
+    data: tuple[torch.Tensor, torch.Tensor],
+    order: torch.Tensor,
+    batch: int,
+    rate: float,
+    only: Collection[str] | None = None,
+    isa: str = "",
+) -> Weights:
+    """Where a client arrives, whose epochs go through its data in this order [epochs, examples]."""
+    found = {name: w.detach().clone(memory_format=torch.contiguous_format) for name, w in weights.items()}
+
+    def layer_of(name: str, kind: str, *sizes: int, epsilon: float = 0.0) -> _native.Layer:
+        of_weight, of_bias = (f"{name}.{part}" for part in ("weight", "bias"))
+        weight, bias = (found[n].numpy() if n in found else None for n in (of_weight, of_bias))
+        trains = [only is None or n in only for n in (of_weight, of_bias)]
+        return _native.Layer(kind, sizes, weight, bias, trains[0], trains[1], epsilon)
+
+    chain = []
+    for name, layer in cast("nn.Sequential", network).named_children():
+        if isinstance(layer, nn.Conv2d):
+            height, width = cast("tuple[int, int]", layer.padding)
+            chain.append(layer_of(name, "convolution", *cast("tuple[int, int]", layer.kernel_size), height, width))
+        elif isinstance(layer, nn.Linear):
+            chain.append(layer_of(name, "linear"))
+        elif isinstance(layer, nn.MaxPool2d):
+            chain.append(layer_of(name, "max_pool", _side(layer)))
+        elif isinstance(layer, nn.BatchNorm2d):
+            chain.append(layer_of(name, "batch_norm", epsilon=layer.eps))
+        elif isinstance(layer, nn.ReLU):
+            chain.append(layer_of(name, "relu"))
+    x, y = data
+    _native.train_chain(chain, x.contiguous().numpy(), y.contiguous().numpy(), order.numpy(), batch, rate, isa)
+    return found

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that train in C++ arrive where torch's own steps arrive."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ldpkernels
+from ldpkernels import _native
+from ldpkernels.federated import chains, networks, training
+from ldpkernels.federated.training import Local
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def odd():
+    """Kernels, paddings and pools that are not square, even or there, and layers without a bias."""
+    return nn.Sequential(
+        nn.Conv2d(2, 7, (3, 5), padding=(1, 2), bias=False),
+        nn.ReLU(),
+        nn.MaxPool2d(3),
+        nn.Conv2d(7, 12, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(12, 5, 1),
+        nn.Flatten(),
+        nn.Linear(5 * 16, 17, bias=False),
+        nn.ReLU(),
+        nn.Linear(17, 10),
+    )
+
+
+def normalised():
+    return nn.Sequential(
+        nn.BatchNorm2d(1, track_running_stats=False),
+        nn.Conv2d(1, 6, 5, padding=1),
+        nn.BatchNorm2d(6, track_running_stats=False, affine=False, eps=1e-3),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 8, 3),
+        nn.ReLU(),
+        nn.BatchNorm2d(8, track_running_stats=False),
+        nn.Flatten(),
+        nn.Linear(8 * 121, 10),
+    )
+
+
+CHAINS = {
+    "ldp-fl-cnn": (networks.ldp_fl_cnn, (1, 28, 28)),
+    "ldp-fed-cnn": (networks.ldp_fed_cnn, (1, 28, 28)),
+    "odd": (odd, (2, 26, 25)),
+    "normalised": (normalised, (1, 28, 28)),
+}
+
+
+def setting(name, clients, size):
+    make, shape = CHAINS[name]
+    torch.manual_seed(0)
+    network = make()
+    x, y = torch.randn(clients * size, *shape), torch.randint(10, (clients * size,))
+    everyone = training.clients_of(x, y, list(torch.arange(clients * size).split(size)), ldpkernels.key(1))
+    return network, training.weights_of(network), everyone
+
+
+def by_torch(network, weights, client, local, round_, only=None):
+    """In fp64, one step after another."""
+    client = client._replace(data=(client.data[0].double(), client.data[1]))
+    wide = {name: w.double() for name, w in weights.items()}
+    assert not chains.fits(network, wide, *client.data)
+    return next(training.train(copy.deepcopy(network).double(), wide, [client], local, round_, only=only))[1]
+
+
+@pytest.mark.parametrize("isa", _native.training_isas())
+@pytest.mark.parametrize("trains", [slice(None), slice(1), slice(2, 4), slice(-1, None)], ids=str)
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_client_arrives_where_torch_arrives(name, trains, isa):
+    """To a rounding of fp32, which may put an activation on the other side of zero: so the largest error has room."""
+    network, weights, (client,) = setting(name, clients=1, size=7)
+    only = None if trains == slice(None) else list(weights)[trains]
+    before = {n: w.clone() for n, w in weights.items()}
+    local = Local(epochs=2, batch=3, rate=0.1)  # the last step of an epoch has one example
+    order = torch.stack(list(training.orders(client, local, 5)))
+    assert chains.fits(network, weights, *client.data)
+    found = chains.train(network, weights, client.data, order, local.batch, local.rate, only, isa)
+    expected = by_torch(network, weights, client, local, 5, only)
+    assert list(found) == list(weights)
+    for parameter, value in found.items():
+        error, way = (value - expected[parameter]).abs(), (before[parameter] - expected[parameter]).abs()
+        assert error.median() <= 1e-6
+        assert error.max() <= 1e-6 + 0.02 * way.max()
+        moved = not torch.equal(value, before[parameter])
+        trained = only is None or parameter in only
+        assert trained or not moved
+        assert moved or not trained or way.max() < 1e-9  # a bias in front of a normalisation need not
+    assert all(torch.equal(weights[n], before[n]) for n in before)
+
+
+@pytest.mark.parametrize("isa", _native.training_isas())
+@pytest.mark.parametrize("side", [2, 3])
+def test_the_first_of_equal_numbers_is_chosen(side, isa):
+    """Inputs are small integers, so that a pool has ties between places with different gradients."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(2, 1, 1), nn.MaxPool2d(side), nn.Flatten(), nn.Linear(16, 3))
+    with torch.no_grad():
+        network[0].weight.fill_(1.0)
+    weights = training.weights_of(network)
+    x, y = torch.randint(3, (8, 2, 4 * side, 4 * side)).float(), torch.randint(3, (8,))
+    client = training.Client(0, (x, y), ldpkernels.key(1))
+    found = chains.train(network, weights, client.data, torch.arange(8)[None], 8, 0.5, None, isa)
+    expected = by_torch(network, weights, client, Local(batch=8, rate=0.5), 0)
+    for name, value in found.items():
+        torch.testing.assert_close(value.double(), expected[name], rtol=1e-5, atol=1e-6)
+
+
+def test_the_drivers_train_chains_in_cpp():
+    network, weights, clients = setting("ldp-fl-cnn", clients=3, size=10)
+    local = Local(batch=5)
+    for client, found in training.train(network, weights, clients, local, 2):
+        order = torch.stack(list(training.orders(client, local, 2)))
+        expected = chains.train(network, weights, client.data, order, 5, local.rate)
+        assert all(torch.equal(found[n], expected[n]) for n in weights)
+
+
+def test_workers_change_no_bit():
+    network, weights, clients = setting("ldp-fl-cnn", clients=17, size=10)
+    expected = list(training.train(network, weights, clients, Local(batch=5), 0))
+    for count in (1, 2):
+        with training.crew(network, clients, count) as crew:
+            found = list(training.train(network, weights, clients, Local(batch=5), 0, workers=crew))
+        for (_, one), (_, other) in zip(found, expected, strict=True):
+            assert all(torch.equal(one[n], other[n]) for n in weights)
+
+
+class _Own(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x) * 2
+
+
+def _hooked():
+    network = networks.ldp_fl_cnn()
+    network[0].register_forward_hook(lambda module, x, y: y * 2)
+    return network
+
+
+def _shared():
+    relu = nn.ReLU()
+    return nn.Sequential(nn.Conv2d(1, 4, 5), relu, nn.Flatten(), nn.Linear(2304, 10), relu)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        networks.digits_mlp(),  # no convolution: vmap
+        networks.small_vgg(),  # wide convolutions have enough to do
+        nn.Sequential(nn.Conv2d(1, 4, 5), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(2304, 10)),  # it learns statistics
+        nn.Sequential(nn.Conv2d(1, 4, 5, stride=2), nn.Flatten(), nn.Linear(576, 10)),
+        nn.Sequential(nn.Conv2d(1, 4, 5, dilation=2), nn.Flatten(), nn.Linear(1600, 10)),
+        nn.Sequential(nn.Conv2d(1, 4, 5), nn.MaxPool2d(2, stride=1), nn.Flatten(), nn.Linear(2116, 10)),
+        nn.Sequential(nn.Conv2d(1, 4, 5), nn.MaxPool2d(2, padding=1), nn.Flatten(), nn.Linear(676, 10)),
+        nn.Sequential(nn.Conv2d(1, 10, 28), nn.Flatten()),
+        _Own(*networks.ldp_fl_cnn()),
+        _hooked(),
+        _shared(),
+        nn.utils.parametrizations.weight_norm(networks.ldp_fl_cnn()[0]),
+        nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Conv2d(1, 4, 5)), nn.Flatten(), nn.Linear(2304, 10)),
+        nn.Sequential(nn.Conv2d(2, 4, 5, groups=2), nn.Flatten(), nn.Linear(2304, 10)),
+        nn.Sequential(nn.Conv2d(1, 4, 5, padding=2, padding_mode="reflect"), nn.Flatten(), nn.Linear(3136, 10)),
+        nn.Sequential(nn.Conv2d(1, 4, 5), nn.Dropout(), nn.Flatten(), nn.Linear(2304, 10)),
+        nn.Sequential(nn.Conv2d(1, 4, 5), nn.Linear(24, 10), nn.Flatten()),
+    ],
+)
+def test_what_is_no_plain_chain_trains_in_torch(network):
+    images, labels = torch.zeros(2, 1, 28, 28), torch.zeros(2, dtype=torch.long)
+    assert not chains.fits(network, training.weights_of(network), images, labels)
+
+
+def test_what_is_no_plain_data_trains_in_torch():
+    network = networks.ldp_fl_cnn()
+    weights, images, labels = training.weights_of(network), torch.zeros(2, 1, 28, 28), torch.tensor([0, 9])
+    assert chains.fits(network, weights, images, labels)
+    assert chains.fits(network, weights, images[:0], labels[:0])
+    assert not chains.fits(network, weights, images.double(), labels)
+    assert not chains.fits(network, weights, images.flatten(1), labels)
+    assert not chains.fits(network, weights | {"0.bias": weights["0.bias"].bfloat16()}, images, labels)
+    for labels in (torch.tensor([0, 10]), torch.tensor([-100, 0]), torch.tensor([0, 1], dtype=torch.int32)):
+        assert not chains.fits(network, weights, images, labels)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "weight", "bias", "message"),
+    [
+        ("convolution", (5, 5, 0, 0), (4, 2, 5, 5), None, "weights .outputs, inputs, kernel"),
+        ("convolution", (5, 5, 0, 0), (4, 1, 5, 5), 3, "a bias for each output"),
+        ("convolution", (9, 9, 0, 0), (4, 1, 9, 9), None, "larger than the image"),
+        ("convolution", (5, 5, -1, 0), (4, 1, 5, 5), None, "kernel and padding"),
+        ("convolution", (1, 1, 0, 0), (4, 1, 1, 1), None, "gives no scores"),
+        ("linear", (), (10, 63), None, "weights .outputs, inputs"),
+        ("max_pool", (9,), None, None, "side"),
+        ("max_pool", (0,), None, None, "side"),
+        ("relu", (), (1,), None, "no weights"),
+        ("batch_norm", (), (2,), None, "a weight for each channel"),
+        ("softmax", (), None, None, "none that is known"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(kind, sizes, weight, bias, message):
+    arrays = [None if shape is None else np.zeros(shape, np.float32) for shape in (weight, bias)]
+    layer = _native.Layer(kind, sizes, *arrays, True, True, 0.0)
+    x, y, order = np.zeros((3, 1, 8, 8), np.float32), np.zeros(3, np.int64), np.zeros((1, 3), np.int64)
+    with pytest.raises(ValueError, match=message):
+        _native.train_chain([layer], x, y, order, 2, 0.1)
+
+
+def test_labels_and_places_beyond_their_tables_are_refused():
+    layer = _native.Layer("linear", (), np.zeros((10, 64), np.float32), None, True, True, 0.0)
+    x, y, order = np.zeros((3, 1, 8, 8), np.float32), np.zeros(3, np.int64), np.zeros((1, 3), np.int64)
+    _native.train_chain([layer], x, y, order, 2, 0.1)
+    for labels, places in ((y + 10, order), (y - 1, order), (y, order + 3), (y, order - 1)):
+        with pytest.raises(ValueError, match="out of range"):
+            _native.train_chain([layer], x, labels, places, 2, 0.1)
+    with pytest.raises(ValueError, match="no 'mmx' kernels for training"):
+        _native.train_chain([layer], x, y, order, 2, 0.1, "mmx")
+    with pytest.raises(ValueError, match="batch"):
+        _native.train_chain([layer], x, y, order, 0, 0.1)
