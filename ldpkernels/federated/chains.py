@@ -35,6 +35,8 @@ def fits(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor)
     """
     if type(network) is not nn.Sequential or _is_changed(network) or not _native.training_isas():
         return False
+    if {name for name, _ in network.named_parameters(remove_duplicate=False)} != set(weights):
+        return False  # tied weights have one of their names
     layers = list(network)
     flat = [i for i, layer in enumerate(layers) if type(layer) is nn.Flatten]
     if len(flat) != 1 or len({id(layer) for layer in layers}) < len(layers):

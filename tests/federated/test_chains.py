@@ -149,6 +149,12 @@ def _shared():
     return nn.Sequential(nn.Conv2d(1, 4, 5), relu, nn.Flatten(), nn.Linear(2304, 10), relu)
 
 
+def _tied():
+    one, other = nn.Linear(10, 10), nn.Linear(10, 10)
+    other.weight = one.weight
+    return nn.Sequential(nn.Conv2d(1, 10, 28), nn.Flatten(), one, nn.ReLU(), other)
+
+
 @pytest.mark.parametrize(
     "network",
     [
@@ -163,6 +169,7 @@ def _shared():
         _Own(*networks.ldp_fl_cnn()),
         _hooked(),
         _shared(),
+        _tied(),
         nn.utils.parametrizations.weight_norm(networks.ldp_fl_cnn()[0]),
         nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Conv2d(1, 4, 5)), nn.Flatten(), nn.Linear(2304, 10)),
         nn.Sequential(nn.Conv2d(2, 4, 5, groups=2), nn.Flatten(), nn.Linear(2304, 10)),
