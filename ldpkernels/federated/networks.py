@@ -40,18 +40,7 @@ def ldp_fed_cnn() -> nn.Module:
     >>> sum(p.numel() for p in ldp_fed_cnn().parameters())
     29034
     """
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 5, padding=2),
-        nn.BatchNorm2d(16, track_running_stats=False),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 5, padding=2),
-        nn.BatchNorm2d(32, track_running_stats=False),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(1568, 10),
-    )
+    return nn.Sequential(*_normalised(1, 16, 1568))
 
 
 def small_vgg() -> nn.Module:
@@ -69,7 +58,7 @@ def wide_cnn() -> nn.Module:
     >>> sum(p.numel() for p in wide_cnn().parameters())
     94858
     """
-    return nn.Sequential(*_wide_cnn())
+    return nn.Sequential(*_normalised(3, 32, 4096))
 
 
 def wide_cnn_mirrored() -> nn.Module:
@@ -78,22 +67,16 @@ def wide_cnn_mirrored() -> nn.Module:
     >>> network("wide-cnn-mirrored", 0).eval()(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
-    return nn.Sequential(Mirrored(), *_wide_cnn())
+    return nn.Sequential(Mirrored(), *_normalised(3, 32, 4096))
 
 
-def _wide_cnn() -> list[nn.Module]:
-    return [
-        nn.Conv2d(3, 32, 5, padding=2),
-        nn.BatchNorm2d(32, track_running_stats=False),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 5, padding=2),
-        nn.BatchNorm2d(64, track_running_stats=False),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(4096, 10),
-    ]
+def _normalised(colours: int, channels: int, features: int) -> list[nn.Module]:
+    """Two convolutions with batch normalisation, the second of twice the channels, and a linear layer."""
+    layers: list[nn.Module] = []
+    for into, out in ((colours, channels), (channels, 2 * channels)):
+        convolution, norm = nn.Conv2d(into, out, 5, padding=2), nn.BatchNorm2d(out, track_running_stats=False)
+        layers += [convolution, norm, nn.ReLU(), nn.MaxPool2d(2)]
+    return [*layers, nn.Flatten(), nn.Linear(features, 10)]
 
 
 class Mirrored(nn.Module):
