@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, overload
 
 import numpy as np
 
+from ldpkernels import launch
 from ldpkernels.accounting.arguments import number
-from ldpkernels.arrays import AnyArray, Array, Value
+from ldpkernels.arrays import AnyArray, Value
 from ldpkernels.dtypes import FLOAT64, Dtype
 from ldpkernels.inputs import flat
 from ldpkernels.inputs.containers import Buffers, Tensors, Weights, collect
@@ -93,8 +94,8 @@ def perturb_vector(
         generator: As for `perturb_`.
         buffers: As for `perturb_`.
 
-    The result is named and shaped like the model, in fp32 (fp64 for fp64 tensors) in host memory: a dict for a module
-    or a mapping. NaN counts as 0.
+    The result is named and shaped like the model, in fp32 (fp64 for fp64 tensors): a dict for a module or a mapping.
+    "gaussian" leaves it on the update's GPU where there is Triton; all else is in host memory. NaN counts as 0.
 
     >>> import numpy as np, ldpkernels
     >>> update = {"w": np.full((20, 30), 0.01), "b": np.zeros(30)}
@@ -110,12 +111,9 @@ def perturb_vector(
     key = vector_key(tensors, generator)
     kinds = [np.float64 if dtype is FLOAT64 else np.float32 for dtype in dtypes]
     if isinstance(law, VectorGaussian):
-        outs: list[Array] = [np.empty(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
-        _gaussian(law, tensors.values, dtypes, outs, key)
-    else:
-        sampled = law.sample(flat.clipped(flat.float64s(tensors.values), norm), key)
-        outs = flat.parts_of(sampled, sizes, kinds)
-    return flat.contained(tensors, outs)
+        return flat.contained(tensors, _gaussian(law, tensors.values, dtypes, kinds, key))
+    sampled = law.sample(flat.clipped(flat.float64s(tensors.values), norm), key)
+    return flat.contained(tensors, flat.parts_of(sampled, sizes, kinds))
 
 
 def vector_mechanism(
@@ -154,17 +152,23 @@ def _calibrated(eps: float, delta: float, dimension: int, norm: float) -> Vector
 
 
 def _gaussian(
-    law: VectorGaussian, values: Sequence[AnyArray], dtypes: Sequence[Dtype], outs: list[Array], key: Key
-) -> None:
-    """The parts as they lie in memory; in fp64, and cleaned of what is no number, where the norm is none."""
-    host = flat.in_host_memory(values)
+    law: VectorGaussian,
+    values: Sequence[AnyArray],
+    dtypes: Sequence[Dtype],
+    kinds: Sequence[type[np.floating]],
+    key: Key,
+) -> Sequence[AnyArray]:
+    """The parts as they lie in memory; where the norm is no number, cleaned of what is none, in fp64 on the host."""
+    values, device = flat.in_reach(values)
+    sizes = [math.prod(value.shape) for value in values]
+    outs = [launch.empty(size, kind, device) for size, kind in zip(sizes, kinds, strict=True)]
     try:
-        law.write([flat.address(v) for v in host], dtypes, outs, key)
+        law.write([flat.address(value) for value in values], dtypes, outs, key, device)
     except OverflowError:
-        x = flat.clipped(flat.float64s(host), law.norm)
-        ends = np.cumsum([out.size for out in outs])
-        places = [x.ctypes.data + 8 * int(end - out.size) for end, out in zip(ends, outs, strict=True)]
-        law.write(places, [FLOAT64] * len(outs), outs, key)
+        cleaned = flat.clipped(flat.float64s(flat.in_host_memory(values)), law.norm)
+        parts = [launch.copied(part, device) for part in np.split(cleaned, np.cumsum(sizes)[:-1])]
+        law.write([flat.address(part) for part in parts], [FLOAT64] * len(parts), outs, key, device)
+    return outs
 
 
 def _checked_norm(norm: float) -> float:
@@ -175,8 +179,8 @@ def _checked_norm(norm: float) -> float:
 
 
 def vector_key(tensors: Tensors, generator: Generator) -> Key:
-    """The key of a call on a whole vector, in host memory."""
+    """The key of a call on a whole vector: the host's, from which a device has it."""
     if generator is None or isinstance(generator, (str, Key)) or not tensors.is_torch:
-        return numpy_key(generator)  # the vector is perturbed in host memory, wherever it came from
+        return numpy_key(generator)
     words = torch_key(generator, tensors.values[0].device).cpu().tolist()
     return Key(tuple(w % 2**64 for w in words))
