@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, overload
 
 import numpy as np
 
+from ldpkernels import launch
 from ldpkernels.accounting.arguments import number
-from ldpkernels.arrays import AnyArray, Array, Value
+from ldpkernels.arrays import AnyArray, Array, Floats, Integers, Value
 from ldpkernels.dtypes import FLOAT64, Dtype
 from ldpkernels.inputs import flat
 from ldpkernels.inputs.containers import Buffers, Tensors, Weights, collect
+from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.transforms import outside_of_graphs
 from ldpkernels.keys import Generator, Key, numpy_key, torch_key
 from ldpkernels.laws.k_of_d import KOfD
@@ -109,12 +111,14 @@ def perturb_vector(
     law = vector_mechanism(mechanism, eps, sum(sizes), norm, bound, delta=delta, sigma=sigma)
     key = vector_key(tensors, generator)
     kinds = [np.float64 if dtype is FLOAT64 else np.float32 for dtype in dtypes]
-    if isinstance(law, VectorGaussian):
-        outs: list[Array] = [np.empty(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
-        _gaussian(law, tensors.values, dtypes, outs, key)
+    host = flat.in_host_memory(tensors.values)
+    if isinstance(law, KOfD):
+        outs: list[Array] = [np.zeros(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
+        chosen = law.coordinates(key)
+        flat.put(outs, sizes, chosen, law.report(_clipped_at(host, dtypes, sizes, chosen, norm), key))
     else:
-        sampled = law.sample(flat.clipped(flat.float64s(tensors.values), norm), key)
-        outs = flat.parts_of(sampled, sizes, kinds)
+        outs = [np.empty(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
+        _write(law, host, dtypes, outs, key)
     return flat.contained(tensors, outs)
 
 
@@ -153,18 +157,38 @@ def _calibrated(eps: float, delta: float, dimension: int, norm: float) -> Vector
     return VectorGaussian.calibrated(eps, delta, dimension=dimension, norm=norm)
 
 
-def _gaussian(
-    law: VectorGaussian, values: Sequence[AnyArray], dtypes: Sequence[Dtype], outs: list[Array], key: Key
+def _clipped_at(
+    host: Sequence[AnyArray], dtypes: Sequence[Dtype], sizes: Sequence[int], places: Integers, norm: float
+) -> Floats:
+    """The weights at these places of an update that is clipped to a norm; cleaned of what is no number."""
+    length = launch.norm(span_table([flat.address(v) for v in host], [0] * len(host), sizes, dtypes))
+    if not math.isfinite(length):
+        return flat.clipped(flat.float64s(host), norm)[places]
+    return flat.at(host, sizes, places) * (norm / length if length > norm else 1.0)
+
+
+def _write(
+    law: PrivUnitG | VectorGaussian, host: Sequence[AnyArray], dtypes: Sequence[Dtype], outs: list[Array], key: Key
 ) -> None:
-    """The parts as they lie in memory; in fp64, and cleaned of what is no number, where the norm is none."""
-    host = flat.in_host_memory(values)
+    """The parts as they lie in memory; in fp64, and cleaned of what is no number, where their norm is none."""
     try:
         law.write([flat.address(v) for v in host], dtypes, outs, key)
     except OverflowError:
-        x = flat.clipped(flat.float64s(host), law.norm)
-        ends = np.cumsum([out.size for out in outs])
-        places = [x.ctypes.data + 8 * int(end - out.size) for end, out in zip(ends, outs, strict=True)]
-        law.write(places, [FLOAT64] * len(outs), outs, key)
+        x, wide = flat.float64s(host), [np.empty(out.size) for out in outs]
+        if isinstance(law, PrivUnitG):
+            x, unit = flat.direction(x)
+            law.write(_places(x, outs), [FLOAT64] * len(outs), wide, key, unit=unit)
+        else:
+            x = flat.clipped(x, law.norm)
+            law.write(_places(x, outs), [FLOAT64] * len(outs), wide, key)
+        for out, part in zip(outs, wide, strict=True):
+            out[:] = part
+
+
+def _places(x: Floats, parts: Sequence[Array]) -> list[int]:
+    """Where parts of these sizes begin in x."""
+    ends = np.cumsum([part.size for part in parts])
+    return [x.ctypes.data + 8 * int(end - part.size) for end, part in zip(ends, parts, strict=True)]
 
 
 def _checked_norm(norm: float) -> float:
