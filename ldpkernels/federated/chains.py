@@ -61,7 +61,8 @@ def _is_known(layer: nn.Module) -> bool:
     if isinstance(layer, nn.Conv2d):
         plain = layer.padding_mode == "zeros" and layer.groups == 1 and layer.stride == layer.dilation == (1, 1)
         narrow = max(layer.in_channels, layer.out_channels) <= WIDEST
-        return type(layer) is nn.Conv2d and plain and narrow and not isinstance(layer.padding, str)
+        inside = not isinstance(layer.padding, str) and all(p < k for p, k in zip(layer.padding, layer.kernel_size))
+        return type(layer) is nn.Conv2d and plain and narrow and inside
     if isinstance(layer, nn.BatchNorm2d):
         return type(layer) is nn.BatchNorm2d and not layer.track_running_stats and layer.training
     if isinstance(layer, nn.MaxPool2d):

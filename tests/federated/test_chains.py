@@ -88,7 +88,7 @@ def test_a_client_arrives_where_torch_arrives(name, trains, isa):
     assert list(found) == list(weights)
     for parameter, value in found.items():
         error, way = (value - expected[parameter]).abs(), (before[parameter] - expected[parameter]).abs()
-        assert error.median() <= 1e-6
+        assert error.median() <= 1e-6, parameter
         assert error.max() <= 1e-6 + 0.02 * way.max()
         moved = not torch.equal(value, before[parameter])
         trained = only is None or parameter in only
