@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "../training/chain.h"
+#include "../training/memory.h"
 #include "call.h"
 
 namespace ldpk {
@@ -45,30 +44,6 @@ inline const NamedStep& train_step_named(const std::string& name) {
   throw std::invalid_argument("this machine has no '" + name + "' kernels for training");
 }
 
-// Zeroed memory in pieces that start where registers do. Pieces are given out twice: first to be counted, then for
-// good.
-class Pieces {
- public:
-  template <class T = float>
-  T* piece(int64_t count) {
-    const int64_t begin = used_;
-    used_ += rounded(count * static_cast<int64_t>(sizeof(T)) / 4, kAlign);
-    return memory_ ? reinterpret_cast<T*>(start() + begin) : nullptr;
-  }
-  void allocate() {
-    memory_.reset(new float[used_ + kAlign]());
-    used_ = 0;
-  }
-
- private:
-  float* start() const {
-    const auto address = reinterpret_cast<uintptr_t>(memory_.get());
-    return reinterpret_cast<float*>((address + 63) / 64 * 64);
-  }
-  int64_t used_ = 0;
-  std::unique_ptr<float[]> memory_;
-};
-
 // A layer as Python describes it: ("convolution", kernel height and width, padding likewise), ("max_pool", side),
 // ("relu",), ("linear",), ("batch_norm",); its weights and biases, which are read and written; whether each trains;
 // what a normalisation adds to the variance.
@@ -87,6 +62,7 @@ inline Layer shaped(const LayerOf& of, int64_t channels, int64_t height, int64_t
   const auto wrong = [&](const char* what) -> void { throw std::invalid_argument(of.kind + " layer: " + what); };
   l.ci = l.co = channels, l.ih = l.oh = height, l.iw = l.ow = width;
   l.kh = l.kw = 1;
+  l.has_weight = of.weight.has_value(), l.has_bias = of.bias.has_value();
   l.trains_weight = of.weight && of.trains_weight, l.trains_bias = of.bias && of.trains_bias;
   const auto& sizes = of.sizes;
   if (of.kind == "convolution") {
@@ -127,55 +103,6 @@ inline Layer shaped(const LayerOf& of, int64_t channels, int64_t height, int64_t
   return l;
 }
 
-// copy(own, theirs) for each weight of a layer: places in its own order, and in that of the caller's table.
-template <class F>
-void for_each_weight(const Layer& l, F copy) {
-  const int64_t taps = l.kh * l.kw, pixels = l.ih * l.iw;
-  if (l.kind == LayerKind::convolution) {
-    for (int64_t o = 0; o < l.co; ++o) {
-      for (int64_t i = 0; i < l.ci * taps; ++i) copy(i * l.out_channels() + o, o * l.ci * taps + i);
-    }
-  } else if (l.kind == LayerKind::linear) {
-    for (int64_t o = 0; o < l.co; ++o) {
-      for (int64_t i = 0; i < l.ci * pixels; ++i)
-        copy(o * l.in_size() + i % pixels * l.in_channels() + i / pixels, o * l.ci * pixels + i);
-    }
-  } else {
-    for (int64_t i = 0; i < l.ci; ++i) copy(i, i);
-  }
-}
-
-// The memory of a chain: what its first layer reads.
-inline float* laid_out(std::vector<Layer>& layers, const std::vector<LayerOf>& described, int64_t batch,
-                       Pieces& memory) {
-  float* images = memory.piece(batch * layers[0].in_numbers());
-  float *out = images, *slope = nullptr;
-  bool earlier_trains = false;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    Layer& l = layers[i];
-    const bool convolution = l.kind == LayerKind::convolution, linear = l.kind == LayerKind::linear;
-    const bool in_place = l.kind == LayerKind::relu;
-    const int64_t weights = convolution ? l.convolution_weights() : linear ? l.co * l.in_size() : l.in_channels();
-    l.in = out, l.in_slope = slope;
-    l.weight = described[i].weight ? memory.piece(weights) : nullptr;
-    l.bias = described[i].bias ? memory.piece(l.out_channels()) : nullptr;
-    l.out = in_place ? l.in : memory.piece(batch * l.out_size());
-    earlier_trains |= l.trains_weight || l.trains_bias;
-    l.out_slope = in_place ? l.in_slope : memory.piece(batch * l.out_size());
-    if (convolution) {
-      l.padded = l.in_planes && !l.ph && !l.pw ? l.in : memory.piece(batch * l.ci * l.padded_plane());
-      l.spread = memory.piece(l.co * l.spread_plane());
-      l.mirrored = memory.piece(l.co * l.kh * l.kw * l.in_channels());
-      l.weight_gradient = memory.piece(weights);
-      l.bias_gradient = memory.piece(l.out_channels());
-    }
-    l.factors = linear ? memory.piece(batch * l.co) : memory.piece(3 * l.in_channels());
-    l.chosen = l.kind == LayerKind::max_pool ? memory.piece<int32_t>(batch * l.out_size()) : nullptr;
-    out = l.out, slope = earlier_trains ? l.out_slope : nullptr;
-  }
-  return images;
-}
-
 // Epochs of steps of `batch` examples, in the order [epochs, examples]. Weights are written when all are done.
 inline void train_chain(const std::vector<LayerOf>& described, const Table<float>& x, const Table<int64_t>& labels,
                         const Table<int64_t>& order, int64_t batch, float rate, const std::string& isa) {
@@ -201,11 +128,12 @@ inline void train_chain(const std::vector<LayerOf>& described, const Table<float
     throw std::invalid_argument("a label or place out of range");
 
   Layer& first_layer = layers[0];
+  batch = std::min(batch, std::max<int64_t>(order.shape(1), 1));
   first_layer.in_planes = first_layer.kind == LayerKind::convolution;
   Pieces memory;
-  laid_out(layers, described, batch, memory);
+  laid_out(layers, batch, memory);
   memory.allocate();
-  float* images = laid_out(layers, described, batch, memory);
+  float* images = laid_out(layers, batch, memory);
   std::vector<int64_t> chosen_labels(batch);
   const auto copy_weights = [&](auto copy) {
     for (size_t i = 0; i < layers.size(); ++i) {

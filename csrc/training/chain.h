@@ -25,15 +25,17 @@ struct Layer {
   int64_t kh, kw, ph, pw;  // kernel and padding; of a pool the kernel alone
   float* weight;  // null where there is none. Convolution: [ci][kh][kw][co in registers]; linear: [co][in_pitch]
   float* bias;    // likewise
-  bool trains_weight, trains_bias;
+  bool has_weight, has_bias, trains_weight, trains_bias;
   float epsilon;   // of a normalisation
+  bool rectifies;  // a ReLU follows that a convolution or a normalisation takes along
   bool in_planes;  // the inputs are a client's images, which are planes
   float* in;       // [examples], as all that follows to `chosen`
   float* out;
   float* in_slope;  // gradients; null where nobody needs them
   float* out_slope;
-  float* padded;    // inputs of a convolution
-  int32_t* chosen;  // which input of a pool is the largest
+  int64_t in_slope_apart, out_slope_apart;  // from one example to the next: 0 where all use the same memory
+  float* padded;                            // inputs of a convolution
+  int32_t* chosen;                          // which input of a pool is the largest
   // Of a convolution:
   float* spread;           // one example's gradients of outputs
   float* mirrored;         // weights of the way back: [co][kh][kw][ci in registers], the kernel turned round
@@ -41,6 +43,7 @@ struct Layer {
   float* bias_gradient;
   float* factors;  // of a linear layer: gradients of outputs, turned; of a normalisation: [4][channels]
 
+  LDPK_FN bool by_example() const { return kind != LayerKind::linear && kind != LayerKind::batch_norm; }
   LDPK_FN int64_t in_channels() const { return rounded(ci, width); }
   LDPK_FN int64_t out_channels() const { return rounded(co, width); }
   LDPK_FN int64_t in_size() const { return ih * iw * in_channels(); }

@@ -9,21 +9,32 @@
 
 namespace ldpk {
 
-// out[y][x][o] = start[o] + sum over c, i, j of in[c][y + i][x + j] factors[c][i][j][o], for one example; `channels`
-// are of `out`, in whole registers.
-struct Convolution {
+// An example's planes: rows of zeros lie above and below those that count, which begin at `top`.
+struct Planes {
   const float* in;
-  int64_t plane, row, inputs, kh, kw;
+  int64_t plane, row, inputs, top, height;
+
+  // Of `rows` rows from row y on: the first that counts, and the one behind the last.
+  LDPK_FN int64_t first(int64_t y) const { return top > y ? top - y : 0; }
+  LDPK_FN int64_t last(int64_t y, int64_t rows) const { return top + height - y < rows ? top + height - y : rows; }
+};
+
+// out[y][x][o] = start[o] + sum over c, i, j of in[c][y + i][x + j] factors[c][i][j][o], for one example, or zero where
+// that is less and it `rectifies`; `channels` are of `out`, in whole registers.
+struct Convolution {
+  Planes of;
+  int64_t kh, kw;
   const float* factors;
   const float* start;  // null for zeros
+  bool rectifies;
   float* out;
   int64_t oh, ow, channels;
 };
 
-// gradient[c][i][j][o] += sum over y, x of in[c][y + i][x + j] slope[y][x][o], for one example.
+// gradient[c][i][j][o] += sum over y, x of in[c][y + i][x + j] slope[y][x][o].
 struct WeightGradient {
-  const float* in;
-  int64_t plane, row, inputs, kh, kw;
+  Planes of;
+  int64_t kh, kw;
   const float* slope;
   int64_t oh, ow, channels;
   float* gradient;
@@ -40,20 +51,22 @@ template <class M>
 struct Convolver {
   using V = typename M::V;
 
-  // A block of `columns` neighbours, for so many registers of channels.
+  // A block of `columns` neighbours from (y, x) on, for so many registers of channels from o on.
   template <int columns, int vectors>
-  static LDPK_CALL void block(const Convolution& a, const float* in, const float* factors, const float* start,
-                              float* out) {
+  static LDPK_CALL void block(const Convolution& a, int64_t y, int64_t x0, int64_t o) {
     V sums[columns][vectors];
 #pragma GCC unroll 32
     for (int x = 0; x < columns; ++x) {
 #pragma GCC unroll 4
-      for (int v = 0; v < vectors; ++v) sums[x][v] = start ? M::load(start + v * M::width) : V{};
+      for (int v = 0; v < vectors; ++v) sums[x][v] = a.start ? M::load(a.start + o + v * M::width) : V{};
     }
-    const int64_t channels = a.channels, taps = a.kw, row = a.row;
-    for (int64_t c = 0; c < a.inputs; ++c, in += a.plane) {
-      const float* line = in;
-      for (int64_t i = 0; i < a.kh; ++i, line += row) {
+    const int64_t channels = a.channels, taps = a.kw, row = a.of.row;
+    const int64_t begin = a.of.first(y), end = a.of.last(y, a.kh);
+    const float* in = a.of.in + (y + begin) * row + x0;
+    const float* kernel = a.factors + begin * taps * channels + o;
+    for (int64_t c = 0; c < a.of.inputs; ++c, in += a.of.plane, kernel += a.kh * taps * channels) {
+      const float *line = in, *factors = kernel;
+      for (int64_t i = begin; i < end; ++i, line += row) {
         for (int64_t j = 0; j < taps; ++j, factors += channels) {
           V of[vectors];
 #pragma GCC unroll 4
@@ -67,14 +80,18 @@ struct Convolver {
         }
       }
     }
+    float* out = a.out + (y * a.ow + x0) * channels + o;
 #pragma GCC unroll 32
     for (int x = 0; x < columns; ++x) {
 #pragma GCC unroll 4
-      for (int v = 0; v < vectors; ++v) M::store(out + x * channels + v * M::width, sums[x][v]);
+      for (int v = 0; v < vectors; ++v) {
+        const V sum = sums[x][v];
+        M::store(out + x * channels + v * M::width, a.rectifies ? M::rectified(sum) : sum);
+      }
     }
   }
 
-  using Block = void (*)(const Convolution&, const float*, const float*, const float*, float*);
+  using Block = void (*)(const Convolution&, int64_t, int64_t, int64_t);
   template <int vectors, class Numbers>
   struct Blocks;
   template <int vectors, int... i>
@@ -87,10 +104,8 @@ struct Convolver {
     using All = Blocks<vectors, std::make_integer_sequence<int, M::kColumns>>;
     const Parts parts(a.ow, M::kColumns);
     for (int64_t y = 0; y < a.oh; ++y) {
-      for (int64_t part = 0, x = 0; part < parts.count; x += parts.size(part++)) {
-        All::of[parts.size(part) - 1](a, a.in + y * a.row + x, a.factors + o, a.start ? a.start + o : nullptr,
-                                      a.out + (y * a.ow + x) * a.channels + o);
-      }
+      for (int64_t part = 0, x = 0; part < parts.count; x += parts.size(part++))
+        All::of[parts.size(part) - 1](a, y, x, o);
     }
   }
 
@@ -115,7 +130,7 @@ struct Convolver {
           sums[l][t][v] = M::load(gradient + l * gradient_apart + t * channels + v * M::width);
       }
     }
-    for (int64_t y = 0; y < rows; ++y, in += a.row) {
+    for (int64_t y = 0; y < rows; ++y, in += a.of.row) {
       const float* line[lines];
 #pragma GCC unroll 8
       for (int l = 0; l < lines; ++l) line[l] = in + l * apart;
@@ -180,19 +195,22 @@ struct Convolver {
   template <int vectors>
   static LDPK_FN void gradient_of(const WeightGradient& a, int64_t o, int64_t y, int64_t rows) {
     // Lines of a block are one row of the kernel in several planes, or several rows in one plane.
-    const bool across = a.inputs >= a.kh;
+    const bool across = a.of.inputs >= a.kh;
     const int64_t line = a.kw * a.channels, input = a.kh * line;  // of the gradient
-    const int64_t apart = across ? a.plane : a.row, gradient_apart = across ? input : line;
-    const int64_t other = across ? a.row : a.plane, gradient_other = across ? line : input;
-    const float* slope = a.slope + y * a.ow * a.channels + o;
+    const int64_t apart = across ? a.of.plane : a.of.row, gradient_apart = across ? input : line;
+    const int64_t other = across ? a.of.row : a.of.plane, gradient_other = across ? line : input;
     const Parts taps(a.kw, kTaps);
     for (int64_t tap = 0, j = 0; tap < taps.count; j += taps.size(tap++)) {
-      const Parts lines(across ? a.inputs : a.kh, most_lines(static_cast<int>(taps.size(0)), vectors));
-      for (int64_t i = 0; i < (across ? a.kh : a.inputs); ++i) {
+      const Parts lines(across ? a.of.inputs : a.kh, most_lines(static_cast<int>(taps.size(0)), vectors));
+      for (int64_t i = 0; i < (across ? a.kh : a.of.inputs); ++i) {
+        const int64_t begin = across ? a.of.first(y + i) : 0, end = across ? a.of.last(y + i, rows) : rows;
+        if (begin >= end) continue;
+        const float* in = a.of.in + (y + begin) * a.of.row + i * other + j;
+        const float* slope = a.slope + (y + begin) * a.ow * a.channels + o;
+        float* gradient = a.gradient + i * gradient_other + j * a.channels + o;
         for (int64_t part = 0, l = 0; part < lines.count; l += lines.size(part++)) {
-          sums_of<vectors>(lines.size(part), taps.size(tap))(
-              a, a.in + y * a.row + i * other + l * apart + j, apart, slope, rows,
-              a.gradient + i * gradient_other + l * gradient_apart + j * a.channels + o, gradient_apart);
+          sums_of<vectors>(lines.size(part), taps.size(tap))(a, in + l * apart, apart, slope, end - begin,
+                                                             gradient + l * gradient_apart, gradient_apart);
         }
       }
     }

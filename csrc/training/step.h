@@ -27,15 +27,15 @@ struct Step {
   // The same from [height][width][pitch].
   static LDPK_CALL void to_planes(const float* from, int64_t pitch, int64_t channels, int64_t height, int64_t width,
                                   float* to, int64_t plane, int64_t row) {
-    for (int64_t y = 0; y < height; ++y, from += width * pitch) {
-      for (int64_t c = 0; c < channels; ++c) {
-        float* line = to + c * plane + y * row;
-        for (int64_t x = 0; x < width; ++x) line[x] = from[x * pitch + c];
-      }
-    }
+    for (int64_t y = 0; y < height; ++y)
+      transpose<M>(from + y * width * pitch, pitch, width, channels, to + y * row, plane);
   }
 
   static LDPK_FN float* padded(const Layer& l, int64_t b) { return l.padded + b * l.ci * l.padded_plane(); }
+
+  static LDPK_FN Planes padded_planes(const Layer& l, int64_t b) {
+    return {padded(l, b), l.padded_plane(), l.padded_row(), l.ci, l.ph, l.ih};
+  }
 
   static LDPK_CALL void convolve(const Layer& l, int64_t b) {
     float* planes = padded(l, b);
@@ -48,21 +48,22 @@ struct Step {
         to_planes(in, l.in_channels(), l.ci, l.ih, l.iw, inside, l.padded_plane(), l.padded_row());
       }
     }
-    Convolver<M>::convolve({planes, l.padded_plane(), l.padded_row(), l.ci, l.kh, l.kw, l.weight, l.bias,
-                            l.out + b * l.out_size(), l.oh, l.ow, l.out_channels()});
+    Convolver<M>::convolve({padded_planes(l, b), l.kh, l.kw, l.weight, l.bias, l.rectifies, l.out + b * l.out_size(),
+                            l.oh, l.ow, l.out_channels()});
   }
 
   static LDPK_CALL void convolve_back(const Layer& l, int64_t b) {
-    const float* slope = l.out_slope + b * l.out_size();
+    const float* slope = l.out_slope + b * l.out_slope_apart;
     if (l.in_slope) {
-      float* inside = l.spread + (l.kh - 1 - l.ph) * l.spread_row() + l.kw - 1 - l.pw;
-      to_planes(slope, l.out_channels(), l.co, l.oh, l.ow, inside, l.spread_plane(), l.spread_row());
-      Convolver<M>::convolve({l.spread, l.spread_plane(), l.spread_row(), l.co, l.kh, l.kw, l.mirrored, nullptr,
-                              l.in_slope + b * l.in_size(), l.ih, l.iw, l.in_channels()});
+      const int64_t above = l.kh - 1 - l.ph, before = l.kw - 1 - l.pw;
+      to_planes(slope, l.out_channels(), l.co, l.oh, l.ow, l.spread + above * l.spread_row() + before, l.spread_plane(),
+                l.spread_row());
+      const Planes planes{l.spread, l.spread_plane(), l.spread_row(), l.co, above, l.oh};
+      Convolver<M>::convolve({planes, l.kh, l.kw, l.mirrored, nullptr, false, l.in_slope + b * l.in_slope_apart, l.ih,
+                              l.iw, l.in_channels()});
     }
     if (l.trains_weight)
-      Convolver<M>::gradient({padded(l, b), l.padded_plane(), l.padded_row(), l.ci, l.kh, l.kw, slope, l.oh, l.ow,
-                              l.out_channels(), l.weight_gradient});
+      Convolver<M>::gradient({padded_planes(l, b), l.kh, l.kw, slope, l.oh, l.ow, l.out_channels(), l.weight_gradient});
     for (int64_t c = 0; l.trains_bias && c < l.out_channels(); c += M::width) {
       V sum{};
       for (int64_t p = c; p < l.out_size(); p += l.out_channels()) sum += M::load(slope + p);
@@ -73,13 +74,9 @@ struct Step {
   // Before the examples of a step go back, and behind them.
   static LDPK_CALL void begin_back(const Layer& l) {
     const int64_t taps = l.kh * l.kw;
-    for (int64_t o = 0; l.in_slope && o < l.co; ++o) {
-      for (int64_t t = 0; t < taps; ++t) {
-        float* to = l.mirrored + (o * taps + t) * l.in_channels();
-        const float* from = l.weight + (taps - 1 - t) * l.out_channels() + o;
-        for (int64_t i = 0; i < l.ci; ++i) to[i] = from[i * taps * l.out_channels()];
-      }
-    }
+    for (int64_t t = 0; l.in_slope && t < taps; ++t)
+      transpose<M>(l.weight + (taps - 1 - t) * l.out_channels(), taps * l.out_channels(), l.ci, l.co,
+                   l.mirrored + t * l.in_channels(), taps * l.in_channels());
     if (l.trains_weight) memset(l.weight_gradient, 0, l.convolution_weights() * sizeof(float));
     if (l.trains_bias) memset(l.bias_gradient, 0, l.out_channels() * sizeof(float));
   }
@@ -121,8 +118,8 @@ struct Step {
 
   static LDPK_CALL void pool_back(const Layer& l, int64_t b) {
     const int64_t channels = l.in_channels(), row = l.iw * channels;
-    float* in_slope = l.in_slope + b * l.in_size();
-    const float* slope = l.out_slope + b * l.out_size();
+    float* in_slope = l.in_slope + b * l.in_slope_apart;
+    const float* slope = l.out_slope + b * l.out_slope_apart;
     const int32_t* chosen = l.chosen + b * l.out_size();
     if (l.oh * l.kh < l.ih || l.ow * l.kw < l.iw) memset(in_slope, 0, l.in_size() * sizeof(float));
     for (int64_t y = 0; y < l.oh; ++y) {
@@ -140,17 +137,14 @@ struct Step {
     }
   }
 
-  // In place, as its gradient.
+  // In place, as its gradient. Where the layer before `rectifies`, it is done.
   static LDPK_CALL void relu(const Layer& l, int64_t b) {
     float* out = l.out + b * l.out_size();
-    for (int64_t i = 0; i < l.out_size(); i += M::width) {
-      const V value = M::load(out + i);
-      M::store(out + i, value < V{} ? V{} : value);
-    }
+    for (int64_t i = 0; i < l.out_size(); i += M::width) M::store(out + i, M::rectified(M::load(out + i)));
   }
   static LDPK_CALL void relu_back(const Layer& l, int64_t b) {
     const float* out = l.out + b * l.out_size();
-    float* slope = l.out_slope + b * l.out_size();
+    float* slope = l.out_slope + b * l.out_slope_apart;
     for (int64_t i = 0; i < l.out_size(); i += M::width)
       M::store(slope + i, M::load(out + i) <= V{} ? V{} : M::load(slope + i));
   }
@@ -193,7 +187,8 @@ struct Step {
       const V mean = M::load(means + c), scale = M::load(scales + c), shift = l.bias ? M::load(l.bias + c) : V{};
       for (int64_t b = 0; b < examples; ++b)
         places(l, c, b, [&](int64_t p) __attribute__((always_inline)) {
-          M::store(l.out + p, (M::load(l.in + p) - mean) * scale + shift);
+          const V y = (M::load(l.in + p) - mean) * scale + shift;
+          M::store(l.out + p, l.rectifies ? M::rectified(y) : y);
         });
     }
   }
@@ -261,18 +256,16 @@ struct Step {
     }
   }
 
-  static LDPK_FN bool by_example(const Layer& l) {
-    return l.kind != LayerKind::linear && l.kind != LayerKind::batch_norm;
-  }
-
   static LDPK_CALL void forwards(const Chain& chain, int64_t examples) {
     for (int64_t i = 0, end; i < chain.count; i = end) {
       const Layer* layers = chain.layers;
-      for (end = i; end < chain.count && by_example(layers[end]);) ++end;
+      for (end = i; end < chain.count && layers[end].by_example();) ++end;
       for (int64_t b = 0; end > i && b < examples; ++b) {
         for (int64_t j = i; j < end; ++j) {
           const Layer& l = layers[j];
-          l.kind == LayerKind::convolution ? convolve(l, b) : l.kind == LayerKind::max_pool ? pool(l, b) : relu(l, b);
+          if (l.kind == LayerKind::convolution) convolve(l, b);
+          if (l.kind == LayerKind::max_pool) pool(l, b);
+          if (l.kind == LayerKind::relu && !(j > 0 && layers[j - 1].rectifies)) relu(l, b);
         }
       }
       if (end > i) continue;
@@ -286,7 +279,7 @@ struct Step {
     int64_t first = 0;  // that trains
     while (!layers[first].trains_weight && !layers[first].trains_bias) ++first;
     for (int64_t end = chain.count, i; end > first; end = i) {
-      for (i = end; i > first && by_example(layers[i - 1]);) --i;
+      for (i = end; i > first && layers[i - 1].by_example();) --i;
       if (i == end) {
         const Layer& l = layers[--i];
         l.kind == LayerKind::linear ? linear_back(l, examples, chain.rate) : normalise_back(l, examples, chain.rate);
@@ -298,9 +291,9 @@ struct Step {
       for (int64_t b = 0; b < examples; ++b) {
         for (int64_t j = end - 1; j >= i; --j) {
           const Layer& l = layers[j];
-          l.kind == LayerKind::convolution ? convolve_back(l, b)
-          : l.kind == LayerKind::max_pool  ? pool_back(l, b)
-                                           : relu_back(l, b);
+          if (l.kind == LayerKind::convolution) convolve_back(l, b);
+          if (l.kind == LayerKind::max_pool) pool_back(l, b);
+          if (l.kind == LayerKind::relu) relu_back(l, b);
         }
       }
       for (int64_t j = i; j < end; ++j) {
