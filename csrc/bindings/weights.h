@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -89,12 +90,22 @@ inline std::vector<double> select(const py::array& spans, const std::vector<int6
   return order_statistics(s, count, ranks, threads);
 }
 
+// Addresses of functions and their answers, in the order of their records (torch_tensors.h).
+inline TorchTensors torch_tensors(const std::array<uint64_t, 10>& addresses, const std::array<int32_t, 6>& codes,
+                                  const py::tuple& samples, const std::vector<uint64_t>& impls) {
+  static_assert(sizeof(TorchFunctions) == sizeof(addresses) && sizeof(TorchCodes) == sizeof(codes));
+  std::vector<PyObject*> tensors;
+  for (const py::handle sample : samples) tensors.push_back(sample.ptr());
+  return {bit_cast<TorchFunctions>(addresses), bit_cast<TorchCodes>(codes), tensors, impls};
+}
+
 inline void bind_weights(py::module_& m) {
   m.def("launch", launch, py::arg("mechanism"), py::arg("output"), py::arg("spans"), py::arg("laws"),
         py::arg("key_words"), py::arg("isa"), py::arg("threads"));
   m.def("plain_arrays", plain_arrays);
+  py::class_<TorchTensors>(m, "TorchTensors").def(py::init(&torch_tensors));
   py::class_<PlainTensors>(m, "PlainTensors")
-      .def(py::init<py::capsule, py::tuple, py::object, py::object, py::object, py::object, py::object, py::set>())
+      .def(py::init<TorchTensors, py::tuple, py::object, py::object, py::set>())
       .def("tensors", &PlainTensors::tensors)
       .def("module", &PlainTensors::module);
   py::class_<Summary>(m, "Summary")
