@@ -33,6 +33,10 @@ weights; beside it its share of a device-to-device copy, 3.0 TB/s on an H100 and
 the limit. fp64 has a pipe of its own, which is not counted. **Nothing here was timed: no kernel has run on a device
 yet.**
 """
+CLIPPED = """\
+Instructions an element, and how many of a thread's loads are under way before the first is added. A multiprocessor has
+32 warps of these kernels, and all of them have rows, however few those are (docs/mechanisms/clipped_noise.md).
+"""
 
 
 def line(name: str, cost: static_cost.Cost, dtype: str, output: str) -> list[str]:
@@ -60,7 +64,7 @@ def cuda_lines(folder: Path) -> list[list[str]]:
 def cuda_resources(folder: Path) -> list[list[str]]:
     """Registers and spills of the module's other kernels, as ptxas prints them."""
     calls = [f"ordinal_cldp_kernel<{c}><<<1, 1>>>(cldp);" for c in static_cost.CIPHERS.values()]
-    calls += [f"clipped_{k}_kernel<<<1, 1>>>(clipped);" for k in ("squares", "norms", "sums<false>", "sums<true>")]
+    calls += [f"clipped_{k}_kernel<<<1, 1>>>(clipped);" for k in ("squares", "norms")]
     calls = [re.sub(r"(<\w+>)_kernel", r"_kernel\1", call) for call in calls]
     headers = [f'#include "{ROOT / "csrc" / "cuda" / name}"\n' for name in ("clipped_noise.cuh", "ordinal_cldp.cuh")]
     source = folder / "others.cu"
@@ -79,6 +83,19 @@ def cuda_resources(folder: Path) -> list[list[str]]:
     pattern = r"entry function '_ZN4ldpk\d+(\w+?)_kernel(\w*)'.*?(\d+) bytes spill stores.*?Used (\d+) registers"
     found = re.findall(pattern, done.stdout + done.stderr, re.DOTALL)
     return [[_readable(name, rest), registers, spills] for name, rest, spills, registers in sorted(found)]
+
+
+def clipped_lines(folder: Path) -> list[list[str]]:
+    """Sums of clipped rows: two passes read an element once each, of which this is the second."""
+    lines = []
+    for discrete, noise in ((False, "normal"), (True, "discrete")):
+        cubin = static_cost.compile_clipped_sums(ARCH, folder, discrete)
+        for dtype in static_cost.DTYPES:
+            cost = static_cost.clipped_sums_cost(cubin, discrete, dtype)
+            counts = [f"{cost.instructions_per_element:.1f}", f"{cost.integer_instructions:.1f}"]
+            name = f"{dtype}, {noise} noise"
+            lines.append([name, str(cost.registers), str(cost.spills), *counts, str(cost.loads_at_once)])
+    return lines
 
 
 def _readable(name: str, rest: str) -> str:
@@ -114,11 +131,14 @@ def page() -> str:
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
         cuda, others, by_triton = cuda_lines(where), cuda_resources(where), triton_lines(where)
+        clipped = clipped_lines(where)
     header = [*HEADER[:-1], f"{HEADER[-1]} {', '.join(COPY)}"]
     parts = ["# The GPU kernels by their machine code", results.facts_table(facts)]
     parts += [TEXT.format(arch=ARCH, rate=ISSUE / 1e12).rstrip(), "## CUDA C++", results.table(header, cuda)]
     parts += ["## Triton", results.table(header, by_triton), "## CUDA C++, where work depends on draws or on shapes"]
-    return "\n\n".join([*parts, results.table(["", "registers", "bytes spilled"], others)]) + "\n"
+    parts += [results.table(["", "registers", "bytes spilled"], others), "## CUDA C++, sums of clipped rows"]
+    titles = ["", "registers", "spills", "instructions", "integer", "16-byte loads at once"]
+    return "\n\n".join([*parts, CLIPPED.rstrip(), results.table(titles, clipped)]) + "\n"
 
 
 def main() -> None:

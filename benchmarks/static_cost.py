@@ -55,6 +55,7 @@ class Cost:
     instructions_per_element: float
     vector_loads: int
     vector_stores: int
+    loads_at_once: int  # of 128 bits, the most of them before arithmetic of numbers: what a thread waits for together
     inner_loops: int
     opcodes: Counter[str] = field(repr=False)
 
@@ -143,9 +144,20 @@ def analyse_cubin(path: str | Path, kernel_regex: str, elements_per_iteration: i
         instructions_per_element=count / elements_per_iteration,
         vector_loads=sum(i.wide and i.opcode.startswith("LD") for i in path_code),
         vector_stores=sum(i.wide and i.opcode.startswith("ST") for i in path_code),
+        loads_at_once=_loads_at_once(path_code),
         inner_loops=len(inner),
         opcodes=Counter(i.opcode for i in [*path_code, *again]),
     )
+
+
+def _loads_at_once(code: list[Instruction]) -> int:
+    most = run = 0
+    for i in code:
+        if i.opcode.startswith(("FADD", "FMUL", "FFMA", "DADD", "DMUL", "DFMA")):
+            run = 0
+        run += i.wide and i.opcode.startswith("LD")
+        most = max(most, run)
+    return most
 
 
 def _instructions(sass: str) -> list[Instruction]:
@@ -280,6 +292,26 @@ def kernel_cost(cubin: Path, cipher: str, result: str, dtype: str) -> Cost:
     if cipher == "chacha20":
         return analyse_cubin(cubin, name, 32, inner_trips=10)  # double rounds
     return analyse_cubin(cubin, name, 64 // ITEM_BYTES.get(dtype, 8))
+
+
+def compile_clipped_sums(arch: str, folder: Path, discrete: bool, dtypes: Iterable[str] = DTYPES) -> Path:
+    """A cubin with the kernel that sums clipped rows, of normal or discrete noise, for each dtype alone."""
+    grid = str(discrete).lower()
+    kernels = [
+        f"template __global__ void clipped_sums_kernel<{grid}, Dtype::{dtype}>(const __grid_constant__ ClippedPlan);"
+        for dtype in dtypes
+    ]
+    source, cubin = folder / "clipped.cu", folder / f"clipped_{grid}_{arch}.cubin"
+    header = SKELETON.with_name("clipped_noise.cuh")
+    source.write_text(f'#include "{header}"\nnamespace ldpk {{\n' + "\n".join(kernels) + "\n}\n")
+    run_tool("nvcc", *NVCC_FLAGS, f"-arch={arch}", "-cubin", "-o", str(cubin), str(source))
+    return cubin
+
+
+def clipped_sums_cost(cubin: Path, discrete: bool, dtype: str) -> Cost:
+    """The cost of one of `compile_clipped_sums`' kernels: on the hot path a thread adds eight rows of its columns."""
+    name = rf"clipped_sums_kernelILb{int(discrete)}EJLNS_5DtypeE{DTYPES.index(dtype)}EEE"
+    return analyse_cubin(cubin, name, 8 * 16 // ITEM_BYTES[dtype])
 
 
 def main() -> None:

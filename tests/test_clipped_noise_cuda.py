@@ -21,6 +21,7 @@ from tests import emulation
 ROOT = Path(__file__).resolve().parent.parent
 KEYS = {"philox": ldpkernels.key(0x0123456789ABCDEF), "chacha20": ldpkernels.Key((2**64 - 1, 5, 0, 2**63))}
 LAW = np.dtype([("stddev", "f8"), ("divisor", "f8"), ("unit", "f8"), ("grid_std", "i8")])
+SERVED = "Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16"
 KINDS = list(DTYPES.values())
 
 
@@ -94,6 +95,17 @@ def test_groups_of_rows_and_stretches(emulate, shape, noise):
     both(emulate, [matrix(shape, KINDS[0], 3)], [KINDS[0]], [1.5], sigma, 7.0, (noise, "flat"), KEYS["philox"])
 
 
+@pytest.mark.parametrize("noise", ["gaussian", "discrete"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_few_rows_have_warps_for_other_columns(emulate, kind, noise):
+    """One, two, four and eight warps by rows, and a second round of eight; more columns than a thread block has."""
+    wide = 16 // kind.itemsize * 32  # of a warp
+    for rows, warps in ((1, 1), (64, 1), (65, 2), (128, 2), (129, 4), (257, 8), (513, 8)):
+        columns = 8 // warps * wide + wide + 8  # a second thread block, of which only two warps have columns
+        both(emulate, [matrix((rows, columns), kind, rows)], [kind], [9.0], 0.0, 3.0, (noise, "flat"), KEYS["philox"])
+        both(emulate, [matrix((rows, columns + 3), kind, 1)], [kind], [9.0], 0.0, 3.0, (noise, "flat"), KEYS["philox"])
+
+
 @pytest.mark.parametrize("clipping", ["flat", "per-layer"])
 def test_a_model_of_more_tensors_than_a_launch_has(emulate, clipping):
     kinds = [KINDS[i % 4] for i in range(101)]
@@ -129,8 +141,9 @@ def test_static_cost(tmp_path):
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         pytest.skip("nvcc not found")
-    kernels = ["squares_kernel", "norms_kernel", "sums_kernel<false>", "sums_kernel<true>"]
+    kernels = ["squares_kernel", "norms_kernel"]
     kernels += [f"noise_kernel<{cipher}, {grid}>" for cipher in ("Philox", "ChaCha20") for grid in ("false", "true")]
+    kernels += [f"sums_kernel<{grid}, {SERVED}>" for grid in ("false", "true")]
     calls = "".join(f"clipped_{kernel}<<<1, 1>>>(plan);" for kernel in kernels)
     header = ROOT / "csrc" / "cuda" / "clipped_noise.cuh"
     source = tmp_path / "kernels.cu"
@@ -159,7 +172,17 @@ def test_static_cost(tmp_path):
     assert len(hot) == 3
     for body in hot:
         assert not re.search(r"\b[DF]FMA\b", body)  # nothing is fused: the bits are the CPU's
-        assert len(re.findall(r"\bLDG\.E\.128\b", body)) >= 16  # rows are read by vectors, eight in flight
+        assert len(re.findall(r"\bLDG\.E\.128\b", body)) >= 16  # rows are read by vectors
+
+
+def test_eight_rows_are_under_way_before_the_first_is_added(tmp_path):
+    if static_cost.find_tool("nvcc") is None or static_cost.find_tool("cuobjdump") is None:
+        pytest.skip("nvcc or cuobjdump not found")
+    cubin = static_cost.compile_clipped_sums("sm_90", tmp_path, discrete=False, dtypes=("f32", "bf16"))
+    for kind in ("f32", "bf16"):
+        cost = static_cost.clipped_sums_cost(cubin, False, kind)
+        assert (cost.vector_loads, cost.loads_at_once, cost.spills) == (8, 8, 0), cost
+        assert cost.instructions_per_element <= 7, cost
 
 
 def test_the_module_lists_the_kernels():

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clipped and noised sums in CUDA, with the CPU's additions in their order, so with its bits. Squares: four threads
 // take the 16 lanes of a piece. Sums: the eight warps of a thread block take eight blocks of 64 rows of the same
-// columns at once, whose sums are then added in order. All but the kernels is __host__ __device__: tests/cuda runs it
-// on the host.
+// columns at once, whose sums are then added in order; where there are fewer blocks, other columns too. All but the
+// kernels is __host__ __device__: tests/cuda runs it on the host.
 #pragma once
 
 #include "../chacha.h"
@@ -11,7 +11,7 @@
 
 namespace ldpk {
 
-constexpr int kSumWarps = kClippedThreads / kLanes;
+constexpr int kSumBlocks = 4;  // thread blocks that a multiprocessor has at once: 64 registers a thread
 
 // Sums of one tile's columns: for normal noise in the data's precision, for discrete noise integers in fp64.
 template <bool grid, Dtype dtype>
@@ -23,12 +23,14 @@ struct SumsTile {
   Sum sums[kSumWarps][columns];
 };
 
-// A thread of the second pass: stage, barrier, accumulate, barrier, add, for every round of eight blocks of rows.
+// A thread of the second pass: stage, barrier, accumulate, barrier, add, for every round of blocks of rows. There is
+// one round where not all of the warps have the same columns.
 template <bool grid, Dtype dtype>
 struct SumsThread {
   using Bits = BitsOf<dtype>;
   using Sum = ClippedSum<grid, dtype>;
-  static constexpr int width = 16 / sizeof(Bits), columns = kLanes * width, rows_at_once = 8;
+  static constexpr int width = 16 / sizeof(Bits), columns = kLanes * width;  // of a thread's vector, of a warp
+  static constexpr int rows_at_once = 8, words_at_once = 16;
   using Tile = SumsTile<Sum, columns>;
   using Vector = Few<Bits, width>;
 
@@ -36,9 +38,10 @@ struct SumsThread {
   const Span& span;
   const ClippedLayer& layer;
   const int thread, warp, lane;
-  const bool aligned;
-  int64_t group, column, row_begin, row_end;
-  double total = 0;  // of column `thread`
+  const int deep;       // 2^deep warps have the same columns
+  int32_t group, rows;  // of this group
+  int64_t column;       // the thread block's first
+  double total = 0;     // of the column that the thread adds
 
   LDPK_FN SumsThread(const ClippedPlan& plan, const ClippedBlock& block, int thread)
       : plan(plan),
@@ -47,57 +50,68 @@ struct SumsThread {
         thread(thread),
         warp(thread / kLanes),
         lane(thread % kLanes),
-        aligned(aligned_rows<Bits, width>(span)) {
-    const int32_t tiles = static_cast<int32_t>(divided_up(span.numel, columns));
+        deep(warps_log_by_rows(plan.rows)) {
+    const int32_t tiles = static_cast<int32_t>(tiles_of(span, plan.rows));
     group = block.number / tiles;
-    column = int64_t{block.number % tiles} * columns;
-    row_begin = group * kRowGroup;
-    row_end = plan.rows - row_begin < kRowGroup ? plan.rows : row_begin + kRowGroup;
+    column = int64_t{block.number % tiles} << columns_log_of_tile(sizeof(Bits), plan.rows);
+    const int64_t left = plan.rows - group * kRowGroup;
+    rows = static_cast<int32_t>(left < kRowGroup ? left : kRowGroup);
   }
 
-  LDPK_FN int rounds() const { return static_cast<int>(divided_up(row_end - row_begin, kSumWarps * kRowBlock)); }
+  // One at least: no rows have sums, too.
+  LDPK_FN int rounds() const { return 1 + ((rows > 0 ? rows - 1 : 0) / static_cast<int>(kRowBlock) >> deep); }
 
   LDPK_FN void stage(int round, Tile& tile) const {
+    const int first = first_row(round, warp_of_rows());
+    const double* scales = plan.scales + group * kRowGroup * plan.layers + layer.layer;
 #pragma unroll
     for (int i = lane; i < kRowBlock; i += kLanes) {
-      const int64_t row = first_row(round, warp) + i;
-      const double scale = row < row_end ? plan.scales[row * plan.layers + layer.layer] : 0.0;
+      const double scale = first + i < rows ? scales[(first + i) * plan.layers] : 0.0;
       tile.scales[warp][i] = grid ? static_cast<Sum>(scale * plan.inverse_unit) : scale_as(Sum{}, scale);
     }
   }
 
   LDPK_FN void accumulate(int round, Tile& tile) const {
-    const int64_t first = first_row(round, warp);
-    const int64_t left = row_end - first;
-    const int count = static_cast<int>(left < kRowBlock ? left : kRowBlock);
-    const Bits* x = reinterpret_cast<const Bits*>(span.data) + first * span.numel;
+    const int first = first_row(round, warp_of_rows());
+    const int count = rows - first < kRowBlock ? rows - first : static_cast<int>(kRowBlock);
+    const int64_t own = column + (warp >> deep) * columns;  // the warp's first column
+    const int64_t inside = span.numel - own;
+    const Bits* x = reinterpret_cast<const Bits*>(span.data) + (group * kRowGroup + first) * span.numel + own;
     Sum sums[width] = {};
+    const bool aligned = aligned_rows<Bits, width>(span);
     if (aligned) {
-      const int64_t own = column + lane * width;
-      if (own < span.numel) add_rows(x + own, count, tile.scales[warp], sums);
-    } else {  // column `lane` and every 32nd from there, so that a warp reads what lies together
-#pragma unroll
-      for (int v = 0; v < width; ++v) {
-        const int64_t own = column + v * kLanes + lane;
-        for (int row = 0; row < count && own < span.numel; ++row)
-          add(sums[v], x[row * span.numel + own], tile.scales[warp][row]);
+      if (lane * width < inside) {
+        add_rows<rows_at_once>(x + lane * width, count, tile.scales[warp], sums,
+                               [](const Bits* row, Bits(&values)[width]) {
+                                 *reinterpret_cast<Vector*>(values) = *reinterpret_cast<const Vector*>(row);
+                               });
       }
+    } else {  // column `lane` and every 32nd from there, so that a warp reads what lies together
+      add_rows<words_at_once / width>(x + lane, count, tile.scales[warp], sums,
+                                      [&](const Bits* row, Bits(&values)[width]) {
+#pragma unroll
+                                        for (int v = 0; v < width; ++v)
+                                          values[v] = v * kLanes + lane < inside ? row[v * kLanes] : Bits{0};
+                                      });
     }
 #pragma unroll
     for (int v = 0; v < width; ++v) tile.sums[warp][aligned ? lane * width + v : v * kLanes + lane] = sums[v];
   }
 
   LDPK_FN void add(int round, const Tile& tile) {
-    if (thread >= columns) return;
-    for (int w = 0; w < kSumWarps && first_row(round, w) < row_end; ++w) total += tile.sums[w][thread];
-  }
-
-  LDPK_FN void finish() const {
-    if (thread < columns && column + thread < span.numel) layer.totals[group * plan.columns + column + thread] = total;
+    const bool last = round + 1 == rounds();
+    for (int i = thread; i < columns * kSumWarps >> deep; i += kClippedThreads) {  // once where there are more rounds
+      for (int w = 0; w < 1 << deep && first_row(round, w) < rows; ++w)
+        total += tile.sums[(i / columns << deep) + w][i % columns];
+      if (!last) continue;
+      if (column + i < span.numel) layer.totals[group * plan.columns + column + i] = total;
+      total = 0;
+    }
   }
 
  private:
-  LDPK_FN int64_t first_row(int round, int w) const { return row_begin + (int64_t{round} * kSumWarps + w) * kRowBlock; }
+  LDPK_FN int warp_of_rows() const { return warp & ((1 << deep) - 1); }
+  LDPK_FN int first_row(int round, int w) const { return ((round << deep) + w) * static_cast<int>(kRowBlock); }
 
   // A row of scale 0 may hold NaN: it is left out.
   static LDPK_FN void add(Sum& sum, Bits bits, Sum scale) {
@@ -105,20 +119,19 @@ struct SumsThread {
     if (scale != 0) sum += grid ? trunc(product) : product;
   }
 
-  // Rows are loaded by eights, before the first is added.
-  LDPK_FN void add_rows(const Bits* x, int count, const Sum* scales, Sum (&sums)[width]) const {
-    for (int row = 0; row < count; row += rows_at_once) {
-      Vector vectors[rows_at_once];
+  // So many rows are loaded before the first of them is added; the last row stands for those that there are not.
+  template <int many, class Load>
+  LDPK_FN void add_rows(const Bits* x, int count, const Sum* scales, Sum (&sums)[width], Load load) const {
+#pragma unroll 1
+    for (int row = 0; row < count; row += many, x += many * span.numel) {
+      alignas(16) Bits values[many][width];
 #pragma unroll
-      for (int r = 0; r < rows_at_once; ++r) {
-        const int inside = row + r < count ? row + r : count - 1;
-        vectors[r] = *reinterpret_cast<const Vector*>(x + inside * span.numel);
-      }
+      for (int r = 0; r < many; ++r) load(x + (row + r < count ? r : count - 1 - row) * span.numel, values[r]);
 #pragma unroll
-      for (int r = 0; r < rows_at_once; ++r) {
+      for (int r = 0; r < many; ++r) {
         const Sum scale = row + r < count ? scales[row + r] : Sum{0};
 #pragma unroll
-        for (int v = 0; v < width; ++v) add(sums[v], vectors[r].values[v], scale);
+        for (int v = 0; v < width; ++v) add(sums[v], values[r][v], scale);
       }
     }
   }
@@ -170,11 +183,13 @@ LDPK_FN void noise_of_columns(const ClippedPlan& plan, int32_t block, int thread
 }
 
 #if defined(__CUDACC__)
-template <bool grid>
-__global__ void __launch_bounds__(kClippedThreads) clipped_sums_kernel(const __grid_constant__ ClippedPlan plan) {
+// `served`: the dtypes, of which the plan's spans are.
+template <bool grid, Dtype... served>
+__global__ void __launch_bounds__(kClippedThreads, kSumBlocks)
+    clipped_sums_kernel(const __grid_constant__ ClippedPlan plan) {
   __shared__ alignas(16) unsigned char memory[sizeof(typename SumsThread<grid, Dtype::bf16>::Tile)];
   const ClippedBlock s(plan, blockIdx.x);
-  with_dtype(s.span, [&](auto dtype) {
+  with_dtype_of<served...>(s.span, [&](auto dtype) {
     using Thread = SumsThread<grid, decltype(dtype)::value>;
     static_assert(sizeof(typename Thread::Tile) <= sizeof(memory));
     auto& tile = *reinterpret_cast<typename Thread::Tile*>(memory);
@@ -186,7 +201,6 @@ __global__ void __launch_bounds__(kClippedThreads) clipped_sums_kernel(const __g
       __syncthreads();
       thread.add(round, tile);
     }
-    thread.finish();
   });
 }
 

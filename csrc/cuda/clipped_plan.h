@@ -10,6 +10,8 @@
 namespace ldpk {
 
 constexpr int kClippedThreads = 256;
+constexpr int kSumWarpsLog = 3, kSumWarps = 1 << kSumWarpsLog;
+static_assert(kSumWarps * kLanes == kClippedThreads);
 
 // Columns of a thread that adds noise: a block's normal pairs, or one discrete number.
 template <class Cipher, bool grid>
@@ -30,11 +32,22 @@ LDPK_FN int pieces_of(const Span& span) {
   return static_cast<int>(divided_up(span.numel < kStretch ? span.numel : kStretch, kPiece));
 }
 LDPK_FN int rows_of_block(const Span& span) { return kPieces / pieces_of(span); }
-LDPK_FN int columns_of_tile(const Span& span) {
-  constexpr int bytes = kLanes * 16;  // a warp's vectors
-  return static_cast<Dtype>(span.dtype) == Dtype::f64   ? bytes / 8
-         : static_cast<Dtype>(span.dtype) == Dtype::f32 ? bytes / 4
-                                                        : bytes / 2;
+// 2^this many warps of a thread block sum blocks of rows of the same columns, the others have other columns: no more
+// than there are blocks of rows, so that few rows leave no warp idle.
+LDPK_FN int warps_log_by_rows(int64_t rows) {
+  int log = kSumWarpsLog;
+  while (log > 0 && kRowBlock << (log - 1) >= rows) --log;
+  return log;
+}
+// Columns of a thread block that sums rows, as a power of two: its warps' vectors of 16 bytes a lane.
+LDPK_FN int columns_log_of_tile(int bytes, int64_t rows) {
+  const int size_log = bytes == 8 ? 3 : bytes == 4 ? 2 : 1;
+  return 5 + 4 - size_log + kSumWarpsLog - warps_log_by_rows(rows);
+}
+LDPK_FN int64_t tiles_of(const Span& span, int64_t rows) {
+  const auto dtype = static_cast<Dtype>(span.dtype);
+  const int log = columns_log_of_tile(dtype == Dtype::f64 ? 8 : dtype == Dtype::f32 ? 4 : 2, rows);
+  return (span.numel + (int64_t{1} << log) - 1) >> log;
 }
 
 // A chunk is a thread block's work in one of the kernels.
@@ -130,7 +143,7 @@ struct ClippedCall {
          [&](auto& plan, int32_t) {
            if (rows > 0) launcher.norms(plan, static_cast<int32_t>(divided_up(rows, kClippedThreads)));
          });
-    each([&](const Span& s) { return divided_up(s.numel, columns_of_tile(s)) * row_groups(rows); },
+    each([&](const Span& s) { return tiles_of(s, rows) * row_groups(rows); },
          some([&](auto& plan, int32_t blocks) { launcher.template sums<grid>(plan, blocks); }));
     each([](const Span& s) { return divided_up(s.numel, kClippedThreads * noise_columns<Cipher, grid>); },
          some([&](auto& plan, int32_t blocks) { launcher.template noise<Cipher, grid>(plan, blocks); }));

@@ -145,7 +145,7 @@ struct ClippedLauncher {
   void norms(const ClippedPlan& plan, int32_t blocks) const { launch(clipped_norms_kernel, plan, blocks); }
   template <bool grid>
   void sums(const ClippedPlan& plan, int32_t blocks) const {
-    launch(clipped_sums_kernel<grid>, plan, blocks);
+    launch(clipped_sums_kernel<grid, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>, plan, blocks);
   }
   template <class Cipher, bool grid>
   void noise(const ClippedPlan& plan, int32_t blocks) const {

@@ -35,7 +35,6 @@ struct OnHost {
           for (Thread& t : threads) t.accumulate(round, tile);
           for (Thread& t : threads) t.add(round, tile);
         }
-        for (Thread& t : threads) t.finish();
       });
     }
   }
