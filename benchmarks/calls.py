@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What everyday calls cost beside one `mul_` of ten elements: `python benchmarks/calls.py`.
+"""What everyday calls cost beside one `mul_` of ten elements: `python benchmarks/calls.py [threads]`.
 
 Every row is the least of many repetitions, taken in turn with `mul_` in one run: ratios, which others move least.
 """
@@ -7,6 +7,7 @@ Every row is the least of many repetitions, taken in turn with `mul_` in one run
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable
 
@@ -48,9 +49,10 @@ def eager_(model: torch.nn.Module) -> None:
 
 def main() -> None:
     """Print the table."""
-    torch.set_num_threads(2)
+    torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 2)
     one, array = torch.zeros(10), np.zeros(10, np.float32)
     ten, many = [torch.zeros(10) for _ in range(10)], [torch.zeros(10) for _ in range(800)]
+    large, whole = [torch.zeros(64, 64) for _ in range(800)], torch.zeros(800 * 64 * 64)
     small = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(5)])
     deep = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(150)])
     key = ldpkernels.key(0)
@@ -63,6 +65,9 @@ def main() -> None:
         ("800 tensors", lambda: ldpkernels.perturb_(many, 0.0, 1.0, 1.0), 10),
         ("800 tensors, Philox", lambda: ldpkernels.perturb_(many, 0.0, 1.0, 1.0, generator=key), 10),
         ("800 tensors, torch._foreach_mul_", lambda: torch._foreach_mul_(many, 1.0), 3),
+        ("800 tensors of [64, 64]", lambda: ldpkernels.perturb_(large, 0.0, 1.0, 1.0), 3),
+        ("one tensor of as many weights", lambda: ldpkernels.perturb_(whole, 0.0, 1.0, 1.0), 3),
+        ("mul_ of that tensor", lambda: whole.mul_(1.0), 10),
         ("model of 10 tensors", lambda: ldpkernels.perturb_(small, 0.0, 1.0, 1.0), 200),
         ("model of 10 tensors, eager", lambda: eager_(small), 20),
         ("model of 300 tensors", lambda: ldpkernels.perturb_(deep, 0.0, 1.0, 1.0), 20),

@@ -139,6 +139,7 @@ WORKS: dict[str, dict[str, Callable[[], object]]] = {
     "a few bits": {
         "projected-code, 11 bits": lambda: report_code(A, CODE, ROUND),
         "privunitg, 32 M bits": lambda: ldpkernels.perturb_vector(A, EPS, norm=1.0),
+        "k-of-d": lambda: ldpkernels.perturb_vector(A, EPS, mechanism="k-of-d", norm=1.0),
         "torch eager, ProjUnit": lambda: projunit_torch(X),
         "NumPy, ProjUnit": lambda: projunit_numpy(A),
         "torch eager, PrivUnitG": lambda: privunitg_torch(X),
@@ -166,9 +167,7 @@ def targets(elements: int, patience: float) -> list[Target]:
 
     for group in ("clipped and noised", "a share for a secure sum", "a few bits"):
         for row, work in WORKS[group].items():
-            # PrivUnitG's products leave the threads of NumPy's library spinning, and `perturb_` beside it takes five
-            # times as long as alone: its ratio is that of the rows.
-            if not row.startswith((*PEERS, "perturb_", "privunitg")):
+            if not row.startswith((*PEERS, "perturb_")):
                 pair(f"{row} : perturb_", 0.05, work, PERTURB)
     big = np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32)
     twin = torch.from_numpy(big)

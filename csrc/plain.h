@@ -2,9 +2,8 @@
 // Tensors and arrays whose memory a kernel may take as it is, read in one crossing from Python. What is not plain is
 // left to ldpkernels/inputs, which copies it, or refuses it by name: here every doubt is a "no", and nothing is raised.
 //
-// torch is not linked against. Its tensors are read through DLPack's exchange interface, a C table that a tensor's type
-// carries (__dlpack_c_exchange_api__), and by calling methods of the type; modules by the dictionaries that every
-// nn.Module keeps its parameters, buffers and children in.
+// torch is not linked against. Its tensors are read by C functions of its own (torch_tensors.h), modules by the
+// dictionaries that every nn.Module keeps its parameters, buffers and children in.
 #pragma once
 
 #include <algorithm>
@@ -16,34 +15,9 @@
 #include "common.h"
 #include "dtype.h"
 #include "tables.h"
+#include "torch_tensors.h"
 
 namespace ldpk {
-
-// DLPack 1.x, in the field order of dlpack.h.
-struct DlTensor {
-  void* data;
-  int32_t device_type, device_id;
-  int32_t ndim;
-  uint8_t code, bits;
-  uint16_t lanes;
-  int64_t* shape;
-  int64_t* strides;
-  uint64_t byte_offset;
-};
-struct DlExchange {
-  uint32_t major, minor;
-  void* previous;
-  void* allocate;
-  void* managed_from_object;
-  void* object_from_managed;
-  int (*tensor_from_object)(void* object, DlTensor* out);  // 0, or -1 and a Python exception
-  void* current_stream;
-};
-constexpr uint32_t kDlPackMajor = 1;
-constexpr int32_t kDlCpu = 1;
-constexpr uint8_t kDlFloat = 2, kDlBfloat = 4;
-
-inline int64_t bytes_of(int64_t dtype) { return dtype == 0 ? 4 : dtype == 1 ? 8 : 2; }
 
 // The table of spans that grows as objects are read. Refuses what overlaps: perturbed twice, it would be wrong.
 class PlainTable {
@@ -158,19 +132,12 @@ class PlainTensors {
  public:
   // `strange` says of which classes a module is not plain. The names in `usual` are those of every module's own
   // attributes.
-  PlainTensors(const py::capsule& exchange, py::tuple types, py::object is_neg, py::object untyped_storage,
-               py::object storage_offset, py::object extra_state, py::object strange, py::set usual)
-      : exchange_(exchange.get_pointer<DlExchange>()),
+  PlainTensors(TorchTensors memory, py::tuple types, py::object extra_state, py::object strange, py::set usual)
+      : memory_(memory),
         types_(std::move(types)),
-        is_neg_(std::move(is_neg)),
-        untyped_storage_(std::move(untyped_storage)),
-        storage_offset_(std::move(storage_offset)),
         extra_state_(std::move(extra_state)),
         strange_(std::move(strange)),
-        usual_(std::move(usual)) {
-    if (exchange_->major != kDlPackMajor || exchange_->tensor_from_object == nullptr)
-      throw std::invalid_argument("another version of DLPack");
-  }
+        usual_(std::move(usual)) {}
 
   py::object tensors(const py::object& values, bool shapes) const {
     PlainTable table(shapes);
@@ -199,25 +166,9 @@ class PlainTensors {
     bool known = false;
     for (const py::handle type : types_) known |= reinterpret_cast<PyObject*>(Py_TYPE(value)) == type.ptr();
     if (!known || !marked_by_nobody(value)) return false;
-    DlTensor t{};
-    if (exchange_->tensor_from_object(value, &t) != 0) return false;
-    if (t.device_type != kDlCpu || t.byte_offset != 0 || t.lanes != 1) return false;
-    int64_t numel = 1;
-    for (int32_t i = t.ndim - 1; i >= 0; --i) {
-      if (t.strides != nullptr && t.shape[i] != 1 && t.strides[i] != numel) return false;
-      numel *= t.shape[i];
-    }
-    const int64_t dtype = dtype_of_dlpack(t.code, t.bits);
-    if (dtype < 0 || is_negated(value)) return false;
-    return table.add(t.data, numel, dtype, t.ndim, t.shape) && fits_its_storage(value, numel, bytes_of(dtype), whole);
-  }
-
-  static int64_t dtype_of_dlpack(uint8_t code, uint8_t bits) {
-    if (code == kDlFloat && bits == 32) return static_cast<int64_t>(Dtype::f32);
-    if (code == kDlFloat && bits == 64) return static_cast<int64_t>(Dtype::f64);
-    if (code == kDlBfloat && bits == 16) return static_cast<int64_t>(Dtype::bf16);
-    if (code == kDlFloat && bits == 16) return static_cast<int64_t>(Dtype::f16);
-    return -1;
+    TorchMemory found;
+    return memory_.read(value, whole, found) &&
+           table.add(found.data, found.numel, found.dtype, found.dimensions, found.shape);
   }
 
   // A tensor's own attributes are numbers and names, and none says that it is a shard.
@@ -232,23 +183,6 @@ class PlainTensors {
         return false;
     }
     return true;
-  }
-
-  bool is_negated(PyObject* value) const {
-    const auto answer = py::reinterpret_steal<py::object>(PyObject_CallOneArg(is_neg_.ptr(), value));
-    return answer.ptr() != Py_False;  // an error too
-  }
-
-  // A storage may have been made smaller than the tensors that lie in it. With `whole`, the tensor is all of it: a file
-  // of the one has the other.
-  bool fits_its_storage(PyObject* value, int64_t numel, int64_t itemsize, bool whole) const {
-    const auto storage = py::reinterpret_steal<py::object>(PyObject_CallOneArg(untyped_storage_.ptr(), value));
-    const auto offset = py::reinterpret_steal<py::object>(PyObject_CallOneArg(storage_offset_.ptr(), value));
-    if (!storage || !offset) return false;
-    const int64_t bytes = PyObject_Size(storage.ptr());  // nbytes(), without a number made of it
-    if (bytes < 0) return false;
-    const int64_t first = PyLong_AsLongLong(offset.ptr()), stop = (first + numel) * itemsize;
-    return whole ? first == 0 && stop == bytes : stop <= bytes;
   }
 
   // A class is asked about once; a module that changes its nature changes its class.
@@ -336,9 +270,9 @@ class PlainTensors {
     return true;
   }
 
-  const DlExchange* exchange_;
+  TorchTensors memory_;
   py::tuple types_;
-  py::object is_neg_, untyped_storage_, storage_offset_, extra_state_, strange_;
+  py::object extra_state_, strange_;
   py::set usual_, familiar_;
 };
 

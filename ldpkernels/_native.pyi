@@ -34,14 +34,16 @@ class Tally:
     def decode_f32(self, first: int, offset: float, step: float, out: Array, threads: int) -> None: ...
     def decode_f64(self, first: int, offset: float, step: float, out: Floats, threads: int) -> None: ...
 
+class TorchTensors:
+    def __init__(
+        self, addresses: Sequence[int], codes: Sequence[int], samples: tuple[object, ...], impls: Sequence[int]
+    ) -> None: ...
+
 class PlainTensors:
     def __init__(
         self,
-        exchange: object,
+        memory: TorchTensors,
         types: tuple[type, ...],
-        is_neg: Callable[..., bool],
-        untyped_storage: Callable[..., object],
-        storage_offset: Callable[..., object],
         extra_state: Callable[..., object],
         strange: Callable[[type], bool],
         usual: set[str],
@@ -95,6 +97,10 @@ def lattice_noise(
     unit: float,
     isa: str,
     threads: int,
+) -> None: ...
+def normal_product(spans: Spans, key: Words, stream: int, isa: str, threads: int) -> float: ...
+def moved_normals(
+    spans: Spans, key: Words, stream: int, along: float, factor: float, isa: str, threads: int
 ) -> None: ...
 def rotate(x: Array, key: Words, inverse: bool, isa: str, threads: int) -> None: ...
 def reflect(x: Floats, normals: Floats, back: bool, isa: str) -> None: ...

@@ -246,6 +246,24 @@ def add_noise(
     _native.lattice_noise(spans, *numbers, name, threads_for(int(spans["numel"].sum())))
 
 
+def normal_product(spans: Spans, key: Key, stream: int) -> float:
+    """The sum of products of weights in host memory with the normals of their elements, of keystream `stream`."""
+    name = capabilities.chosen("normals", "cpu")
+    if name == "reference":
+        return float(_twin().normal_product(spans, key.uint32(), stream))
+    return _native.normal_product(spans, key.uint32(), stream, name, threads_for(int(spans["numel"].sum())))
+
+
+def moved_normals(spans: Spans, key: Key, stream: int, along: float, factor: float) -> None:
+    """(g + along x) factor for weights x and the same normals g, to each span's `out`: fp64 for fp64, else fp32."""
+    name = capabilities.chosen("normals", "cpu")
+    if name == "reference":
+        _twin().moved_normals(spans, key.uint32(), stream, along, factor)
+        return
+    threads = threads_for(int(spans["numel"].sum()))
+    _native.moved_normals(spans, key.uint32(), stream, along, factor, name, threads)
+
+
 def rotate(x: AnyArray, key: Key, *, inverse: bool = False) -> None:
     """The Walsh-Hadamard transform with signs from a key, of a power of two of fp32 numbers, in place."""
     name, device = _of_vectors(None if isinstance(x, np.ndarray) or x.device.type == "cpu" else x.device)

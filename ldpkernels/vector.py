@@ -12,10 +12,11 @@ import numpy as np
 
 from ldpkernels import launch
 from ldpkernels.accounting.arguments import number
-from ldpkernels.arrays import AnyArray, Value
+from ldpkernels.arrays import AnyArray, Array, Floats, Integers, Value
 from ldpkernels.dtypes import FLOAT64, Dtype
 from ldpkernels.inputs import flat
 from ldpkernels.inputs.containers import Buffers, Tensors, Weights, collect
+from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.transforms import outside_of_graphs
 from ldpkernels.keys import Generator, Key, numpy_key, torch_key
 from ldpkernels.laws.k_of_d import KOfD
@@ -112,8 +113,15 @@ def perturb_vector(
     kinds = [np.float64 if dtype is FLOAT64 else np.float32 for dtype in dtypes]
     if isinstance(law, VectorGaussian):
         return flat.contained(tensors, _gaussian(law, tensors.values, dtypes, kinds, key))
-    sampled = law.sample(flat.clipped(flat.float64s(tensors.values), norm), key)
-    return flat.contained(tensors, flat.parts_of(sampled, sizes, kinds))
+    host = flat.in_host_memory(tensors.values)
+    if isinstance(law, KOfD):
+        outs: list[Array] = [np.zeros(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
+        chosen = law.coordinates(key)
+        flat.put(outs, sizes, chosen, law.report(_clipped_at(host, dtypes, sizes, chosen, norm), key))
+    else:
+        outs = [np.empty(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
+        _along(law, host, dtypes, outs, key)
+    return flat.contained(tensors, outs)
 
 
 def vector_mechanism(
@@ -151,6 +159,16 @@ def _calibrated(eps: float, delta: float, dimension: int, norm: float) -> Vector
     return VectorGaussian.calibrated(eps, delta, dimension=dimension, norm=norm)
 
 
+def _clipped_at(
+    host: Sequence[AnyArray], dtypes: Sequence[Dtype], sizes: Sequence[int], places: Integers, norm: float
+) -> Floats:
+    """The weights at these places of an update that is clipped to a norm; cleaned of what is no number."""
+    length = launch.norm(span_table([flat.address(v) for v in host], [0] * len(host), sizes, dtypes))
+    if not math.isfinite(length):
+        return flat.clipped(flat.float64s(host), norm)[places]
+    return flat.at(host, sizes, places) * (norm / length if length > norm else 1.0)
+
+
 def _gaussian(
     law: VectorGaussian,
     values: Sequence[AnyArray],
@@ -169,6 +187,19 @@ def _gaussian(
         parts = [launch.copied(part, device) for part in np.split(cleaned, np.cumsum(sizes)[:-1])]
         law.write([flat.address(part) for part in parts], [FLOAT64] * len(parts), outs, key, device)
     return outs
+
+
+def _along(law: PrivUnitG, host: Sequence[AnyArray], dtypes: Sequence[Dtype], outs: list[Array], key: Key) -> None:
+    """The parts as they lie in memory; in fp64, and cleaned of what is no number, where their norm is none."""
+    try:
+        law.write([flat.address(v) for v in host], dtypes, outs, key)
+    except OverflowError:
+        x, unit = flat.direction(flat.float64s(host))
+        wide = [np.empty(out.size) for out in outs]
+        parts = np.split(x, np.cumsum([out.size for out in outs])[:-1])
+        law.write([flat.address(part) for part in parts], [FLOAT64] * len(outs), wide, key, unit=unit)
+        for out, part in zip(outs, wide, strict=True):
+            out[:] = part
 
 
 def _checked_norm(norm: float) -> float:

@@ -9,14 +9,11 @@ import torch.nn.utils.prune
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import ldpkernels
-from ldpkernels import key, perturb_
-from ldpkernels.inputs.plain import plain
+from ldpkernels import _native, key, perturb_
+from ldpkernels.inputs import torch_functions
+from ldpkernels.inputs.plain import _reader, plain
 from ldpkernels.laws.registry import NAMES
 from ldpkernels.ops import OPERATIONS
-
-pytestmark = pytest.mark.skipif(
-    not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="this torch has no exchange interface"
-)
 
 
 def linear():
@@ -155,6 +152,45 @@ def test_a_profiler_sees_the_operation():
     with torch.profiler.profile() as profile:
         perturb_(torch.ones(3), 0.0, 1.0, 1.0)
     assert any("two_point_" in event.key for event in profile.key_averages())
+
+
+@pytest.mark.parametrize("lacking", ["a function", "its code", "the right answer"])
+def test_a_torch_whose_tensors_cannot_be_read_takes_the_long_way(lacking, monkeypatch):
+    if lacking == "a function":
+        monkeypatch.setattr(torch_functions, "_IS_NEG", "_ZN2at6native6is_negERKNS_7TensorsE")
+    elif lacking == "its code":
+        monkeypatch.setattr(torch_functions, "_CODES", (*torch_functions._CODES[:5], "dtype_float15"))
+    else:  # fp32 where fp64 is meant, and the other way round
+        codes = torch_functions._CODES
+        monkeypatch.setattr(torch_functions, "_CODES", (*codes[:2], codes[3], codes[2], *codes[4:]))
+    _reader.cache_clear()
+    try:
+        assert plain(torch.ones(3)) is None
+        out = perturb_(torch.full((100,), 0.5), 0.0, 1.0, 2.0, generator=key(3))
+    finally:
+        monkeypatch.undo()
+        _reader.cache_clear()
+    assert plain(torch.ones(3)) is not None
+    assert torch.equal(out, perturb_(torch.full((100,), 0.5), 0.0, 1.0, 2.0, generator=key(3)))
+
+
+def test_objects_of_another_build_are_not_read():
+    samples = (torch.zeros(3), torch.zeros(3))
+    with pytest.raises(ValueError, match="another build"):
+        _native.TorchTensors([1] * 10, [0] * 6, samples, [samples[0]._cdata] * 2)
+
+
+def test_the_tries_notice_a_function_that_answers_something_else(monkeypatch):
+    """Each question in turn is answered by the next: whichever two were exchanged, some tensor is read wrongly."""
+    questions = torch_functions._QUESTIONS
+    for i in (0, 1, 2, 3, 7):  # those whose answers are no addresses
+        exchanged = list(questions)
+        exchanged[i] = {0: "layout", 1: "device_type", 2: "layout", 3: "storage_offset", 7: "storage_offset"}[i]
+        with monkeypatch.context() as patched:
+            patched.setattr(torch_functions, "_QUESTIONS", tuple(exchanged))
+            memory = torch_functions.torch_tensors()
+        reader = _native.PlainTensors(memory, (torch.Tensor,), torch.nn.Module.get_extra_state, lambda _: False, set())
+        assert torch_functions.answers_rightly(reader) == (i < 2)  # both say 0 of what is plain
 
 
 PLAIN = {

@@ -13,10 +13,6 @@ import ldpkernels
 from ldpkernels import key, perturb_, prepare
 from tests.test_plain import PLAIN, GatheredLinear, linear, tensors_of
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="this torch has no exchange interface"
-)
-
 
 @pytest.mark.parametrize("case", [*PLAIN, "views", "batch normalisation"])
 def test_a_prepared_call_is_the_call(case):

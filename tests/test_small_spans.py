@@ -17,14 +17,14 @@ SIZES = {
 }
 
 
-def launched(arrays, outs, firsts, mechanism, output, key, isa, together):
+def launched(arrays, outs, firsts, mechanism, output, key, isa, together, threads=1):
     dtypes = [{2: FLOAT16, 4: FLOAT32, 8: FLOAT64}[a.itemsize] for a in arrays]
     spans = span_table([a.ctypes.data for a in arrays], [o.ctypes.data for o in outs], [a.size for a in arrays], dtypes)
     spans["first"] = firsts
     laws = law_table(mechanism, [0.1] * len(arrays), [0.9] * len(arrays), dtypes, output)
     kind = "values" if output == "values" else mechanism.reported
     for part in [slice(None)] if together else [slice(i, i + 1) for i in range(len(arrays))]:
-        _native.launch(mechanism.kernel, kind, spans[part], laws[part], key.uint32(), isa, 1)
+        _native.launch(mechanism.kernel, kind, spans[part], laws[part], key.uint32(), isa, threads)
 
 
 @pytest.mark.parametrize("isa", _native.isas())
@@ -48,6 +48,22 @@ def test_small_spans_have_the_bits_of_their_own_launches(name, sizes, cipher, is
                 results.append([a.tobytes() for a in (*arrays, *outs)])
             assert results[0] == results[1]
             assert results[0] != [a.tobytes() for a in (*made, *[np.zeros(a.size, np.uint8) for a in made])]
+
+
+@pytest.mark.parametrize("isa", _native.isas())
+@pytest.mark.parametrize("name", ["two-point", "hybrid"])
+def test_a_task_of_a_thread_ends_anywhere_in_a_span(name, isa):
+    """Tasks have 2^16 elements: the first two end in the middle of a small span, the third in a large one."""
+    random, mechanism = np.random.default_rng(0), MECHANISMS[name](1.5).executed
+    made = [random.uniform(-1, 1, size).astype(np.float32) for size in [0, *[245] * 600, 0, 70_001, 3]]
+    firsts = np.cumsum([0, *[(a.size + 7) // 8 * 8 for a in made]])[:-1]
+    for output in ("values", "report"):
+        results = []
+        for together, threads in ((False, 1), (True, 1), (True, 3)):
+            arrays, outs = [a.copy() for a in made], [np.zeros(a.size, np.uint8) for a in made]
+            launched(arrays, outs, firsts, mechanism, output, KEYS["philox"], isa, together, threads)
+            results.append([a.tobytes() for a in (*arrays, *outs)])
+        assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.parametrize("isa", _native.isas())

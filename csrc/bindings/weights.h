@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -12,29 +13,47 @@
 
 namespace ldpk {
 
-// run(span, begin, end, shared) over all spans on this thread.
+// Where each span starts if they lie in one row, each from a multiple of 8 on; and the row's end.
+inline std::vector<int64_t> row_of(const Span* spans, int64_t count) {
+  std::vector<int64_t> starts(count + 1, 0);
+  for (int64_t i = 0; i < count; ++i) starts[i + 1] = starts[i] + divided_up(spans[i].numel, 8) * 8;
+  return starts;
+}
+
+// How far from spans[i] to spans[count - 1] small spans follow one another in the stream.
+inline uint64_t end_of_small(const Span* spans, int64_t count, int64_t i) {
+  const auto follows = [](const Span& next, const Span& one) {
+    const int64_t gap = next.first - (one.first + one.numel);
+    return next.numel <= kSmallSpan && gap >= 0 && gap < 8;
+  };
+  while (i + 1 < count && follows(spans[i + 1], spans[i])) ++i;
+  return spans[i].first + spans[i].numel;
+}
+
+// run(span, begin, end, shared) over all spans, in tasks of as many elements: a large span has many, and small ones
+// share one, whichever tensors they are.
 template <class Run>
-void run_alone(const Span* spans, int64_t count, Run run) {
-  const DefaultFloatEnvironment environment;
-  Shared shared;
-  for (int64_t i = 0; i < count; ++i) {
-    const Span& span = spans[i];
-    if (span.numel > kSmallSpan) {
-      for (int64_t begin = 0; begin < span.numel; begin += kTask)
-        run(i, begin, std::min(begin + kTask, span.numel), nullptr);
-      continue;
+void run_row(const Span* spans, int64_t count, int64_t threads, Run run) {
+  const std::vector<int64_t> starts = row_of(spans, count);
+  parallel_for(divided_up(starts[count], kTask), threads, [&](int64_t task) {
+    const int64_t begin = task * kTask, end = begin + kTask;
+    Shared shared;
+    const auto span_at = [&](int64_t element) {
+      return std::upper_bound(starts.begin(), starts.end(), element) - starts.begin() - 1;
+    };
+    const int64_t stop = std::min(span_at(end - 1) + 1, count);
+    for (int64_t i = span_at(begin); i < stop; ++i) {
+      const Span& span = spans[i];
+      const int64_t from = std::max(begin - starts[i], int64_t{0}), to = std::min(end - starts[i], span.numel);
+      if (from >= to) continue;
+      if (span.numel > kSmallSpan || count == 1) {
+        run(i, from, to, nullptr);
+        continue;
+      }
+      if (static_cast<uint64_t>(span.first) >= shared.until) shared.until = end_of_small(spans, stop, i);
+      run(i, from, to, &shared);
     }
-    if (static_cast<uint64_t>(span.first) >= shared.until) {  // as far as small spans follow one another
-      int64_t last = i;
-      const auto follows = [&](const Span& next, const Span& one) {
-        const int64_t gap = next.first - (one.first + one.numel);
-        return next.numel <= kSmallSpan && gap >= 0 && gap < 8;
-      };
-      while (last + 1 < count && follows(spans[last + 1], spans[last])) ++last;
-      shared.until = spans[last].first + spans[last].numel;
-    }
-    if (span.numel > 0) run(i, 0, span.numel, &shared);
-  }
+  });
 }
 
 struct OnEveryCpu {
@@ -59,8 +78,7 @@ inline void launch(const std::string& mechanism, const std::string& output, cons
     const auto run = [&](int64_t i, int64_t begin, int64_t end, Shared* shared) {
       run_chunk(s[i], law + i * step, key, begin, end, shared);
     };
-    if (threads <= 1 && count > 1) return run_alone(s, count, run);
-    for_chunks(s, count, kTask, threads, [&](int64_t i, int64_t begin, int64_t end) { run(i, begin, end, nullptr); });
+    run_row(s, count, threads, run);
   });
 }
 
@@ -89,12 +107,22 @@ inline std::vector<double> select(const py::array& spans, const std::vector<int6
   return order_statistics(s, count, ranks, threads);
 }
 
+// Addresses of functions and their answers, in the order of their records (torch_tensors.h).
+inline TorchTensors torch_tensors(const std::array<uint64_t, 10>& addresses, const std::array<int32_t, 6>& codes,
+                                  const py::tuple& samples, const std::vector<uint64_t>& impls) {
+  static_assert(sizeof(TorchFunctions) == sizeof(addresses) && sizeof(TorchCodes) == sizeof(codes));
+  std::vector<PyObject*> tensors;
+  for (const py::handle sample : samples) tensors.push_back(sample.ptr());
+  return {bit_cast<TorchFunctions>(addresses), bit_cast<TorchCodes>(codes), tensors, impls};
+}
+
 inline void bind_weights(py::module_& m) {
   m.def("launch", launch, py::arg("mechanism"), py::arg("output"), py::arg("spans"), py::arg("laws"),
         py::arg("key_words"), py::arg("isa"), py::arg("threads"));
   m.def("plain_arrays", plain_arrays);
+  py::class_<TorchTensors>(m, "TorchTensors").def(py::init(&torch_tensors));
   py::class_<PlainTensors>(m, "PlainTensors")
-      .def(py::init<py::capsule, py::tuple, py::object, py::object, py::object, py::object, py::object, py::set>())
+      .def(py::init<TorchTensors, py::tuple, py::object, py::object, py::set>())
       .def("tensors", &PlainTensors::tensors)
       .def("module", &PlainTensors::module);
   py::class_<Summary>(m, "Summary")

@@ -87,6 +87,9 @@ struct Kernels {
   void (*noised)(const Span&, const ClippedNoise&, const Key&, int64_t begin, int64_t n, double* total);
   Squares (*quantise)(const Span&, double scale, const Key*, uint32_t stream, int64_t begin, int64_t end);
   void (*noise_integers)(const NoiseTable&, const Key&, const Span&, const LatticeOut&, int64_t begin, int64_t end);
+  double (*normal_product)(const Span&, const Key&, uint32_t stream, int64_t begin, int64_t end);
+  void (*moved_normals)(const Span&, const Key&, uint32_t stream, double along, double factor, int64_t begin,
+                        int64_t end);
   void (*rotate_task)(const Rotation&, int level, int levels, int64_t task);
   void (*reflect)(const double* normals, int64_t k, bool back, double* x);
 };

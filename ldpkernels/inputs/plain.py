@@ -22,6 +22,7 @@ from ldpkernels.arrays import AnyArray, Spans
 from ldpkernels.dtypes import DTYPES, Dtype
 from ldpkernels.inputs.modules import Buffers
 from ldpkernels.inputs.remains import is_fully_sharded, usual_attributes
+from ldpkernels.inputs.torch_functions import answers_rightly, torch_tensors
 from ldpkernels.optional import is_compiling, refuse_old_torch
 
 _CODES = {dtype.code: dtype for dtype in DTYPES.values()}
@@ -102,23 +103,21 @@ def _bare() -> bool:
 
 @lru_cache(maxsize=1)
 def _reader() -> _native.PlainTensors | None:
-    """None where torch has no exchange interface."""
+    """None where torch's tensors cannot be read."""
     import torch
 
     refuse_old_torch(torch.__version__)
-    exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    if exchange is None:
+    memory = torch_tensors()
+    if memory is None:
         return None
-    return _native.PlainTensors(
-        exchange,
+    reader = _native.PlainTensors(
+        memory,
         (torch.Tensor, torch.nn.Parameter),
-        torch.Tensor.is_neg,
-        torch.Tensor.untyped_storage,
-        torch.Tensor.storage_offset,
         torch.nn.Module.get_extra_state,
         is_fully_sharded,
         set(usual_attributes()),
     )
+    return reader if answers_rightly(reader) else None
 
 
 def note_write(tensors: Sequence[AnyArray]) -> None:

@@ -325,6 +325,26 @@ void check_counters_and_sums() {
   }
 }
 
+// Normals, their product with a vector and the vector moved along them.
+void check_normals(const Key& key) {
+  for (Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
+    for (int64_t size : {1, 2, 15, 16, 17, 1024, 1025, 3000}) {
+      const Bytes x = weights(dtype, size);
+      Bytes found[2];
+      for (int i : {0, 1}) {
+        const Kernels& kernels = i ? kNeonKernels : kScalarKernels;
+        found[i].resize(8 * size + 8);
+        const Span span{reinterpret_cast<uint64_t>(x.data()), reinterpret_cast<uint64_t>(found[i].data()), size, 24,
+                        static_cast<int64_t>(dtype)};
+        kernels.moved_normals(span, key, 1, 0.25, 3.0, 0, size);
+        const double product = kernels.normal_product(span, key, 1, 0, size);
+        std::memcpy(found[i].data() + 8 * size, &product, 8);
+      }
+      expect_equal(found[0], found[1], "moved normals");
+    }
+  }
+}
+
 // Rotations of every number of levels of a block, and of columns, at a line of the cache and beside one.
 void check_rotations() {
   for (int levels = 0; levels <= 18; ++levels) {
@@ -364,6 +384,7 @@ int main() {
     check_two_point(key);
     check_cells(key);
     check_clipped(key);
+    check_normals(key);
     check_patterns(key);
     check_edges<float, uint32_t>(key, Dtype::f32);
     check_edges<double, uint64_t>(key, Dtype::f64);
