@@ -231,7 +231,7 @@ def rotate(x: Array, key: Key, *, inverse: bool = False) -> None:
     if name == "reference":
         _twin().rotate(x, key.uint32(), inverse)
         return
-    _native.rotate(x, key.uint32(), inverse, name, threads_for(x.size))
+    _native.rotate(x, key.uint32(), inverse, name, threads_for(x.size, 2 * SMALL))
 
 
 def reflect(x: Floats, normals: Floats, *, back: bool = False) -> None:
