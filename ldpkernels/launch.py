@@ -274,7 +274,7 @@ def rotate(x: AnyArray, key: Key, *, inverse: bool = False) -> None:
     if name == "reference":
         _twin().rotate(numbers, key.uint32(), inverse)
         return
-    _native.rotate(numbers, key.uint32(), inverse, name, threads_for(numbers.size))
+    _native.rotate(numbers, key.uint32(), inverse, name, threads_for(numbers.size, 2 * SMALL))
 
 
 def _of_vectors(device: torch.device | None) -> tuple[str, torch.device | None]:

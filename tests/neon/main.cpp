@@ -347,6 +347,7 @@ void check_normals(const Key& key) {
 
 // Rotations of every number of levels of a block, and of columns, at a line of the cache and beside one.
 void check_rotations() {
+  std::vector<float> buffer(kRotationBuffer);
   for (int levels = 0; levels <= 18; ++levels) {
     const int64_t n = int64_t{1} << levels;
     const Bytes x = weights(Dtype::bf16, 2 * n), words = weights(Dtype::bf16, 2 * ((n + 31) / 32));
@@ -363,9 +364,9 @@ void check_rotations() {
           const Kernels& kernels = i ? kNeonKernels : kScalarKernels;
           const Rotation rotation{data, signs.data(), levels, before, 0x1.6a09e6p-7f};
           const int first = levels < 17 ? levels : 12;
-          for (int64_t t = 0; t < n >> first; ++t) kernels.rotate_task(rotation, 0, first, t);
+          for (int64_t t = 0; t < n >> first; ++t) kernels.rotate_task(rotation, 0, first, t, buffer.data());
           for (int64_t t = 0; first < levels && t < (1 << first) / kStrip; ++t)
-            kernels.rotate_task(rotation, first, levels - first, t);
+            kernels.rotate_task(rotation, first, levels - first, t, buffer.data());
           found[i].resize(4 * n);
           std::memcpy(found[i].data(), data, 4 * n);
         }
