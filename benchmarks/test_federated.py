@@ -11,8 +11,14 @@ from ldpkernels.federated import networks, training
 @pytest.mark.parametrize("together", [False, True, None], ids=["one after another", "vmap", "chosen"])
 @pytest.mark.parametrize(
     ("name", "shape", "clients", "size"),
-    [("digits-mlp", (1, 8, 8), 100, 16), ("ldp-fl-cnn", (1, 28, 28), 16, 100), ("ldp-fed-cnn", (1, 28, 28), 10, 50)],
-    ids=["digits-mlp", "ldp-fl-cnn", "ldp-fed-cnn"],
+    [
+        ("digits-mlp", (1, 8, 8), 100, 16),
+        ("ldp-fl-cnn", (1, 28, 28), 16, 100),
+        ("ldp-fed-cnn", (1, 28, 28), 10, 50),
+        ("small-vgg", (3, 32, 32), 4, 50),
+        ("wide-cnn", (3, 32, 32), 4, 50),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_local_training(benchmark, name, shape, clients, size, together):
     torch.set_num_threads(1)  # as the drivers run; two only help where nobody else does anything

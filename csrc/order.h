@@ -25,6 +25,14 @@ static_assert(kSquareLanes == 16 && kPiece == 1024 && kStretch == 65536 && kRowB
 static_assert(kSummaryLanes == 16 && kSummaryPart == 65536);
 static_assert(kPiece % kSquareLanes == 0 && kStretch % kPiece == 0 && kRowGroup % kRowBlock == 0);
 
+// The sum of a piece's lanes.
+LDPK_FN double sum_of_lanes(double (&lanes)[kSquareLanes]) {
+  for (int half = kSquareLanes / 2; half > 0; half /= 2) {
+    for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+  }
+  return lanes[0];
+}
+
 LDPK_FN int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 LDPK_FN int64_t row_groups(int64_t rows) { return rows > kRowGroup ? divided_up(rows, kRowGroup) : 1; }
 

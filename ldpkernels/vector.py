@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, overload
 
 import numpy as np
 
+from ldpkernels import launch
 from ldpkernels.accounting.arguments import number
-from ldpkernels.arrays import AnyArray, Array, Value
+from ldpkernels.arrays import AnyArray, Array, Floats, Integers, Value
 from ldpkernels.dtypes import FLOAT64, Dtype
 from ldpkernels.inputs import flat
 from ldpkernels.inputs.containers import Buffers, Tensors, Weights, collect
+from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.transforms import outside_of_graphs
 from ldpkernels.keys import Generator, Key, numpy_key, torch_key
 from ldpkernels.laws.k_of_d import KOfD
@@ -93,8 +95,8 @@ def perturb_vector(
         generator: As for `perturb_`.
         buffers: As for `perturb_`.
 
-    The result is named and shaped like the model, in fp32 (fp64 for fp64 tensors) in host memory: a dict for a module
-    or a mapping. NaN counts as 0.
+    The result is named and shaped like the model, in fp32 (fp64 for fp64 tensors): a dict for a module or a mapping.
+    "gaussian" leaves it on the update's GPU where there is Triton; all else is in host memory. NaN counts as 0.
 
     >>> import numpy as np, ldpkernels
     >>> update = {"w": np.full((20, 30), 0.01), "b": np.zeros(30)}
@@ -110,11 +112,15 @@ def perturb_vector(
     key = vector_key(tensors, generator)
     kinds = [np.float64 if dtype is FLOAT64 else np.float32 for dtype in dtypes]
     if isinstance(law, VectorGaussian):
-        outs: list[Array] = [np.empty(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
-        _gaussian(law, tensors.values, dtypes, outs, key)
+        return flat.contained(tensors, _gaussian(law, tensors.values, dtypes, kinds, key))
+    host = flat.in_host_memory(tensors.values)
+    if isinstance(law, KOfD):
+        outs: list[Array] = [np.zeros(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
+        chosen = law.coordinates(key)
+        flat.put(outs, sizes, chosen, law.report(_clipped_at(host, dtypes, sizes, chosen, norm), key))
     else:
-        sampled = law.sample(flat.clipped(flat.float64s(tensors.values), norm), key)
-        outs = flat.parts_of(sampled, sizes, kinds)
+        outs = [np.empty(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
+        _along(law, host, dtypes, outs, key)
     return flat.contained(tensors, outs)
 
 
@@ -153,18 +159,47 @@ def _calibrated(eps: float, delta: float, dimension: int, norm: float) -> Vector
     return VectorGaussian.calibrated(eps, delta, dimension=dimension, norm=norm)
 
 
+def _clipped_at(
+    host: Sequence[AnyArray], dtypes: Sequence[Dtype], sizes: Sequence[int], places: Integers, norm: float
+) -> Floats:
+    """The weights at these places of an update that is clipped to a norm; cleaned of what is no number."""
+    length = launch.norm(span_table([flat.address(v) for v in host], [0] * len(host), sizes, dtypes))
+    if not math.isfinite(length):
+        return flat.clipped(flat.float64s(host), norm)[places]
+    return flat.at(host, sizes, places) * (norm / length if length > norm else 1.0)
+
+
 def _gaussian(
-    law: VectorGaussian, values: Sequence[AnyArray], dtypes: Sequence[Dtype], outs: list[Array], key: Key
-) -> None:
-    """The parts as they lie in memory; in fp64, and cleaned of what is no number, where the norm is none."""
-    host = flat.in_host_memory(values)
+    law: VectorGaussian,
+    values: Sequence[AnyArray],
+    dtypes: Sequence[Dtype],
+    kinds: Sequence[type[np.floating]],
+    key: Key,
+) -> Sequence[AnyArray]:
+    """The parts as they lie in memory; where the norm is no number, cleaned of what is none, in fp64 on the host."""
+    values, device = flat.in_reach(values)
+    sizes = [math.prod(value.shape) for value in values]
+    outs = [launch.empty(size, kind, device) for size, kind in zip(sizes, kinds, strict=True)]
+    try:
+        law.write([flat.address(value) for value in values], dtypes, outs, key, device)
+    except OverflowError:
+        cleaned = flat.clipped(flat.float64s(flat.in_host_memory(values)), law.norm)
+        parts = [launch.copied(part, device) for part in np.split(cleaned, np.cumsum(sizes)[:-1])]
+        law.write([flat.address(part) for part in parts], [FLOAT64] * len(parts), outs, key, device)
+    return outs
+
+
+def _along(law: PrivUnitG, host: Sequence[AnyArray], dtypes: Sequence[Dtype], outs: list[Array], key: Key) -> None:
+    """The parts as they lie in memory; in fp64, and cleaned of what is no number, where their norm is none."""
     try:
         law.write([flat.address(v) for v in host], dtypes, outs, key)
     except OverflowError:
-        x = flat.clipped(flat.float64s(host), law.norm)
-        ends = np.cumsum([out.size for out in outs])
-        places = [x.ctypes.data + 8 * int(end - out.size) for end, out in zip(ends, outs, strict=True)]
-        law.write(places, [FLOAT64] * len(outs), outs, key)
+        x, unit = flat.direction(flat.float64s(host))
+        wide = [np.empty(out.size) for out in outs]
+        parts = np.split(x, np.cumsum([out.size for out in outs])[:-1])
+        law.write([flat.address(part) for part in parts], [FLOAT64] * len(outs), wide, key, unit=unit)
+        for out, part in zip(outs, wide, strict=True):
+            out[:] = part
 
 
 def _checked_norm(norm: float) -> float:
@@ -175,8 +210,8 @@ def _checked_norm(norm: float) -> float:
 
 
 def vector_key(tensors: Tensors, generator: Generator) -> Key:
-    """The key of a call on a whole vector, in host memory."""
+    """The key of a call on a whole vector: the host's, from which a device has it."""
     if generator is None or isinstance(generator, (str, Key)) or not tensors.is_torch:
-        return numpy_key(generator)  # the vector is perturbed in host memory, wherever it came from
+        return numpy_key(generator)
     words = torch_key(generator, tensors.values[0].device).cpu().tolist()
     return Key(tuple(w % 2**64 for w in words))

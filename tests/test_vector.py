@@ -10,10 +10,12 @@ import torch
 from scipy import stats
 
 import ldpkernels
-from ldpkernels import KOfD, Piecewise, PrivUnitG, perturb_vector
+from ldpkernels import KOfD, Piecewise, PrivUnitG, _native, launch, perturb_vector
+from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs.flat import clipped
+from ldpkernels.inputs.spans import span_table
 from ldpkernels.laws.k_of_d import subset
-from ldpkernels.laws.privunitg import gaussians
+from ldpkernels.reference.clipped_noise import normals
 from ldpkernels.vector import vector_mechanism
 from tests.laws import within_exp
 from tests.statistics import Z, chi_square, fits, mean_test, rejected
@@ -151,8 +153,9 @@ def test_its_numbers():
         assert 1000 / other**2 > 1000 / m.shrinkage**2
 
 
-def test_gaussians_and_the_cap(key):
-    g = gaussians(1_000_001, key)
+def test_normals_and_the_cap(key):
+    m = PrivUnitG(3.0, 1_000_001)
+    g = m.sample(np.eye(1, m.dimension)[0], key)[1:] * m.shrinkage  # what is across the update
     assert stats.kstest(g, "norm").pvalue > 1e-6
     assert stats.kstest(1.02 * g, "norm").pvalue < 1e-6
     m, v = PrivUnitG(3.0, 3), np.array([0.6, 0.0, 0.8])
@@ -161,6 +164,62 @@ def test_gaussians_and_the_cap(key):
     assert abs(inside.mean() - m.p) < Z * math.sqrt(m.p * (1 - m.p) / len(along))
     assert stats.kstest(along[inside], stats.truncnorm(m.gamma, np.inf).cdf).pvalue > 1e-6
     assert stats.kstest(along[~inside], stats.truncnorm(-np.inf, m.gamma).cdf).pvalue > 1e-6
+
+
+KEYS = [ldpkernels.key(5), ldpkernels.Key((1, 2, 3, 4))]
+PARTS = [(1, "float32"), (17, "float64"), (70_001, "float32"), (1000, "float16"), (0, "float32"), (1025, "bfloat16")]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=["philox", "chacha"])
+@pytest.mark.parametrize("mechanism", ["privunitg", "k-of-d"])
+def test_every_backend_and_number_of_threads_has_the_same_bits(mechanism, key, monkeypatch):
+    rng = np.random.default_rng(0)
+    update = [torch.from_numpy(rng.standard_normal(n)).to(getattr(torch, name)) for n, name in PARTS]
+
+    def bits():
+        sent = perturb_vector(update, 60.0, mechanism=mechanism, norm=1.0, generator=key)
+        return [part.numpy().tobytes() for part in sent]
+
+    found = []
+    for backend in (*_native.isas(), "reference"):
+        with ldpkernels.backend(backend):
+            found.append(bits())
+    for threads in (1, 3):
+        monkeypatch.setattr("ldpkernels.capabilities.threads", lambda threads=threads: threads)
+        found.append(bits())
+    assert all(one == found[0] for one in found)
+
+
+def test_normals_moved_along_a_vector_are_known_numbers():
+    """(g + along x) factor of whole numbers x, and their product, in terms of the reference's normals."""
+    x = np.arange(-40.0, 41.0)
+    out = np.empty_like(x)
+    spans = span_table([x.ctypes.data], [out.ctypes.data], [x.size], [DTYPES["float64"]])
+    for key, first in zip(KEYS, ("-0x1.481625cc67141p+0", "0x1.194b3489dc537p+0"), strict=True):
+        g = normals(key.uint32(), 0, x.size, 1)
+        launch.moved_normals(spans, key, 1, 0.25, 3.0)
+        assert (out == (g + 0.25 * x) * 3.0).all()
+        assert launch.normal_product(spans, key, 1) == pytest.approx(g @ x, rel=1e-12)
+        assert g[0].hex() == first
+
+
+def test_a_report_is_on_its_side_of_the_cap_and_normal_across():
+    """Along the update it has the inverted draw; across, the normals less their part along it. For any length."""
+    m = PrivUnitG(2.0, 300)
+    x = np.random.default_rng(2).standard_normal(300)
+    v = x / np.linalg.norm(x)
+    for key in KEYS:
+        g = normals(key.uint32(), 0, 300, 1)
+        cap, where = (int(w) for w in _native.keystream(key.uint32(), 0, 0, 4, "").view("<u8")[1:3])
+        part = ((where >> 11) + 0.5) * 2.0**-53
+        along = stats.norm.isf(part * m.q) if cap < m.threshold else stats.norm.ppf(part * (1 - m.q))
+        for length in (2.0**-1000, 2.0**-530, 1e-9, 0.5, 1.0, 2.0**600, math.inf):
+            y = m.sample(v * length if length < math.inf else np.where(np.arange(300) == 7, math.inf, x), key)
+            u = v if length < math.inf else np.eye(300)[7]
+            found = float(y @ u) * m.shrinkage
+            assert abs(found) == pytest.approx(abs(along), rel=1e-9)
+            assert np.allclose(y * m.shrinkage, g + (found - g @ u) * u, atol=1e-9)
+            assert length < 1.0 or found == pytest.approx(along, rel=1e-9)
 
 
 def test_zero_and_one_dimension():
@@ -180,6 +239,26 @@ def test_clipping():
     assert np.allclose(clipped(np.array([np.inf, -np.inf, 1.0]), 2.0), [2**0.5, -(2**0.5), 0.0])
     assert np.allclose(clipped(np.full(4, 1e308), 1.0), 0.5)
     assert clipped(np.zeros(3), 1.0).tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("mechanism", ["privunitg", "k-of-d", "gaussian"])
+def test_what_is_no_number_counts_as_nothing_and_infinities_as_the_direction(mechanism, key):
+    options = {
+        "mechanism": mechanism,
+        "norm": 1.0,
+        "generator": key,
+        **({"delta": 1e-5} if mechanism[0] == "g" else {}),
+    }
+    numbers = np.random.default_rng(0).standard_normal(600)
+
+    def sent(x):
+        return np.concatenate(perturb_vector([x[:200].astype(np.float32), x[200:]], 60.0, **options))
+
+    missing = np.where(np.arange(600) % 7 == 0, np.nan, numbers)
+    assert np.allclose(sent(missing), sent(np.nan_to_num(missing, nan=0.0)), rtol=1e-5, atol=1e-6)
+    infinite = np.where(np.arange(600) % 7 == 0, np.sign(numbers) * math.inf, numbers)
+    signs = np.where(np.isinf(infinite), np.sign(numbers), 0.0)
+    assert np.allclose(sent(infinite), sent(signs), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("mechanism", ["privunitg", "k-of-d"])

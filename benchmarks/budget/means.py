@@ -8,6 +8,7 @@ sum of them has a law of its own, as that sum: the mean has the law that n clien
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import ndtri
@@ -93,6 +94,14 @@ def _central(candidate: Candidate, updates: np.ndarray, copies: int, key: Key) -
     return np.asarray(noisy) / len(updates)
 
 
+def _adaptive(candidate: Candidate, updates: np.ndarray, copies: int, key: Key) -> np.ndarray:
+    """The same, of the noise that the bits leave to the updates."""
+    law = ldpkernels.AdaptiveClipping(candidate.parameter, len(updates) * copies)
+    sigma = law.update_multiplier / copies
+    noisy = ldpkernels.clipped_noised_sum(updates, candidate.setting.ball, sigma, noise="discrete", generator=key)
+    return np.asarray(noisy) / len(updates)
+
+
 SIMULATORS: dict[str, Simulator] = {
     "two-point": _weightwise,
     "piecewise": _weightwise,
@@ -103,8 +112,28 @@ SIMULATORS: dict[str, Simulator] = {
     "projected-code": _nearly_normal,
     "distributed-gaussian": _nearly_normal,
     "skellam": _nearly_normal,
+    "adaptive skellam": _nearly_normal,
     "central gaussian": _central,
+    "adaptive discrete": _adaptive,
 }
+
+
+def follows(candidate: Candidate) -> bool:
+    """Whether its norm is the plan's in the first round alone, and follows the clients' median from there."""
+    return candidate.name.startswith("adaptive ")
+
+
+def at_norm(candidate: Candidate, norm: float) -> Candidate:
+    """The same where updates are clipped to another norm: its noise is in proportion to it."""
+    setting, ratio = replace(candidate.setting, norm=norm, radius=None), norm / candidate.setting.ball
+    return replace(candidate, setting=setting, expected_error=candidate.expected_error * ratio**2)
+
+
+def next_norm(norm: float, updates: np.ndarray, clients: int, key: Key) -> float:
+    """The norm of the round after one in which clients had these updates, each for as many: from their noised bits."""
+    law = ldpkernels.AdaptiveClipping(1.0, clients)  # its bits are those of any multiplier
+    bits = [law.bit(float(length), norm) for length in np.linalg.norm(updates, axis=1)]
+    return law.next_norm(norm, law.noised(bits * (clients // len(bits)), generator=key), clients)
 
 
 def shrunk(mean: np.ndarray, expected_error: float) -> np.ndarray:

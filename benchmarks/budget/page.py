@@ -28,6 +28,8 @@ MARKERS = {
     "skellam": "X",
     "projected-code": "<",
     "central gaussian": "*",
+    "adaptive discrete": "h",
+    "adaptive skellam": "h",
 }
 WORDS = {
     "local": "no one",
@@ -37,6 +39,7 @@ WORDS = {
 }
 NAMES = {"central gaussian": "Gaussian", "gaussian": "Gaussian", "distributed-gaussian": "shares of a Gaussian"}
 NAMES |= {"skellam": "shares of a Skellam", "projected-code": "a code of 2 bytes"}
+NAMES |= {"adaptive discrete": "adaptive clipping", "adaptive skellam": "adaptive clipping"}
 NAMES |= {"privunitg": "PrivUnitG", "k-of-d": "k of d"}
 TITLES = {"digits": "Digits", "mnist": "MNIST"}
 Found = Mapping[Any, float]

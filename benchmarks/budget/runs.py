@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 
 import ldpkernels
-from benchmarks.budget.means import mean_of, shrunk
-from benchmarks.budget.task import Federation, Task, network_of
+from benchmarks.budget.means import at_norm, follows, mean_of, next_norm, shrunk
+from benchmarks.budget.task import Federation, Task, clipped, network_of
 from ldpkernels.federated.data import Dataset
 from ldpkernels.planning import Candidate, Trust
 
@@ -53,10 +53,14 @@ def run(shared: Shared, _: None, item: tuple[Cell, Candidate | None]) -> float:
     world = Federation(task, dataset, cell.seed)
     weights = world.start
     key = world.key.fold_in(NOISE)
+    norm = task.norm
     for round_ in range(task.rounds):
-        updates = world.updates(weights, round_)
-        mean = mean_of(candidate, updates, cell.clients, key.fold_in(round_))
+        updates = world.unclipped(weights, round_)
+        mean = mean_of(candidate, clipped(updates, norm), cell.clients, key.fold_in(round_))
         if candidate is not None and task.shrink:
             mean = shrunk(mean, candidate.expected_error)
+        if candidate is not None and follows(candidate):
+            norm = next_norm(norm, updates, cell.clients, key.fold_in(task.rounds + round_))
+            candidate = at_norm(candidate, norm)
         weights = world.moved(weights, mean)
     return world.accuracy(weights)

@@ -62,15 +62,17 @@ class Federation:
         self.start = training.weights_of(self.network)
 
     def updates(self, weights: Weights, round_: int) -> np.ndarray:
-        """What the clients of a round arrive at, less what they started from: [trained, d], clipped to the norm."""
+        """What the clients of a round send, clipped to the norm: [trained, d]."""
+        return clipped(self.unclipped(weights, round_), self.task.norm)
+
+    def unclipped(self, weights: Weights, round_: int) -> np.ndarray:
+        """What they arrive at, less what they started from."""
         chosen: list[Client] = select(self.clients, self.task.trained, self.seed, round_)
         rows = [
             flat({name: w - weights[name] for name, w in found.items()})
             for _, found in training.train(self.network, weights, chosen, self.task.local, round_)
         ]
-        updates = np.stack(rows)
-        norms = np.linalg.norm(updates, axis=1, keepdims=True)
-        return updates * np.minimum(1.0, self.task.norm / np.maximum(norms, 1e-30))
+        return np.stack(rows)
 
     def moved(self, weights: Weights, update: np.ndarray) -> Weights:
         moved, start = {}, 0
@@ -82,6 +84,12 @@ class Federation:
 
     def accuracy(self, weights: Weights) -> float:
         return training.accuracy(self.network, weights, self.dataset.test_x, self.dataset.test_y)
+
+
+def clipped(updates: np.ndarray, norm: float) -> np.ndarray:
+    """Each of its rows within the norm."""
+    norms = np.linalg.norm(updates, axis=1, keepdims=True)
+    return updates * np.minimum(1.0, norm / np.maximum(norms, 1e-30))
 
 
 def flat(weights: Weights) -> np.ndarray:

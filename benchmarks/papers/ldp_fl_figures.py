@@ -79,9 +79,10 @@ def panels() -> list[Panel]:
         return setting("mnist", 1.0, clients=500, fraction=f, **updates)
 
     def of_radius(upload: str) -> list[tuple[float, Setting]]:
-        return [(r, setting("mnist", 1.0, radius=r, upload=upload)) for r in (0.02, 0.075, 0.15, 0.3, 0.6)]
+        return [(r, setting("mnist", 1.0, radius=r, upload=upload)) for r in radii]
 
     long = setting("mnist", 1.0, rounds=30, **updates)
+    radii = (0.02, 0.075, 0.15, 0.3, 0.6)
     budgets, clients, parts = (0.1, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0), (20, 50, 100, 500), (0.1, 0.3, 0.6, 1.0)
 
     def draw_eps(axis: Any, kept: Kept) -> None:
@@ -114,6 +115,8 @@ def panels() -> list[Panel]:
             curve(axis, reach([(r, kept, s) for r, s in of_radius(upload)]), upload)
         curve(axis, reach([(r, kept, s.twin) for r, s in of_radius("updates")]), "no noise", **PLAIN)
         axis.set(xscale="log", xlabel="radius r", title="As Figure 5d, for MNIST at eps = 1", ylim=(0, 100))
+        axis.set_xticks(radii, [f"{r:g}" for r in radii])
+        axis.minorticks_off()
 
     return [
         Panel([noisy(v) for v in budgets], draw_eps),

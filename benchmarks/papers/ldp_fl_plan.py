@@ -137,6 +137,7 @@ def headlines() -> list[Setting]:
     """The paper's own figures and their twins without noise, in the readings of what is perturbed; piecewise beside."""
     mnist = [
         setting("mnist", 1.0, upload="updates"),
+        setting("mnist", 1.0, upload="updates", radius=0.02),
         setting("mnist", None),
         setting("mnist", 1.0, upload="updates", mechanism="piecewise"),
         setting("mnist", 1.0),

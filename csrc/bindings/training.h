@@ -4,20 +4,20 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "../training/chain.h"
+#include "../training/memory.h"
 #include "call.h"
 
 namespace ldpk {
 
 struct NamedStep {
   const char* name;
+  int64_t width;  // numbers in a register
   TrainStep step;
 };
 
@@ -27,46 +27,22 @@ inline const std::vector<NamedStep>& train_steps() {
     std::vector<NamedStep> found;
 #if defined(__x86_64__)
     const X86 machine = this_x86();
-    if (machine.avx512()) found.push_back({"avx512", train_step_avx512});
-    if (machine.fused()) found.push_back({"avx2", train_step_avx2});
+    if (machine.avx512()) found.push_back({"avx512", 16, train_step_avx512});
+    if (machine.fused()) found.push_back({"avx2", 8, train_step_avx2});
 #else
-    found.push_back({"plain", train_step_plain});
+    found.push_back({"plain", 4, train_step_plain});
 #endif
     return found;
   }();
   return available;
 }
 
-inline TrainStep train_step_named(const std::string& name) {
+inline const NamedStep& train_step_named(const std::string& name) {
   for (const NamedStep& one : train_steps()) {
-    if (name.empty() || name == one.name) return one.step;
+    if (name.empty() || name == one.name) return one;
   }
   throw std::invalid_argument("this machine has no '" + name + "' kernels for training");
 }
-
-// Zeroed memory in pieces that start where registers do, with a register of zeros behind each. Pieces are given out
-// twice: first to be counted, then for good.
-class Pieces {
- public:
-  template <class T = float>
-  T* piece(int64_t count) {
-    const int64_t begin = used_;
-    used_ += aligned(count * static_cast<int64_t>(sizeof(T)) / 4) + kAlign;
-    return memory_ ? reinterpret_cast<T*>(start() + begin) : nullptr;
-  }
-  void allocate() {
-    memory_.reset(new float[used_ + kAlign]());
-    used_ = 0;
-  }
-
- private:
-  float* start() const {
-    const auto address = reinterpret_cast<uintptr_t>(memory_.get());
-    return reinterpret_cast<float*>((address + 63) / 64 * 64);
-  }
-  int64_t used_ = 0;
-  std::unique_ptr<float[]> memory_;
-};
 
 // A layer as Python describes it: ("convolution", kernel height and width, padding likewise), ("max_pool", side),
 // ("relu",), ("linear",), ("batch_norm",); its weights and biases, which are read and written; whether each trains;
@@ -79,12 +55,14 @@ struct LayerOf {
   float epsilon;
 };
 
-// The layer's shapes behind one of these outputs; linear layers have their inputs as channels.
-inline Layer shaped(const LayerOf& of, int64_t channels, int64_t height, int64_t width) {
+// The layer's shapes behind one of these outputs; a linear layer gives channels of one number.
+inline Layer shaped(const LayerOf& of, int64_t channels, int64_t height, int64_t width, int64_t in_register) {
   Layer l{};
+  l.width = in_register;
   const auto wrong = [&](const char* what) -> void { throw std::invalid_argument(of.kind + " layer: " + what); };
   l.ci = l.co = channels, l.ih = l.oh = height, l.iw = l.ow = width;
   l.kh = l.kw = 1;
+  l.has_weight = of.weight.has_value(), l.has_bias = of.bias.has_value();
   l.trains_weight = of.weight && of.trains_weight, l.trains_bias = of.bias && of.trains_bias;
   const auto& sizes = of.sizes;
   if (of.kind == "convolution") {
@@ -93,14 +71,16 @@ inline Layer shaped(const LayerOf& of, int64_t channels, int64_t height, int64_t
     l.kh = sizes[0], l.kw = sizes[1], l.ph = sizes[2], l.pw = sizes[3];
     l.oh = height + 2 * l.ph - l.kh + 1, l.ow = width + 2 * l.pw - l.kw + 1;
     if (l.kh < 1 || l.kw < 1 || l.oh < 1 || l.ow < 1) wrong("the kernel is larger than the image");
+    if (l.ph >= l.kh || l.pw >= l.kw) wrong("the kernel is no larger than its padding");
     if (!of.weight || of.weight->ndim() != 4 || of.weight->shape(1) != channels || of.weight->shape(2) != l.kh ||
         of.weight->shape(3) != l.kw)
       wrong("weights [outputs, inputs, kernel]");
     l.co = of.weight->shape(0);
   } else if (of.kind == "linear") {
     l.kind = LayerKind::linear;
-    l.ci = channels * height * width, l.ih = l.iw = l.oh = l.ow = 1;
-    if (!of.weight || of.weight->ndim() != 2 || of.weight->shape(1) != l.ci) wrong("weights [outputs, inputs]");
+    l.oh = l.ow = 1;
+    if (!of.weight || of.weight->ndim() != 2 || of.weight->shape(1) != channels * height * width)
+      wrong("weights [outputs, inputs]");
     l.co = of.weight->shape(0);
   } else if (of.kind == "max_pool") {
     l.kind = LayerKind::max_pool;
@@ -126,7 +106,7 @@ inline Layer shaped(const LayerOf& of, int64_t channels, int64_t height, int64_t
 // Epochs of steps of `batch` examples, in the order [epochs, examples]. Weights are written when all are done.
 inline void train_chain(const std::vector<LayerOf>& described, const Table<float>& x, const Table<int64_t>& labels,
                         const Table<int64_t>& order, int64_t batch, float rate, const std::string& isa) {
-  const TrainStep step = train_step_named(isa);
+  const NamedStep& step = train_step_named(isa);
   if (x.ndim() != 4 || labels.ndim() != 1 || labels.size() != x.shape(0) || order.ndim() != 2 || batch < 1 ||
       described.empty())
     throw std::invalid_argument(
@@ -134,7 +114,7 @@ inline void train_chain(const std::vector<LayerOf>& described, const Table<float
   std::vector<Layer> layers;
   int64_t channels = x.shape(1), height = x.shape(2), width = x.shape(3);
   for (const LayerOf& of : described) {
-    layers.push_back(shaped(of, channels, height, width));
+    layers.push_back(shaped(of, channels, height, width, step.width));
     channels = layers.back().co, height = layers.back().oh, width = layers.back().ow;
   }
   if (std::none_of(layers.begin(), layers.end(), [](const Layer& l) { return l.trains_weight || l.trains_bias; }))
@@ -147,57 +127,51 @@ inline void train_chain(const std::vector<LayerOf>& described, const Table<float
   if (!below(labels, channels) || !below(order, x.shape(0)))
     throw std::invalid_argument("a label or place out of range");
 
-  const int64_t epochs = order.shape(0), each = order.shape(1), pixels = x.size() / std::max<int64_t>(x.shape(0), 1);
+  Layer& first_layer = layers[0];
+  batch = std::min(batch, std::max<int64_t>(order.shape(1), 1));
+  first_layer.in_planes = first_layer.kind == LayerKind::convolution;
   Pieces memory;
-  float* images = nullptr;
-  int64_t* chosen_labels = nullptr;
-  for (const bool counted : {false, true}) {
-    if (counted) memory.allocate();
-    images = memory.piece(batch * aligned(pixels));
-    chosen_labels = memory.piece<int64_t>(batch);
-    float *out = images, *slope = nullptr;
-    bool earlier_trains = false;
+  laid_out(layers, batch, memory);
+  memory.allocate();
+  float* images = laid_out(layers, batch, memory);
+  std::vector<int64_t> chosen_labels(batch);
+  const auto copy_weights = [&](auto copy) {
     for (size_t i = 0; i < layers.size(); ++i) {
-      Layer& l = layers[i];
-      const bool convolution = l.kind == LayerKind::convolution, in_place = l.kind == LayerKind::relu;
-      const int64_t weights = described[i].weight ? described[i].weight->size() : 0;
-      l.in = out, l.in_slope = slope;
-      l.weight = weights ? memory.piece(weights) : nullptr;
-      l.bias = described[i].bias ? memory.piece(l.co) : nullptr;
-      l.out = in_place ? l.in : memory.piece(batch * l.out_pitch());
-      earlier_trains |= l.trains_weight || l.trains_bias;
-      l.out_slope = in_place ? l.in_slope : memory.piece(batch * l.out_pitch());
-      l.packed = memory.piece(std::max({weights, batch * l.co, 2 * l.co}));
-      l.padded = convolution && (l.ph || l.pw) ? memory.piece(batch * l.padded_pitch()) : l.in;
-      l.spread = convolution ? memory.piece(batch * l.co * l.spread_plane()) : nullptr;
-      l.scratch = memory.piece(convolution ? std::max(l.co * aligned(l.reach()), l.ci * l.plane()) : 4 * l.out_size());
-      l.offsets = memory.piece<int64_t>(l.kh * l.kw);
-      l.chosen = l.kind == LayerKind::max_pool ? memory.piece<int32_t>(batch * l.out_pitch()) : nullptr;
-      out = l.out, slope = earlier_trains ? l.out_slope : nullptr;
+      const Layer& l = layers[i];
+      if (l.weight) {
+        float* theirs = Table<float>(*described[i].weight).mutable_data();
+        for_each_weight(l, [&](int64_t own, int64_t place) { copy(l.weight[own], theirs[place]); });
+      }
+      if (l.bias) {
+        float* theirs = Table<float>(*described[i].bias).mutable_data();
+        for (int64_t o = 0; o < l.co; ++o) copy(l.bias[o], theirs[o]);
+      }
     }
-  }
-  // What is copied for a layer: its own memory and the caller's.
-  std::vector<std::pair<float*, Table<float>>> weights;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    if (described[i].weight) weights.emplace_back(layers[i].weight, *described[i].weight);
-    if (described[i].bias) weights.emplace_back(layers[i].bias, *described[i].bias);
-  }
-  for (auto& [own, table] : weights) memcpy(own, table.data(), table.size() * sizeof(float));
+  };
+  copy_weights([](float& own, float& theirs) { own = theirs; });
   {
     py::gil_scoped_release unlocked;
+    const int64_t epochs = order.shape(0), each = order.shape(1);
+    const int64_t pixels = first_layer.ih * first_layer.iw, numbers = first_layer.ci * pixels;
     for (int64_t epoch = 0; epoch < epochs; ++epoch) {
       for (int64_t first = 0; first < each; first += batch) {
         const int64_t examples = std::min(batch, each - first);
         for (int64_t b = 0; b < examples; ++b) {
           const int64_t place = order.data()[epoch * each + first + b];
-          memcpy(images + b * aligned(pixels), x.data() + place * pixels, pixels * sizeof(float));
+          const float* from = x.data() + place * numbers;
+          float* to = images + b * first_layer.in_numbers();
+          if (first_layer.in_planes) {
+            memcpy(to, from, numbers * sizeof(float));
+          } else {
+            for (int64_t i = 0; i < numbers; ++i) to[i % pixels * first_layer.in_channels() + i / pixels] = from[i];
+          }
           chosen_labels[b] = labels.data()[place];
         }
-        step(chain, chosen_labels, examples);
+        step.step(chain, chosen_labels.data(), examples);
       }
     }
   }
-  for (auto& [own, table] : weights) memcpy(table.mutable_data(), own, table.size() * sizeof(float));
+  copy_weights([](float& own, float& theirs) { theirs = own; });
 }
 
 inline void bind_training(py::module_& m) {

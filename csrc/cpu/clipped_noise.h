@@ -9,6 +9,7 @@
 
 #include "../dtype.h"
 #include "dispatch.h"
+#include "normals.h"
 #include "skeleton.h"
 
 namespace ldpk {
@@ -54,10 +55,7 @@ double squares_of(const BitsOf<dtype>* in, int64_t n) {
     }
     double lanes[kSquareLanes];
     memcpy(lanes, sums, sizeof(lanes));
-    for (int half = kSquareLanes / 2; half > 0; half /= 2) {
-      for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
-    }
-    total += lanes[0];
+    total += sum_of_lanes(lanes);
   }
   return total;
 }
@@ -224,26 +222,14 @@ void row_sums(const Span& span, const RowScales& scales, double unit, int64_t ro
   });
 }
 
-// total += noise of columns [begin, begin + n); begin is even. The pair of columns 2 k and 2 k + 1 has words 4 k to
-// 4 k + 3 of keystream 0.
+// total += noise of columns from `element` on, which is even.
 template <class Lanes, class Cipher>
 void add_normal(double stddev, const Key& key, uint64_t element, int64_t n, double* total) {
-  constexpr int64_t pairs_a_tile = 256;
-  constexpr int64_t per_block = Cipher::block_words / 4;
-  alignas(64) uint32_t words[pairs_a_tile * 4 + 2 * kStepBytes / 4];
-  double first[pairs_a_tile], second[pairs_a_tile];
-  for (int64_t pair = 0; 2 * pair < n; pair += pairs_a_tile) {
-    const int64_t count = (n + 1) / 2 - pair < pairs_a_tile ? (n + 1) / 2 - pair : pairs_a_tile;
-    const uint64_t number = element / 2 + pair;
-    const int64_t skipped = number % per_block;
-    fill<Lanes>(Cipher{}, key, 0, number / per_block, (skipped + count + per_block - 1) / per_block, words);
-    const uint32_t* from = words + 4 * skipped;
-    for (int64_t i = 0; i < count; ++i) normal_pair(from + 4 * i, first[i], second[i]);
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t j = 2 * (pair + i);
-      total[j] += stddev * first[i];
-      if (j + 1 < n) total[j + 1] += stddev * second[i];
-    }
+  double g[kNormals];
+  for (int64_t begin = 0; begin < n; begin += kNormals) {
+    const int64_t count = n - begin < kNormals ? n - begin : kNormals;
+    normals<Lanes, Cipher>(key, 0, element + begin, count, g);
+    for (int64_t i = 0; i < count; ++i) total[begin + i] += stddev * g[i];
   }
 }
 

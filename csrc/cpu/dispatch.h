@@ -44,10 +44,12 @@ struct Rotation {
   float factor;
 };
 
-constexpr int kBlockLevels = 12;       // of numbers that the first-level cache holds: 16 kB
-constexpr int kLargeBlockLevels = 16;  // of a task of the first pass: 256 kB, for the second-level cache
-constexpr int kColumnLevels = 8;       // of a later pass
-constexpr int64_t kStrip = 128;        // columns of its task: pieces of 512 bytes
+constexpr int kBlockLevels = 12;        // of numbers that the first-level cache holds: 16 kB
+constexpr int kLargeBlockLevels = 16;   // of a task of the first pass: 256 kB, for the second-level cache
+constexpr int kColumnLevels = 8;        // of a later pass
+constexpr int64_t kStrip = 128;         // columns of its task: pieces of 512 bytes
+constexpr int64_t kHeld = kStrip + 16;  // numbers from row to row of its buffer: rows a power of two apart share no set
+constexpr int64_t kRotationBuffer = kHeld << kColumnLevels;
 
 // The most columns of a matrix whose rows lie across the lanes.
 constexpr int64_t kNarrowColumns = 8;
@@ -87,7 +89,10 @@ struct Kernels {
   void (*noised)(const Span&, const ClippedNoise&, const Key&, int64_t begin, int64_t n, double* total);
   Squares (*quantise)(const Span&, double scale, const Key*, uint32_t stream, int64_t begin, int64_t end);
   void (*noise_integers)(const NoiseTable&, const Key&, const Span&, const LatticeOut&, int64_t begin, int64_t end);
-  void (*rotate_task)(const Rotation&, int level, int levels, int64_t task);
+  double (*normal_product)(const Span&, const Key&, uint32_t stream, int64_t begin, int64_t end);
+  void (*moved_normals)(const Span&, const Key&, uint32_t stream, double along, double factor, int64_t begin,
+                        int64_t end);
+  void (*rotate_task)(const Rotation&, int level, int levels, int64_t task, float* buffer);
   void (*reflect)(const double* normals, int64_t k, bool back, double* x);
 };
 

@@ -10,6 +10,7 @@
 #include "narrow_sums.h"
 #include "one_bit.h"
 #include "ordinal_cldp.h"
+#include "privunitg.h"
 #include "reflections.h"
 #include "rotation.h"
 #include "votes.h"
@@ -76,6 +77,8 @@ constexpr Kernels kernels_for(const char* name) {
       .noised = noised<Lanes>,
       .quantise = quantise<Lanes>,
       .noise_integers = noise_integers<Lanes>,
+      .normal_product = normal_product<Lanes>,
+      .moved_normals = moved_normals<Lanes>,
       .rotate_task = rotate_task<Lanes>,
       .reflect = reflect<Lanes>,
   };

@@ -30,10 +30,7 @@ LDPK_FN void products(const double* g, const double* x, int64_t n, double& squar
   memcpy(lanes[0], squares, sizeof(squares));
   memcpy(lanes[1], sums, sizeof(sums));
   for (int l = 0; i < n; ++i, ++l) lanes[0][l] += g[i] * g[i], lanes[1][l] += g[i] * x[i];
-  for (int half = kSquareLanes / 2; half > 0; half /= 2) {
-    for (int l = 0; l < half; ++l) lanes[0][l] += lanes[0][l + half], lanes[1][l] += lanes[1][l + half];
-  }
-  square = lanes[0][0], product = lanes[1][0];
+  square = sum_of_lanes(lanes[0]), product = sum_of_lanes(lanes[1]);
 }
 
 // Reflection i = 0, ..., k - 2 maps g, the next k - i of the normals, along the first axis; it leaves the i numbers

@@ -11,8 +11,7 @@ namespace ldpk {
 // Levels of a step: its rows are in registers. AVX2 and scalar code have 16 registers, the others 32.
 template <class Lanes>
 constexpr int kStepLevels = Lanes::count == 8 || Lanes::count == 1 ? 3 : 4;
-constexpr int64_t kHeld = kStrip + 16;  // numbers from row to row of a buffer: rows a power of two apart share no set
-constexpr int64_t kAhead = 4;           // rows that are asked for before they are copied
+constexpr int64_t kAhead = 4;  // rows that are asked for before they are copied
 
 // Flips the signs of the lanes whose bits are set; `number` is the first lane's, a multiple of their count.
 template <class Lanes>
@@ -167,8 +166,7 @@ void small_block(float* p, int levels, const Ends& ends, int64_t first) {
 // Levels [level, level + levels) of kStrip columns that begin at p. They go through a buffer, as rows a power of two
 // apart would push one another out of the cache: a piece of a row is read once and written once.
 template <class Lanes>
-void columns(float* p, int level, int levels, const Ends& ends, int64_t first) {
-  alignas(64) float buffer[kHeld << kColumnLevels];
+void columns(float* p, int level, int levels, const Ends& ends, int64_t first, float* buffer) {
   const int64_t stride = int64_t{1} << level, all = int64_t{1} << levels;
   for (int at = 0; at < levels;) {
     const int count = step_levels<Lanes>(levels - at);
@@ -215,15 +213,16 @@ LDPK_FN void few(float* p, int levels, const Ends& ends) {
   flip(ends.after);
 }
 
-// Task `task` of a pass: a block of the first pass (level 0), or columns of a later one.
+// Task `task` of a pass: a block of the first pass (level 0), or columns of a later one. `buffer` is the thread's own,
+// of kRotationBuffer numbers.
 template <class Lanes>
-void rotate_task(const Rotation& r, int level, int levels, int64_t task) {
+void rotate_task(const Rotation& r, int level, int levels, int64_t task, float* buffer) {
   Ends ends{r.before ? r.signs : nullptr, r.before ? nullptr : r.signs, r.factor, level + levels == r.levels};
   const int64_t n = int64_t{1} << levels;
   if (level > 0) {
     const int64_t stride = int64_t{1} << level, strips = stride / kStrip;
     const int64_t first = task / strips * (stride * n) + task % strips * kStrip;
-    return columns<Lanes>(r.data + first, level, levels, ends, first);
+    return columns<Lanes>(r.data + first, level, levels, ends, first, buffer);
   }
   const int64_t first = task * n;
   float* p = r.data + first;
@@ -233,7 +232,7 @@ void rotate_task(const Rotation& r, int level, int levels, int64_t task) {
   const Ends before{ends.before, nullptr, 1, false};
   for (int64_t i = 0; i < n; i += block) small_block<Lanes>(p + i, kBlockLevels, before, first + i);
   for (int64_t i = 0; i < block; i += kStrip)
-    columns<Lanes>(p + i, kBlockLevels, levels - kBlockLevels, ends, first + i);
+    columns<Lanes>(p + i, kBlockLevels, levels - kBlockLevels, ends, first + i, buffer);
 }
 
 }  // namespace ldpk

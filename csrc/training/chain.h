@@ -6,47 +6,54 @@
 
 namespace ldpk {
 
-// Activations of one example are dense, channel by channel. They start at multiples of kAlign numbers, and what follows
-// them up to there stays zero, so that registers may read on.
+// Pieces of memory start at multiples of kAlign numbers.
 constexpr int64_t kAlign = 16;
-constexpr LDPK_FN int64_t aligned(int64_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
+constexpr LDPK_FN int64_t rounded(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 enum class LayerKind : int64_t { convolution, max_pool, relu, linear, batch_norm };
 
 // A layer: its shapes, its weights, and the memory it works in. `in` and `out` may be the same, and their gradients.
-// A linear layer has ci inputs and co outputs.
+//
+// Activations of one example are [rows][columns][channels], channels in whole registers, of which the last is filled up
+// with zeros: every pass but a convolution goes through them in registers. A convolution multiplies single inputs with
+// registers of outputs; so that neighbouring inputs lie at distances which the compiler knows, it has them as padded
+// planes, [channels][rows][columns], and the gradients of its outputs likewise.
 struct Layer {
   LayerKind kind;
+  int64_t width;  // numbers in a register
   int64_t ci, ih, iw, co, oh, ow;
   int64_t kh, kw, ph, pw;  // kernel and padding; of a pool the kernel alone
-  float* weight;           // null where there is none
-  float* bias;             // likewise
-  bool trains_weight, trains_bias;
-  float epsilon;  // of a normalisation
-  float* in;      // [examples], as all that follows but `packed` and `scratch`
+  float* weight;  // null where there is none. Convolution: [ci][kh][kw][co in registers]; linear: [co][in_pitch]
+  float* bias;    // likewise
+  bool has_weight, has_bias, trains_weight, trains_bias;
+  float epsilon;   // of a normalisation
+  bool rectifies;  // a ReLU follows that a convolution or a normalisation takes along
+  bool in_planes;  // the inputs are a client's images, which are planes
+  float* in;       // [examples], as all that follows to `chosen`
   float* out;
   float* in_slope;  // gradients; null where nobody needs them
   float* out_slope;
-  float* padded;     // inputs with their zeros around: `in` where there is no padding
-  float* spread;     // gradients of outputs, as far apart as the inputs, with zeros before
-  float* packed;     // weights, in the order of a pass
-  float* scratch;    // one example's outputs
-  int64_t* offsets;  // of a kernel's weights
-  int32_t* chosen;   // which input of a pool is the largest
+  int64_t in_slope_apart, out_slope_apart;  // from one example to the next: 0 where all use the same memory
+  float* padded;                            // inputs of a convolution
+  int32_t* chosen;                          // which input of a pool is the largest
+  // Of a convolution:
+  float* spread;           // one example's gradients of outputs
+  float* mirrored;         // weights of the way back: [co][kh][kw][ci in registers], the kernel turned round
+  float* weight_gradient;  // as `weight`
+  float* bias_gradient;
+  float* factors;  // of a linear layer: gradients of outputs, turned; of a normalisation: [4][channels]
 
-  LDPK_FN int64_t in_size() const { return ci * ih * iw; }
-  LDPK_FN int64_t out_size() const { return co * oh * ow; }
-  LDPK_FN int64_t in_pitch() const { return aligned(in_size()); }
-  LDPK_FN int64_t out_pitch() const { return aligned(out_size()); }
-  // A convolution is computed for all places of the padded input, row after row without a gap; those at the end of a
-  // row, where the kernel would reach into the next, are left out afterwards.
-  LDPK_FN int64_t wide() const { return iw + 2 * pw; }
-  LDPK_FN int64_t plane() const { return (ih + 2 * ph) * wide(); }
-  LDPK_FN int64_t padded_pitch() const { return ph == 0 && pw == 0 ? in_pitch() : aligned(ci * plane()); }
-  LDPK_FN int64_t reach() const { return (oh - 1) * wide() + ow; }  // the last place that counts, and one
-  LDPK_FN int64_t margin() const { return aligned((kh - 1) * wide() + kw - 1); }
-  LDPK_FN bool halves() const { return kh == 2 && ih == 2 * oh && iw == 2 * ow; }  // a pool
-  LDPK_FN int64_t spread_plane() const { return aligned(margin() + plane()) + kAlign; }
+  LDPK_FN bool by_example() const { return kind != LayerKind::linear && kind != LayerKind::batch_norm; }
+  LDPK_FN int64_t in_channels() const { return rounded(ci, width); }
+  LDPK_FN int64_t out_channels() const { return rounded(co, width); }
+  LDPK_FN int64_t in_size() const { return ih * iw * in_channels(); }
+  LDPK_FN int64_t out_size() const { return oh * ow * out_channels(); }
+  LDPK_FN int64_t in_numbers() const { return in_planes ? ci * ih * iw : in_size(); }
+  LDPK_FN int64_t padded_row() const { return iw + 2 * pw; }
+  LDPK_FN int64_t padded_plane() const { return (ih + 2 * ph) * padded_row(); }
+  LDPK_FN int64_t spread_row() const { return iw + kw - 1; }
+  LDPK_FN int64_t spread_plane() const { return (ih + kh - 1) * spread_row(); }
+  LDPK_FN int64_t convolution_weights() const { return ci * kh * kw * out_channels(); }
 };
 
 struct Chain {

@@ -3,6 +3,6 @@
 
 namespace ldpk {
 void train_step_plain(const Chain& chain, const int64_t* labels, int64_t examples) {
-  Step<Machine<4, 4, 5, 4>>::run(chain, labels, examples);
+  Step<Machine<4, 6, 4, 24, 4, 5, 4>>::run(chain, labels, examples);
 }
 }  // namespace ldpk

@@ -1,51 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two loops that do all the arithmetic of a step, over a register type: `combine` adds multiples of rows to rows,
-// `dots` takes inner products.
+// The two loops of a linear layer: `combine` adds multiples of rows to rows, `dots` takes inner products.
 #pragma once
 
-#include <cstring>
-
-#include "chain.h"
+#include "machine.h"
 
 namespace ldpk {
 
-// A register of `n` numbers, and how many fit beside each other: outputs times registers of `combine`, rows of `dots`.
-template <int n, int outputs, int registers, int rows>
-struct Machine {
-  static constexpr int width = n, kOutputs = outputs, kRegisters = registers, kRows = rows;
-  typedef float V __attribute__((vector_size(n * sizeof(float))));
-  typedef float Anywhere __attribute__((vector_size(n * sizeof(float)), aligned(4), may_alias));
-  static LDPK_FN V load(const float* p) { return *reinterpret_cast<const Anywhere*>(p); }
-  static LDPK_FN V all(float x) { return x - V{}; }
-  static LDPK_FN void store(float* p, V v, int64_t left) {
-    if (left >= n) {
-      *reinterpret_cast<Anywhere*>(p) = v;
-    } else {
-      float numbers[n];
-      *reinterpret_cast<Anywhere*>(numbers) = v;
-      for (int64_t i = 0; i < left; ++i) p[i] = numbers[i];
-    }
-  }
-  static LDPK_FN float sum(V v) {
-    float numbers[n];
-    *reinterpret_cast<Anywhere*>(numbers) = v;
-    for (int half = n / 2; half > 0; half /= 2) {
-      for (int i = 0; i < half; ++i) numbers[i] += numbers[i + half];
-    }
-    return numbers[0];
-  }
-};
-
-// out[o][p] = start[o] + sum over rows r and offsets t of factors[r, t][o] in[r][p + t], for p below `length`.
+// out[o][p] = sum over rows r of factors[r][o] in[r][p], or that much more; `length` numbers, whole registers.
 struct Rows {
   const float* in;
   int64_t in_stride, rows;
-  const int64_t* offsets;
-  int64_t taps;
   const float* factors;
   int64_t factors_stride;
-  const float* start;  // null for zeros
-  bool onto;           // what is in `out` instead
+  bool onto;
   float* out;
   int64_t out_stride, outputs, length;
 };
@@ -57,35 +24,26 @@ LDPK_FN void combine_block(const Rows& a, int64_t o, int64_t p) {
 #pragma GCC unroll 8
   for (int i = 0; i < outputs; ++i) {
 #pragma GCC unroll 8
-    for (int v = 0; v < registers; ++v) {
-      sums[i][v] = a.onto    ? M::load(a.out + (o + i) * a.out_stride + p + v * M::width)
-                   : a.start ? M::all(a.start[o + i])
-                             : V{};
-    }
+    for (int v = 0; v < registers; ++v)
+      sums[i][v] = a.onto ? M::load(a.out + (o + i) * a.out_stride + p + v * M::width) : V{};
   }
   const float* factors = a.factors + o;
-  for (int64_t r = 0; r < a.rows; ++r) {
+  for (int64_t r = 0; r < a.rows; ++r, factors += a.factors_stride) {
     const float* row = a.in + r * a.in_stride + p;
-    for (int64_t t = 0; t < a.taps; ++t, factors += a.factors_stride) {
-      const float* at = row + a.offsets[t];
-      V x[registers];
+    V x[registers];
 #pragma GCC unroll 8
-      for (int v = 0; v < registers; ++v) x[v] = M::load(at + v * M::width);
+    for (int v = 0; v < registers; ++v) x[v] = M::load(row + v * M::width);
 #pragma GCC unroll 8
-      for (int i = 0; i < outputs; ++i) {
-        const V factor = M::all(factors[i]);
+    for (int i = 0; i < outputs; ++i) {
+      const V factor = M::all(factors[i]);
 #pragma GCC unroll 8
-        for (int v = 0; v < registers; ++v) sums[i][v] += x[v] * factor;
-      }
+      for (int v = 0; v < registers; ++v) sums[i][v] += x[v] * factor;
     }
   }
 #pragma GCC unroll 8
   for (int i = 0; i < outputs; ++i) {
 #pragma GCC unroll 8
-    for (int v = 0; v < registers; ++v) {
-      const int64_t begin = p + v * M::width;
-      M::store(a.out + (o + i) * a.out_stride + begin, sums[i][v], a.length - begin);
-    }
+    for (int v = 0; v < registers; ++v) M::store(a.out + (o + i) * a.out_stride + p + v * M::width, sums[i][v]);
   }
 }
 
@@ -99,36 +57,32 @@ LDPK_CALL void combine_columns(const Rows& a, int64_t p) {
 
 template <class M>
 LDPK_CALL void combine(const Rows& a) {
-  int64_t p = 0, left = (a.length + M::width - 1) / M::width;
+  int64_t p = 0, left = a.length / M::width;
   for (; left >= M::kRegisters; left -= M::kRegisters, p += M::kRegisters * M::width)
     combine_columns<M, M::kRegisters>(a, p);
   for (; left >= 2; left -= 2, p += 2 * M::width) combine_columns<M, 2>(a, p);
   for (; left >= 1; --left, p += M::width) combine_columns<M, 1>(a, p);
 }
 
-// Inner products of a's rows with b's, over so many pieces; `length` numbers of a piece, a multiple of kAlign.
+// Inner products of a's rows with b's: `length` numbers, whole registers.
 struct Pairs {
   const float *a, *b;
-  int64_t a_row, b_row, a_piece, b_piece, pieces, length;
+  int64_t a_row, b_row, length;
 };
 
 template <class M, int rows, int columns>
 LDPK_FN void dots_block(const Pairs& of, const float* a, const float* b, float* out, int64_t out_stride) {
   using V = typename M::V;
   V sums[rows][columns] = {};
-  for (int64_t piece = 0; piece < of.pieces; ++piece) {
-    const float* left = a + piece * of.a_piece;
-    const float* right = b + piece * of.b_piece;
-    for (int64_t p = 0; p < of.length; p += M::width) {
-      V x[rows];
+  for (int64_t p = 0; p < of.length; p += M::width) {
+    V x[rows];
 #pragma GCC unroll 8
-      for (int i = 0; i < rows; ++i) x[i] = M::load(left + i * of.a_row + p);
+    for (int i = 0; i < rows; ++i) x[i] = M::load(a + i * of.a_row + p);
 #pragma GCC unroll 8
-      for (int j = 0; j < columns; ++j) {
-        const V y = M::load(right + j * of.b_row + p);
+    for (int j = 0; j < columns; ++j) {
+      const V y = M::load(b + j * of.b_row + p);
 #pragma GCC unroll 8
-        for (int i = 0; i < rows; ++i) sums[i][j] += x[i] * y;
-      }
+      for (int i = 0; i < rows; ++i) sums[i][j] += x[i] * y;
     }
   }
 #pragma GCC unroll 8

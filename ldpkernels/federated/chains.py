@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain chains of narrow convolutions, which train in C++.
+"""Plain chains of convolutions, which train in C++.
 
 A convolution of ten channels on a batch of ten keeps a core busy with everything but arithmetic: what calls it, clears
 and copies its memory, and lays its weights out takes longer than its products. csrc/training has the few layers that
@@ -17,13 +17,13 @@ from torch import nn
 
 from ldpkernels import _native
 
-WIDEST = 48  # channels up to which it was measured to be faster: with 64, torch's convolutions are as good
+WIDEST = 128  # channels up to which it was measured to be faster: with 192, torch's convolutions are as good
 
 Weights = dict[str, torch.Tensor]
 
 
 def fits(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether it is a plain chain of layers that are known here, with narrow convolutions in front, and these are its
+    """Whether it is a plain chain of layers that are known here, with convolutions in front, and these are its
     images and labels.
 
     >>> from ldpkernels.federated import networks
@@ -61,7 +61,8 @@ def _is_known(layer: nn.Module) -> bool:
     if isinstance(layer, nn.Conv2d):
         plain = layer.padding_mode == "zeros" and layer.groups == 1 and layer.stride == layer.dilation == (1, 1)
         narrow = max(layer.in_channels, layer.out_channels) <= WIDEST
-        return type(layer) is nn.Conv2d and plain and narrow and not isinstance(layer.padding, str)
+        inside = not isinstance(layer.padding, str) and all(map(int.__lt__, layer.padding, layer.kernel_size))
+        return type(layer) is nn.Conv2d and plain and narrow and inside
     if isinstance(layer, nn.BatchNorm2d):
         return type(layer) is nn.BatchNorm2d and not layer.track_running_stats and layer.training
     if isinstance(layer, nn.MaxPool2d):

@@ -53,7 +53,7 @@ class Local:
     `together` trains all clients of a round at once with `torch.func.vmap` over stacked weights, or one after another.
     None takes what was measured to be faster (benchmarks/test_federated.py): together on a GPU and for networks without
     convolutions, whose many small operations cost more to launch than to compute; else one after another, and in C++
-    where the network is a chain of narrow convolutions in fp32 (`chains`). False is torch's own steps. Networks with
+    where the network is a chain of convolutions in fp32 (`chains`). False is torch's own steps. Networks with
     dropout train one after another: each client draws from its own key.
 
     Only parameters are sent. A network with floating-point buffers is refused, as by `perturb_`, unless they are

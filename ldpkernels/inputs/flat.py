@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole update as one vector in host memory, and one vector as an update's container."""
+"""A whole update as one vector, on its GPU or in host memory, and one vector as an update's container."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ldpkernels.arrays import AnyArray, Array, Floats
+from ldpkernels import capabilities
+from ldpkernels.arrays import AnyArray, Array, Floats, Integers
 from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
 from ldpkernels.inputs.containers import Tensors
-from ldpkernels.inputs.stretches import in_stretches
+
+if TYPE_CHECKING:
+    import torch
 
 
 def formats(tensors: Tensors) -> list[Dtype]:
@@ -31,67 +35,79 @@ def in_host_memory(values: Sequence[AnyArray]) -> list[AnyArray]:
     return [np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v.detach().cpu().contiguous() for v in values]
 
 
+def in_reach(values: Sequence[AnyArray]) -> tuple[list[AnyArray], torch.device | None]:
+    """Each in contiguous memory of where whole vectors are worked on, and that device; None for the host.
+
+    That is the GPU on which the values are, where it has kernels for whole vectors.
+    """
+    tensors = [value for value in values if not isinstance(value, np.ndarray)]
+    devices = {tensor.device for tensor in tensors}
+    device = devices.pop() if len(devices) == 1 else None
+    if device is None or device.type != "cuda" or not capabilities.able("vectors", "cuda"):
+        return in_host_memory(values), None
+    return [tensor.detach().resolve_neg().contiguous() for tensor in tensors], device
+
+
 def address(value: AnyArray) -> int:
     """Where an array or tensor lies."""
     return int(value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr())
 
 
 def float64s(values: Sequence[AnyArray]) -> Floats:
-    """All of them, one after another."""
-    x = np.empty(sum(math.prod(value.shape) for value in values))
-    start = 0
-    for value in values:
-        part = _flat(value)
-        _cast(x[start : start + part.size], part)
-        start += part.size
-    return x
+    """All of them, in host memory, one after another."""
+    return np.concatenate([_at(value, slice(None)) for value in values] or [np.empty(0)])
 
 
-def parts_of(x: Floats, sizes: Sequence[int], kinds: Sequence[type[np.floating]]) -> list[Array]:
-    """A vector cut into parts of these sizes, each of its own format."""
-    parts: list[Array] = [np.empty(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
-    start = 0
-    for part in parts:
-        _cast(part, x[start : start + part.size])
-        start += part.size
-    return parts
+def at(values: Sequence[AnyArray], sizes: Sequence[int], places: Integers) -> Floats:
+    """The numbers at these places of all of them, one after another; the places ascend."""
+    return np.concatenate([_at(values[i], inside) for i, inside, _ in _by_part(sizes, places)])
 
 
-def clipped(x: Array, norm: float) -> Array:
+def put(parts: Sequence[Array], sizes: Sequence[int], places: Integers, numbers: Floats) -> None:
+    """Write numbers to these places of arrays, which ascend."""
+    for i, inside, of_part in _by_part(sizes, places):
+        parts[i][inside] = numbers[of_part]
+
+
+def clipped(x: Floats, norm: float) -> Floats:
     """x scaled to a length of at most `norm`; NaN counts as 0, and infinities dwarf every number."""
-    scaled = np.empty(x.size)
+    scaled, largest = _over_largest(x)
+    return scaled * min(largest, norm / float(np.linalg.norm(scaled))) if largest > 0.0 else scaled
 
-    def clean(part: slice) -> float:
-        np.copyto(scaled[part], x[part])
-        scaled[part][np.isnan(x[part])] = 0.0
-        return float(np.max(np.abs(scaled[part])))
 
-    largest = max(in_stretches(x.size, clean), default=0.0)
+def direction(x: Floats) -> tuple[Floats, float]:
+    """A vector along x whose length is from 1 to sqrt(n), and what to multiply it by to have x; cleaned in that way.
+
+    >>> direction(np.array([3e-300, np.nan, -4e-300]))
+    (array([ 0.75,  0.  , -1.  ]), 4e-300)
+    >>> direction(np.zeros(2))
+    (array([1., 0.]), 0.0)
+    """
+    scaled, largest = _over_largest(x)
     if largest == 0.0:
-        return scaled
-
-    def shorten(part: slice) -> None:
-        here = scaled[part]
-        if math.isinf(largest):
-            here[:] = np.where(np.isinf(here), np.sign(here), 0.0)
-        else:
-            here /= largest
-
-    in_stretches(x.size, shorten)
-    multiply(scaled, min(largest, norm / float(np.linalg.norm(scaled))))
-    return scaled
+        scaled[:1] = 1.0
+    return scaled, largest
 
 
-def multiply(x: Floats, factor: float) -> None:
-    """Each number by the factor, in place."""
+def _over_largest(x: Floats) -> tuple[Floats, float]:
+    """x over its largest magnitude, and that; zeros as they are."""
+    x = np.where(np.isnan(x), 0.0, x)
+    largest = float(np.max(np.abs(x), initial=0.0))
+    if math.isinf(largest):
+        return np.where(np.isinf(x), np.sign(x), 0.0), largest
+    return (x / largest if largest > 0.0 else x), largest
 
-    def work(part: slice) -> None:
-        x[part] *= factor
 
-    in_stretches(x.size, work)
+def _by_part(sizes: Sequence[int], places: Integers) -> Iterator[tuple[int, Integers, slice]]:
+    """The parts that have some of the places: their number, the places within, and which of all places those are."""
+    starts = np.cumsum([0, *sizes])
+    cuts = np.searchsorted(places, starts)
+    for i in np.flatnonzero(np.diff(cuts)).tolist():
+        of_part = slice(cuts[i], cuts[i + 1])
+        yield i, places[of_part] - starts[i], of_part
 
 
-def contained(tensors: Tensors, parts: Sequence[Array]) -> AnyArray | Sequence[AnyArray] | Mapping[str, AnyArray]:
+def contained(tensors: Tensors, parts: Sequence[AnyArray]) -> AnyArray | Sequence[AnyArray] | Mapping[str, AnyArray]:
     """The parts in the shapes, the library and the container of the tensors; a module's is a mapping."""
     shaped = [
         _as_library(part.reshape(tuple(tensor.shape)), tensors.is_torch)
@@ -102,23 +118,14 @@ def contained(tensors: Tensors, parts: Sequence[Array]) -> AnyArray | Sequence[A
     return shaped if tensors.container == "sequence" else dict(zip(tensors.names, shaped, strict=True))
 
 
-def _flat(tensor: AnyArray) -> Array:
-    if isinstance(tensor, np.ndarray):
-        return tensor.reshape(-1)
-    host = tensor.detach().cpu().reshape(-1)
-    flat: Array = (host if host.element_size() > 2 else host.float()).numpy()
-    return flat
+def _at(value: AnyArray, places: Integers | slice) -> Floats:
+    part = value.reshape(-1)[places]
+    found: Floats = part.astype(np.float64) if isinstance(part, np.ndarray) else part.double().numpy()
+    return found
 
 
-def _cast(to: Array, x: Array) -> None:
-    def work(part: slice) -> None:
-        np.copyto(to[part], x[part], casting="same_kind")
-
-    in_stretches(x.size, work)
-
-
-def _as_library(array: Array, is_torch: bool) -> AnyArray:
-    if not is_torch:
+def _as_library(array: AnyArray, is_torch: bool) -> AnyArray:
+    if not is_torch or not isinstance(array, np.ndarray):
         return array
     import torch
 

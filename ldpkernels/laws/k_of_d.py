@@ -83,18 +83,26 @@ class KOfD(PureVectorLaw):
 
     def sample(self, x: Array, key: Key) -> Floats:
         """A report of x, as a vector: k of its coordinates are not 0."""
-        chosen = subset(self.dimension, self.k, key)
+        chosen, out = self.coordinates(key), np.zeros(self.dimension)
+        out[chosen] = self.report(x[chosen], key)
+        return out
+
+    def coordinates(self, key: Key) -> Integers:
+        """Which k are reported, ascending."""
+        return subset(self.dimension, self.k, key)
+
+    def report(self, values: Array, key: Key) -> Floats:
+        """What a report has at these coordinates, for their values."""
         mechanism = self.coordinate
-        values, cells = np.ascontiguousarray(x[chosen], np.float64), np.zeros(self.k, np.uint8)
+        values, cells = np.ascontiguousarray(values, np.float64), np.zeros(self.k, np.uint8)
         spans = span_table([values.ctypes.data], [cells.ctypes.data], [self.k], [FLOAT64])
         law = law_table(mechanism, [0.0], [self.bound], [FLOAT64], "report")
         launch.run(mechanism.kernel, mechanism.reported, spans, law, key.fold_in(_COORDINATES), "cpu")
         if mechanism.reported == "bits":
             cells = np.unpackbits(cells, bitorder="little")[: self.k]
         offset, step = mechanism.affine(*mechanism.executed_range(0.0, self.bound, FLOAT64))
-        out = np.zeros(self.dimension)
-        out[chosen] = self.dimension / self.k * (offset + step * cells)
-        return out
+        scaled: Floats = self.dimension / self.k * (offset + step * cells.astype(np.float64))
+        return scaled
 
     @property
     def _plan(self) -> tuple[int, str, float]:

@@ -7,24 +7,26 @@ docs/mechanisms/vector.md derives it and says what floating-point numbers do to 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ldpkernels import _native
+from ldpkernels import _native, launch
 from ldpkernels.accounting.arguments import number
 from ldpkernels.arrays import Array, Floats
-from ldpkernels.inputs.stretches import in_stretches
+from ldpkernels.dtypes import FLOAT64, Dtype
+from ldpkernels.inputs import flat
+from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Key
 from ldpkernels.laws.vector_law import PureVectorLaw
 from ldpkernels.laws.weightwise import checked_eps
 
 _MARGIN = 1e-12  # of the odds of the cap: more than the fp64 error of its probability
-_DECISIONS, _GAUSSIANS = 0, 1  # keystreams
+_DECISIONS, _NORMALS = 0, 1  # keystreams
 
 
 @dataclass(frozen=True)
@@ -94,29 +96,38 @@ class PrivUnitG(PureVectorLaw):
         """Expected squared distance of the output from x, a vector of length at most `norm`."""
         return self.worst_error - float(np.sum(np.square(x), dtype=np.float64))
 
-    def sample(self, x: Array, key: Key) -> Array:
-        """A report of x, whose length is at most `norm`.
+    def sample(self, x: Array, key: Key) -> Floats:
+        """A report of x, of any length; NaN counts as 0."""
+        x, out = np.ascontiguousarray(x, np.float64), np.empty(self.dimension)
+        try:
+            self.write([x.ctypes.data], [FLOAT64], [out], key)
+        except OverflowError:
+            x, unit = flat.direction(x)
+            self.write([x.ctypes.data], [FLOAT64], [out], key, unit=unit)
+        return out
+
+    def write(
+        self, addresses: Sequence[int], dtypes: Sequence[Dtype], outs: Sequence[Array], key: Key, *, unit: float = 1.0
+    ) -> None:
+        """A report of an update whose parts lie at these addresses, in a `unit`, to arrays: fp64 for fp64, else fp32.
 
         A vector within the ball is taken for one on the sphere: x / |x| or its opposite, with the probabilities that
-        make it x / norm on average.
+        make it x / norm on average. Raises OverflowError, before anything is written, where |x| is not between 2^-500
+        and 2^500: fp64 squares do not say it to the last bits, and what is no unit vector has no guarantee.
         """
-        length = float(np.linalg.norm(x))
+        sizes = [out.size for out in outs]
+        if sum(sizes) != self.dimension:
+            raise ValueError(f"an update of {sum(sizes)} weights, where dimension={self.dimension}")
+        spans = span_table(addresses, [out.ctypes.data for out in outs], sizes, dtypes)
+        length = launch.norm(spans)
+        if not 2.0**-500 <= length <= 2.0**500:
+            raise OverflowError(f"the length of the update is {length}")
         forward, cap, where = (int(w) for w in _native.keystream(key.uint32(), _DECISIONS, 0, 4, "").view("<u8")[:3])
-        ahead = forward < (1 + min(length / self.norm, 1.0)) / 2 * 2**64
-        v = np.empty(self.dimension)
-        unit, scale = (x, length) if length else (np.eye(1, self.dimension)[0], 1.0)
-        towards = scale if ahead else -scale
-        in_stretches(v.size, lambda part: np.divide(unit[part], towards, out=v[part]))
-        g = gaussians(self.dimension, key)
-        along, factor = self._along(cap < self.threshold, (where >> 11) + 0.5), self.norm / self.shrinkage
-        missing = along - float(g @ v)
-
-        def moved(part: slice) -> None:
-            g[part] += missing * v[part]
-            g[part] *= factor
-
-        in_stretches(g.size, moved)
-        return g
+        ahead = forward < (1 + min(length * unit / self.norm, 1.0)) / 2 * 2**64
+        towards = length if ahead else -length  # v = x / towards
+        wanted = self._along(cap < self.threshold, (where >> 11) + 0.5)
+        missing = wanted - launch.normal_product(spans, key, _NORMALS) / towards
+        launch.moved_normals(spans, key, _NORMALS, missing / towards, self.norm / self.shrinkage)
 
     def _along(self, in_cap: bool, draw: float) -> float:
         """A Gaussian beyond or below gamma, by inverting its law at a 53-bit draw."""
@@ -124,30 +135,6 @@ class PrivUnitG(PureVectorLaw):
         if in_cap:
             return -NormalDist().inv_cdf(part * self.q)
         return NormalDist().inv_cdf(part * (1 - self.q))
-
-
-def gaussians(n: int, key: Key) -> Floats:
-    """n standard Gaussians in fp64 from 53-bit uniforms (Box and Muller): radii, then angles."""
-    pairs = (n + 1) // 2
-    g = np.empty(n)
-
-    def work(part: slice) -> None:
-        radius = np.sqrt(-2 * np.log((_draws(key, part) + np.uint64(1)) * 2.0**-53))
-        angle = _draws(key, slice(pairs + part.start, pairs + part.stop)) * (2 * math.pi * 2.0**-53)
-        np.multiply(radius, np.cos(angle), out=g[part])
-        sines = g[pairs + part.start : pairs + part.stop]  # the last has none where n is odd
-        np.multiply(radius[: sines.size], np.sin(angle[: sines.size]), out=sines)
-
-    in_stretches(pairs, work)
-    return g
-
-
-def _draws(key: Key, part: slice) -> NDArray[np.uint64]:
-    """The 53-bit draws of these places of the keystream."""
-    a_block = 2 if len(key.words) == 1 else 8
-    first = part.start // a_block
-    words = _native.keystream(key.uint32(), _GAUSSIANS, first, -(-part.stop // a_block) - first, "").view("<u8")
-    return words[part.start - first * a_block :][: part.stop - part.start] >> np.uint64(11)
 
 
 @lru_cache(maxsize=256)

@@ -57,13 +57,13 @@ def sums(spans: Spans, factors: Floats, noise: Noise, divisor: float, key: Array
             memory(int(span["out"]), n, dtype)[:] = total
 
 
-def normals(key: Array, first: int, n: int) -> Array:
-    """Standard normals of elements first, ..., first + n - 1; first is even."""
+def normals(key: Array, first: int, n: int, number: int = 0) -> Array:
+    """Standard normals of elements first, ..., first + n - 1 from a keystream; first is even."""
     per_block = 1 if len(key) == 2 else 4
     pair = first // 2
     block = pair // per_block
     count = (n + 1) // 2
-    stream = keystream(key, 0, block, (pair + count - 1) // per_block - block + 1)
+    stream = keystream(key, number, block, (pair + count - 1) // per_block - block + 1)
     return normals_of(stream[4 * (pair - block * per_block) :][: 4 * count].reshape(count, 4))[:n]
 
 

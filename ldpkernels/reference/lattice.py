@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slow, obvious twin of whole vectors on the grid, written from docs/mechanisms/."""
+"""The slow, obvious twin of whole vectors, written from docs/mechanisms/."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ldpkernels.arrays import Array, Floats, Spans, Words
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.laws.noise_table import NoiseTable
 from ldpkernels.reference.ciphers import keystream
-from ldpkernels.reference.clipped_noise import below, squares, words
+from ldpkernels.reference.clipped_noise import below, normals, squares, words
 from ldpkernels.reference.memory import memory, weights
 
-__all__ = ["add_noise", "noise", "quantise", "reflect", "rotate", "squares"]
+__all__ = ["add_noise", "moved_normals", "noise", "normal_product", "quantise", "reflect", "rotate", "squares"]
 
 LARGEST = 2147483647.0
 
@@ -103,6 +103,34 @@ def block_words(key: Words) -> int:
     return 4 if len(key) == 2 else 16
 
 
+def normal_product(spans: Spans, key: Words, stream: int) -> float:
+    """The sum of products of weights with the normals of their elements: stretches of 2^16 in order, spans in order."""
+    total = 0.0
+    for span in spans:
+        products = _widened(span) * normals(key, int(span["first"]), int(span["numel"]), stream)
+        of_span = 0.0
+        for stretch in np.split(products, range(1 << 16, len(products), 1 << 16)):
+            part = 0.0
+            for piece in np.split(stretch, range(1024, len(stretch), 1024)):
+                part += _in_lanes(piece)
+            of_span += part
+        total += of_span
+    return total
+
+
+def moved_normals(spans: Spans, key: Words, stream: int, along: float, factor: float) -> None:
+    """(g + along x) factor for weights x and the normals g of their elements, to each span's `out`."""
+    for span in spans:
+        x, n = _widened(span), int(span["numel"])
+        dtype = np.dtype(np.float64 if span["dtype"] == DTYPES["float64"].code else np.float32)
+        moved = (normals(key, int(span["first"]), n, stream) + along * x) * factor
+        memory(int(span["out"]), n, dtype)[:] = moved
+
+
+def _widened(span: np.void) -> Floats:
+    return weights(int(span["data"]), int(span["numel"]), int(span["dtype"]))[1].astype(np.float64)
+
+
 def rotate(x: Array, key: Words, inverse: bool) -> None:
     """The Walsh-Hadamard transform of x in place, divided by sqrt(n), with signs before it or after it."""
     n = len(x)
@@ -133,12 +161,11 @@ def reflect(x: Floats, normals: Floats, back: bool) -> None:
         z -= factor * g
 
 
-def _in_lanes(products: Floats) -> np.float64:
+def _in_lanes(products: Floats) -> float:
     """Their sum, in the order of csrc/cpu/reflections.h."""
     lanes = np.zeros(16)
     for row in np.append(products, np.zeros(-len(products) % 16)).reshape(-1, 16):
         lanes = lanes + row
     while len(lanes) > 1:
         lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
-    total: np.float64 = lanes[0]
-    return total
+    return float(lanes[0])

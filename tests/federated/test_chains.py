@@ -47,9 +47,26 @@ def normalised():
     )
 
 
+def wide():
+    """Several registers of channels, and kernels wider than a block of taps."""
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 48, (4, 7), padding=(0, 6)),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(48, 40, 3, padding=1),
+        nn.Flatten(),
+        nn.Linear(40 * 30, 10),
+    )
+
+
 CHAINS = {
     "ldp-fl-cnn": (networks.ldp_fl_cnn, (1, 28, 28)),
     "ldp-fed-cnn": (networks.ldp_fed_cnn, (1, 28, 28)),
+    "small-vgg": (networks.small_vgg, (3, 32, 32)),
+    "wide": (wide, (3, 19, 30)),
     "odd": (odd, (2, 26, 25)),
     "normalised": (normalised, (1, 28, 28)),
 }
@@ -88,7 +105,7 @@ def test_a_client_arrives_where_torch_arrives(name, trains, isa):
     assert list(found) == list(weights)
     for parameter, value in found.items():
         error, way = (value - expected[parameter]).abs(), (before[parameter] - expected[parameter]).abs()
-        assert error.median() <= 1e-6
+        assert error.median() <= 1e-6, parameter
         assert error.max() <= 1e-6 + 0.02 * way.max()
         moved = not torch.equal(value, before[parameter])
         trained = only is None or parameter in only
@@ -159,7 +176,8 @@ def _tied():
     "network",
     [
         networks.digits_mlp(),  # no convolution: vmap
-        networks.small_vgg(),  # wide convolutions have enough to do
+        nn.Sequential(nn.Conv2d(1, 192, 28), nn.Flatten(), nn.Linear(192, 10)),  # wide ones have enough to do
+        nn.Sequential(nn.Conv2d(1, 4, 1, padding=1), nn.Flatten(), nn.Linear(3600, 10)),  # outputs of padding alone
         nn.Sequential(nn.Conv2d(1, 4, 5), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(2304, 10)),  # it learns statistics
         nn.Sequential(nn.Conv2d(1, 4, 5, stride=2), nn.Flatten(), nn.Linear(576, 10)),
         nn.Sequential(nn.Conv2d(1, 4, 5, dilation=2), nn.Flatten(), nn.Linear(1600, 10)),
@@ -202,6 +220,7 @@ def test_what_is_no_plain_data_trains_in_torch():
         ("convolution", (5, 5, 0, 0), (4, 1, 5, 5), 3, "a bias for each output"),
         ("convolution", (9, 9, 0, 0), (4, 1, 9, 9), None, "larger than the image"),
         ("convolution", (5, 5, -1, 0), (4, 1, 5, 5), None, "kernel and padding"),
+        ("convolution", (5, 5, 0, 5), (4, 1, 5, 5), None, "no larger than its padding"),
         ("convolution", (1, 1, 0, 0), (4, 1, 1, 1), None, "gives no scores"),
         ("linear", (), (10, 63), None, "weights .outputs, inputs"),
         ("max_pool", (9,), None, None, "side"),

@@ -325,8 +325,29 @@ void check_counters_and_sums() {
   }
 }
 
+// Normals, their product with a vector and the vector moved along them.
+void check_normals(const Key& key) {
+  for (Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
+    for (int64_t size : {1, 2, 15, 16, 17, 1024, 1025, 3000}) {
+      const Bytes x = weights(dtype, size);
+      Bytes found[2];
+      for (int i : {0, 1}) {
+        const Kernels& kernels = i ? kNeonKernels : kScalarKernels;
+        found[i].resize(8 * size + 8);
+        const Span span{reinterpret_cast<uint64_t>(x.data()), reinterpret_cast<uint64_t>(found[i].data()), size, 24,
+                        static_cast<int64_t>(dtype)};
+        kernels.moved_normals(span, key, 1, 0.25, 3.0, 0, size);
+        const double product = kernels.normal_product(span, key, 1, 0, size);
+        std::memcpy(found[i].data() + 8 * size, &product, 8);
+      }
+      expect_equal(found[0], found[1], "moved normals");
+    }
+  }
+}
+
 // Rotations of every number of levels of a block, and of columns, at a line of the cache and beside one.
 void check_rotations() {
+  std::vector<float> buffer(kRotationBuffer);
   for (int levels = 0; levels <= 18; ++levels) {
     const int64_t n = int64_t{1} << levels;
     const Bytes x = weights(Dtype::bf16, 2 * n), words = weights(Dtype::bf16, 2 * ((n + 31) / 32));
@@ -343,9 +364,9 @@ void check_rotations() {
           const Kernels& kernels = i ? kNeonKernels : kScalarKernels;
           const Rotation rotation{data, signs.data(), levels, before, 0x1.6a09e6p-7f};
           const int first = levels < 17 ? levels : 12;
-          for (int64_t t = 0; t < n >> first; ++t) kernels.rotate_task(rotation, 0, first, t);
+          for (int64_t t = 0; t < n >> first; ++t) kernels.rotate_task(rotation, 0, first, t, buffer.data());
           for (int64_t t = 0; first < levels && t < (1 << first) / kStrip; ++t)
-            kernels.rotate_task(rotation, first, levels - first, t);
+            kernels.rotate_task(rotation, first, levels - first, t, buffer.data());
           found[i].resize(4 * n);
           std::memcpy(found[i].data(), data, 4 * n);
         }
@@ -364,6 +385,7 @@ int main() {
     check_two_point(key);
     check_cells(key);
     check_clipped(key);
+    check_normals(key);
     check_patterns(key);
     check_edges<float, uint32_t>(key, Dtype::f32);
     check_edges<double, uint64_t>(key, Dtype::f64);

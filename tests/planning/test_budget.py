@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ldpkernels
-from benchmarks.budget.means import SIMULATORS, mean_of, shrunk
+from benchmarks.budget.means import SIMULATORS, at_norm, follows, mean_of, next_norm, shrunk
 from tests.planning.test_calls import CANDIDATES, D, N
 from tests.statistics import Z
 
@@ -19,11 +19,7 @@ SIMULATED = [
 
 
 def test_every_candidate_can_be_simulated():
-    assert {one.name for one in CANDIDATES} - SIMULATORS.keys() <= {
-        "central discrete",
-        "adaptive discrete",
-        "adaptive skellam",
-    }
+    assert {one.name for one in CANDIDATES} - SIMULATORS.keys() <= {"central discrete"}
 
 
 @pytest.mark.parametrize("one", SIMULATED, ids=lambda one: one.name)
@@ -59,6 +55,23 @@ def expected_at(one, updates):
         )
         return float(np.mean([law.error(x) for x in updates])) / N
     return one.expected_error
+
+
+def test_norms_that_follow_the_median_have_noise_in_proportion():
+    followed = [one for one in SIMULATED if follows(one)]
+    assert {one.name for one in followed} == {"adaptive discrete", "adaptive skellam"}
+    for one in followed:
+        wide = at_norm(one, 3 * one.setting.ball)
+        errors = [[float(np.sum(mean_of(c, np.zeros((4, D)), N, ldpkernels.key(i)) ** 2)) for i in range(300)]
+                  for c in (one, wide)]  # fmt: skip
+        assert np.mean(errors[0]) == pytest.approx(one.expected_error, rel=0.2)
+        assert np.mean(errors[1]) == pytest.approx(9 * one.expected_error, rel=0.2)
+    rows = np.diag([0.5, 1.5, 1.6, 3.0])
+    norms = [1.0]
+    for i in range(40):
+        norms.append(next_norm(norms[-1], rows, 1000, ldpkernels.key(i)))
+    assert norms[1] == pytest.approx(math.exp(0.2 * 0.25), rel=0.1)  # one of four is within
+    assert 1.4 < min(norms[20:]) < max(norms[20:]) < 1.7
 
 
 def test_a_number_of_clients_that_cannot_be_dealt_is_refused():

@@ -63,7 +63,8 @@ def ranged():
 def whole_vectors(key):
     w = weights()["a"]
     sent = ldpkernels.perturb_vector(w, 8.0, delta=1e-5, mechanism="gaussian", norm=1.0, generator=key)
-    return rotate_(w, key).tobytes() + sent.tobytes()
+    along = ldpkernels.perturb_vector(w, 8.0, norm=1.0, generator=key)
+    return rotate_(w, key).tobytes() + sent.tobytes() + along.tobytes()
 
 
 def main():
