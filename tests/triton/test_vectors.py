@@ -176,6 +176,12 @@ def test_what_updates_send_is_the_same(device, broken):
     assert reported == ldpkernels.updates.report_code(host, code, shared, generator=PHILOX)
 
 
+def test_a_capture_is_refused_before_anything_is_launched(device, monkeypatch):
+    monkeypatch.setattr(launch, "capturing", lambda _: True)
+    with ldpkernels.backend("triton"), pytest.raises(RuntimeError, match="outside of it"):
+        ldpkernels.perturb_vector(update(device), mechanism="gaussian", sigma=0.7, norm=1.0)
+
+
 def test_arrays_have_the_same_bits_in_the_interpreter(device):
     if device != "cpu":
         pytest.skip("arrays lie in host memory, where Triton runs in its interpreter alone")
