@@ -17,6 +17,7 @@ import numpy as np
 from ldpkernels import _native, capabilities
 from ldpkernels.arrays import AnyArray, Array, Floats, Integers, Laws, Spans, Words
 from ldpkernels.dtypes import Dtype
+from ldpkernels.gpu import capturing
 from ldpkernels.inputs.plain import Plain, note_write
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Key, torch_key
@@ -202,6 +203,8 @@ def norm(spans: Spans, device: torch.device | None = None) -> float:
     """The Euclidean norm of weights, over all spans, in fp64. Those of a device are there; None is the host."""
     name, device = _of_vectors(device)
     if name == "triton" and device is not None:
+        if capturing(device):
+            raise RuntimeError("the host waits for a vector's norm, which no CUDA graph does: call this outside of it")
         return float(_on_triton().norm(spans, device))
     if name == "reference":
         return float(norms_of(_twin().squares(spans, 1), 1)[0, 0])

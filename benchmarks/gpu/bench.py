@@ -206,9 +206,9 @@ def vector_cases(device: Device) -> Iterator[Case]:
         work = forced(backend, ldpkernels.perturb_vector, w, **gaussian)
         yield Case(group, "perturb_vector, gaussian: norm, integers, noise", work, n, 20.0 * n)
         rotate = forced(backend, launch.rotate, x, key)
-        yield Case(group, "rotation", rotate, n, 16.0 * n)
+        yield Case(group, "rotation", rotate, n, 8.0 * n)
         work = forced(backend, ldpkernels.updates.encode, w, law, ldpkernels.key(1), generator=key)
-        yield Case(group, "encode: rotation, norm, integers, noise, and to the host", work, n, 44.0 * n)
+        yield Case(group, "encode: rotation, norm, integers, noise, and to the host", work, n, 36.0 * n)
 
 
 def latency_cases(device: Device) -> Iterator[Case]:

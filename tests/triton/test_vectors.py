@@ -163,14 +163,23 @@ def test_what_updates_send_is_the_same(device, broken):
     if broken:
         x[3][:2] = torch.tensor([torch.inf, torch.nan])
     host = [t.cpu() for t in x]
+    shared = ldpkernels.key(9)
     law = ldpkernels.DistributedGaussian.calibrated(8.0, 1e-5, dimension=100, clients=1000, bits=24)
-    code, shared = ldpkernels.ProjectedCode(8.0, dimension=100, bits=5), ldpkernels.key(9)
     with ldpkernels.backend("triton"):
         integers = ldpkernels.updates.encode(x, law, shared, generator=PHILOX)
-        reported = ldpkernels.updates.report_code(x, code, shared, generator=PHILOX)
     assert (integers == ldpkernels.updates.encode(host, law, shared, generator=PHILOX)).all()
     assert integers.dtype == np.uint32
+    pytest.importorskip("scipy", reason="a code's law needs it")
+    code = ldpkernels.ProjectedCode(8.0, dimension=100, bits=5)
+    with ldpkernels.backend("triton"):
+        reported = ldpkernels.updates.report_code(x, code, shared, generator=PHILOX)
     assert reported == ldpkernels.updates.report_code(host, code, shared, generator=PHILOX)
+
+
+def test_a_capture_is_refused_before_anything_is_launched(device, monkeypatch):
+    monkeypatch.setattr(launch, "capturing", lambda _: True)
+    with ldpkernels.backend("triton"), pytest.raises(RuntimeError, match="outside of it"):
+        ldpkernels.perturb_vector(update(device), mechanism="gaussian", sigma=0.7, norm=1.0)
 
 
 def test_arrays_have_the_same_bits_in_the_interpreter(device):
