@@ -104,6 +104,13 @@ def kernels() -> dict[str, Callable[[int], Callable[[], Any]]]:
 
         return of
 
+    def losses(columns: int) -> Callable[[int], Callable[[], Any]]:
+        def of(n: int) -> Callable[[], Any]:
+            rows = 2 * abs(weights(n)).reshape(n // columns, columns)
+            return lambda: ldpkernels.clipped_noised_sum(rows, 1.0, 1.0, generator=philox)
+
+        return of
+
     def ranges(n: int) -> Callable[[], Any]:
         w = {"w": weights(n)}
         return lambda: ldpkernels.ranges(w, method="minmax")
@@ -148,6 +155,8 @@ def kernels() -> dict[str, Callable[[int], Callable[[], Any]]]:
         "Aggregate.mean, bits": mean,
         "clipped_noised_sum, gaussian, of 8 rows": summed("gaussian"),
         "clipped_noised_sum, discrete, of 8 rows": summed("discrete"),
+        "clipped_noised_sum, rows of one": losses(1),
+        "clipped_noised_sum, rows of two": losses(2),
         "ranges, minmax": ranges,
         "majority_vote of 8 parties": votes,
         "digest of 8 bytes": digest,

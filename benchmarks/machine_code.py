@@ -33,6 +33,10 @@ weights; beside it its share of a device-to-device copy, 3.0 TB/s on an H100 and
 the limit. fp64 has a pipe of its own, which is not counted. **Nothing here was timed: no kernel has run on a device
 yet.**
 """
+OF_VECTORS = """\
+Reading and writing 4 bytes an element. Noise gathers four entries of its table besides, which are in the first-level
+cache; six draws of a thousand leave something open, which another kernel decides, a lane for 32 elements.
+"""
 CLIPPED = """\
 Instructions an element, and how many of a thread's loads are under way before the first is added. A multiprocessor has
 32 warps of these kernels, and all of them have rows, however few those are (docs/mechanisms/clipped_noise.md).
@@ -119,6 +123,37 @@ def triton_lines(folder: Path) -> list[list[str]]:
     return lines
 
 
+VECTORS = {
+    "quantise-none-0": ("integers of fp32", 8),
+    "quantise-philox-0": ("integers of fp32, rounded by Philox", 8),
+    "noise-philox-16": ("noise of deviation 2^22, Philox", 8),
+    "noise-chacha20-0": ("noise modulo 2^bits, ChaCha20", 8),
+    "rotate-first": ("rotation, 12 levels of 2^12 numbers", 8),
+    "rotate-later": ("rotation, 7 levels of 32 columns", 8),
+}
+
+
+def vector_lines(folder: Path) -> list[list[str]]:
+    """Kernels of whole vectors: what each moves is 8 bytes an element."""
+    out = folder / "vectors.json"
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "benchmarks.triton_code", "vectors", str(out)]
+    subprocess.run(command, env=environment, cwd=ROOT, check=True)
+    kernels = json.loads(out.read_text())
+    lines = []
+    for key, (name, moved) in VECTORS.items():
+        known = {k: v for k, v in kernels[key].items() if k in static_cost.Cost.__dataclass_fields__}
+        cost = static_cost.Cost(**known)
+        rate = ISSUE / max(cost.instructions_per_element, 2 * cost.integer_instructions) * moved
+        shares = " / ".join(f"{min(9.99, rate / copy):.2f}" for copy in COPY.values())
+        counts = [f"{cost.instructions_per_element:.1f}", f"{cost.integer_instructions:.1f}"]
+        vectors = [str(cost.vector_loads), str(cost.vector_stores)]
+        lines.append(
+            [name, str(cost.registers), str(cost.spills), *counts, *vectors, results.pretty(rate, "B/s"), shares]
+        )
+    return lines
+
+
 def page() -> str:
     import triton
 
@@ -131,11 +166,12 @@ def page() -> str:
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
         cuda, others, by_triton = cuda_lines(where), cuda_resources(where), triton_lines(where)
-        clipped = clipped_lines(where)
+        clipped, vectors = clipped_lines(where), vector_lines(where)
     header = [*HEADER[:-1], f"{HEADER[-1]} {', '.join(COPY)}"]
     parts = ["# The GPU kernels by their machine code", results.facts_table(facts)]
     parts += [TEXT.format(arch=ARCH, rate=ISSUE / 1e12).rstrip(), "## CUDA C++", results.table(header, cuda)]
-    parts += ["## Triton", results.table(header, by_triton), "## CUDA C++, where work depends on draws or on shapes"]
+    parts += ["## Triton", results.table(header, by_triton), "## Triton, whole vectors", OF_VECTORS.rstrip()]
+    parts += [results.table(header, vectors), "## CUDA C++, where work depends on draws or on shapes"]
     parts += [results.table(["", "registers", "bytes spilled"], others), "## CUDA C++, sums of clipped rows"]
     titles = ["", "registers", "spills", "instructions", "integer", "16-byte loads at once"]
     return "\n\n".join([*parts, CLIPPED.rstrip(), results.table(titles, clipped)]) + "\n"

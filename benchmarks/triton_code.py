@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels compiled for a GPU that need not be there, and what their machine code costs, as JSON.
 
-    python -m benchmarks.triton_code {two_point,cells,clipped_noise,ordinal_cldp,others} FILE
+    python -m benchmarks.triton_code {two_point,cells,clipped_noise,ordinal_cldp,vectors,others} FILE
 
 A process of its own, because compiling needs a Triton that does not interpret.
 """
@@ -15,7 +15,7 @@ import triton.language as tl
 
 from benchmarks.static_cost import analyse_cubin
 from ldpkernels.triton import clipped_noise as rows
-from ldpkernels.triton import next_key, quantiles, static, summary, tally, votes
+from ldpkernels.triton import lattice, next_key, quantiles, rotation, static, summary, tally, votes
 
 ARCH = 90
 
@@ -54,6 +54,46 @@ def ordinal_cldp():
     ):
         kernel = static.compile_cldp_for(ARCH, dtype, cipher, width == "wide")
         yield (dtype or "integers", cipher, width), kernel, "ordinal_cldp_kernel", 1
+
+
+def vectors():
+    """Norms, integers, noise and rotations; a thread's elements of a tile, and none where work depends on draws."""
+    numbers = {"unit": "i64", "modulus": "i64", "rows": "i32", "tiles": "i32"}
+    tables = {"table": "*i64", "key": "*i64", "high": "*i32"}
+    for cipher, shift in (("philox", 16), ("chacha20", 0)):
+        chacha = cipher == "chacha20"
+        blocks = lattice.BLOCKS[64][chacha]
+        law = {"WIDE": False, "MODULAR": shift == 0, "SHIFT": shift, "CHACHA": chacha, "BLOCKS": blocks}
+        types = tables | {"guide": "*i32", "pending": "*i32"} | numbers
+        kernel = compiled(lattice.noise_kernel, types, law | {"ALIGNED": True})
+        yield ("noise", cipher, shift), kernel, "noise_kernel", 8
+        types = tables | {"low": "*i64", "guide": "*i32", "pending": "*i32"} | numbers
+        kernel = compiled(lattice.rest_kernel, types, law | {"LANES": lattice.LANES})
+        yield ("rest", cipher, shift), kernel, "rest_kernel", 1
+    for code, key, cipher in ((0, "constexpr", "none"), (0, "*i64", "philox"), (2, "*i64", "chacha20")):
+        chacha = cipher == "chacha20"
+        types = {"table": "*i64", "key": key, "squares": "*i64", "scale": "i64", "stream": "i32"}
+        constants = {"DTYPE": code, "ALIGNED": True, "RANDOM": cipher != "none", "CHACHA": chacha}
+        types, constants = types | {"rows": "i32", "tiles": "i32"}, constants | {"BLOCKS": lattice.BLOCKS[32][chacha]}
+        kernel = compiled(lattice.quantise_kernel, types, constants)
+        yield ("quantise", cipher, code), kernel, "quantise_kernel", 16 if chacha else 4
+    for code in range(4):
+        types = {"table": "*i64", "parts": "*fp64", "rows": "i32"}
+        kernel = static.compiled(lattice.squares_kernel, types, {"DTYPE": code}, ARCH, rows.OPTIONS)
+        yield ("squares", code), kernel, "squares_kernel", 8
+    types = {"counts": "*i64", "parts": "*fp64", "out": "*fp64", "spans": "i32"}
+    yield ("root",), compiled(lattice.root_kernel, types, {}), "root_kernel", 1
+    types = {"x": "*fp32", "signs": "*i32", "low": "i32", "factor": "fp32"}
+    for name, levels, columns in (("first", rotation.FIRST, 1), ("later", rotation.LATER, rotation.STRIP.value)):
+        constants = {
+            "LEVELS": levels,
+            "COLUMNS": columns,
+            "BEFORE": columns == 1,
+            "AFTER": columns > 1,
+            "LAST": columns > 1,
+        }
+        kernel = static.compiled(rotation.rotate_kernel, types, constants, ARCH, rotation.OPTIONS, ("x", "signs"))
+        yield ("rotate", name), kernel, "rotate_kernel", (columns << levels) // 128
 
 
 def others():

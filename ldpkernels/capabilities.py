@@ -20,7 +20,7 @@ from ldpkernels.gpu import runs_cuda
 _forced: ContextVar[str | None] = ContextVar("ldpkernels_backend", default=None)
 _ISAS = _native.isas()
 _ALWAYS = (*_ISAS, "reference")  # they have every kernel
-_OF_THE_HOST = frozenset({"vectors"})  # kernels that no GPU has: whole vectors are perturbed in host memory
+_OF_THE_HOST = frozenset({"normals"})  # kernels that no GPU has
 
 
 def backends() -> tuple[str, ...]:
@@ -56,8 +56,8 @@ def backend(name: str) -> Iterator[None]:
 def able(kernel: str, device: str, index: int | None = None) -> tuple[str, ...]:
     """The capability table: the backends that run a kernel on a type of device, the fastest first.
 
-    The instruction sets and the reference have every kernel, Triton all but those of whole vectors; CUDA C++ has those
-    of its module, on devices (`index` says which) and drivers that are not older than it is.
+    The instruction sets and the reference have every kernel, Triton all but PrivUnitG's normals; CUDA C++ has those of
+    its module, on devices (`index` says which) and drivers that are not older than it is.
     """
     if kernel in _OF_THE_HOST:
         return _ALWAYS if device == "cpu" else ()
@@ -69,6 +69,14 @@ def able(kernel: str, device: str, index: int | None = None) -> tuple[str, ...]:
     if device == "cpu":
         return (*_ALWAYS, "triton") if _interpreting() and "triton" in _gpu_backends() else _ALWAYS
     raise ValueError(f"tensors on {device!r} are not supported: move them to 'cpu' or 'cuda'")
+
+
+@contextlib.contextmanager
+def on_the_host() -> Iterator[None]:
+    """Around work that only the host does: a forced backend of a GPU stands aside."""
+    name = forced()
+    with backend(name if name in _ALWAYS else _ALWAYS[0]):
+        yield
 
 
 def offers(name: str, kernel: str) -> bool:

@@ -17,9 +17,10 @@ import numpy as np
 from ldpkernels import _native, capabilities
 from ldpkernels.arrays import AnyArray, Array, Floats, Integers, Laws, Spans, Words
 from ldpkernels.dtypes import Dtype
+from ldpkernels.gpu import capturing
 from ldpkernels.inputs.plain import Plain, note_write
 from ldpkernels.inputs.spans import span_table
-from ldpkernels.keys import Key
+from ldpkernels.keys import Key, torch_key
 
 if TYPE_CHECKING:
     import torch
@@ -62,13 +63,18 @@ def report_plain(kernel: str, output: str, plain: Plain, laws: Laws, key: bytes,
 
 
 def _run_cuda(kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, out: torch.Tensor | None) -> None:
+    tensor = _tensor(key)
+    module, stream = _cuda_on(tensor.device)
+    module.launch(kernel, output, spans, laws, tensor.data_ptr(), 2 * tensor.numel(), tensor.device.index, stream)
+
+
+def _cuda_on(device: torch.device) -> tuple[ModuleType, int]:
+    """The module of CUDA C++, and a device's current stream."""
     import torch
 
     from ldpkernels import _cuda
 
-    tensor = _tensor(key)
-    stream = torch.cuda.current_stream(tensor.device).cuda_stream
-    _cuda.launch(kernel, output, spans, laws, tensor.data_ptr(), 2 * tensor.numel(), tensor.device.index, stream)
+    return _cuda, torch.cuda.current_stream(device).cuda_stream
 
 
 def _run_triton(kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, out: torch.Tensor | None) -> None:
@@ -121,15 +127,14 @@ def _clipped_sums_cuda(
     """Nothing waits for the device or is copied to it."""
     import torch
 
-    from ldpkernels import _cuda
-
+    module, stream = _cuda_on(key.device)
     norms = torch.empty((rows, len(limits)), dtype=torch.float64, device=key.device)
-    size = _cuda.clipped_workspace(spans, rows, len(limits))
+    size = module.clipped_workspace(spans, rows, len(limits))
     workspace = torch.empty(size, dtype=torch.float64, device=key.device)
-    _cuda.clipped_sums(
+    module.clipped_sums(
         spans, np.array(limits, np.float64), rows, noise.stddev, divisor, noise.unit, noise.grid_std,
         key.data_ptr(), 2 * key.numel(), norms.data_ptr(), workspace.data_ptr(),
-        key.device.index, torch.cuda.current_stream(key.device).cuda_stream,
+        key.device.index, stream,
     )  # fmt: skip
     return norms
 
@@ -175,21 +180,47 @@ def norms_of(squares: Floats, columns: int) -> Floats:
     return np.sqrt(squares, out=squares)
 
 
-def norm(spans: Spans) -> float:
-    """The Euclidean norm of weights in host memory, over all spans, in fp64."""
-    name = capabilities.chosen("vectors", "cpu")
+def empty(size: int, kind: type[np.generic], device: torch.device | None) -> AnyArray:
+    """Room for numbers on a device; None is the host, and an array. Tensors have int32 for uint32."""
+    if device is None:
+        return np.empty(size, kind)
+    import torch
+
+    kinds = {np.float64: torch.float64, np.float32: torch.float32, np.int32: torch.int32, np.uint32: torch.int32}
+    return torch.empty(size, dtype=kinds[kind], device=device)
+
+
+def copied(array: Array, device: torch.device | None) -> AnyArray:
+    """An array on a device; None is the host, where it is."""
+    if device is None:
+        return array
+    import torch
+
+    return torch.from_numpy(array).to(device)
+
+
+def norm(spans: Spans, device: torch.device | None = None) -> float:
+    """The Euclidean norm of weights, over all spans, in fp64. Those of a device are there; None is the host."""
+    name, device = _of_vectors(device)
+    if name == "triton" and device is not None:
+        if capturing(device):
+            raise RuntimeError("the host waits for a vector's norm, which no CUDA graph does: call this outside of it")
+        return float(_on_triton().norm(spans, device))
     if name == "reference":
         return float(norms_of(_twin().squares(spans, 1), 1)[0, 0])
     squares = _native.clipped_squares(spans, 1, name, threads_for(int(spans["numel"].sum())))
     return float(norms_of(squares, 1)[0, 0])
 
 
-def quantise(spans: Spans, scale: float, key: Key | None, stream: int = 0) -> int:
-    """Weights in host memory times `scale`, as int32 to each span's `out`; the exact sum of all their squares.
+def quantise(spans: Spans, scale: float, key: Key | None, stream: int = 0, device: torch.device | None = None) -> int:
+    """Weights times `scale`, as int32 to each span's `out`; the exact sum of all their squares.
 
     They are cut towards zero, or with a key rounded at random by its keystream `stream`.
     """
-    name = capabilities.chosen("vectors", "cpu")
+    name, device = _of_vectors(device)
+    if name == "triton" and device is not None:
+        words_there = None if key is None else torch_key(key, device)
+        return int(_on_triton().quantise(spans, scale, words_there, stream, device))
     if name == "reference":
         return int(_twin().quantise(spans, scale, None if key is None else key.uint32(), stream))
     words = np.empty(0, np.uint32) if key is None else key.uint32()
@@ -197,9 +228,20 @@ def quantise(spans: Spans, scale: float, key: Key | None, stream: int = 0) -> in
     return low + (high << 32)
 
 
-def add_noise(spans: Spans, table: NoiseTable, key: Key, *, bits: int = 0, unit: float = 1.0) -> None:
+def add_noise(
+    spans: Spans,
+    table: NoiseTable,
+    key: Key,
+    *,
+    bits: int = 0,
+    unit: float = 1.0,
+    device: torch.device | None = None,
+) -> None:
     """The spans' int32 and noise from a table, to their `out`: modulo 2^bits as uint32, or as numbers times `unit`."""
-    name = capabilities.chosen("vectors", "cpu")
+    name, device = _of_vectors(device)
+    if name == "triton" and device is not None:
+        _on_triton().add_noise(spans, table, torch_key(key, device), bits, unit, device)
+        return
     if name == "reference":
         _twin().add_noise(spans, table, key.uint32(), bits, unit)
         return
@@ -209,7 +251,7 @@ def add_noise(spans: Spans, table: NoiseTable, key: Key, *, bits: int = 0, unit:
 
 def normal_product(spans: Spans, key: Key, stream: int) -> float:
     """The sum of products of weights in host memory with the normals of their elements, of keystream `stream`."""
-    name = capabilities.chosen("vectors", "cpu")
+    name = capabilities.chosen("normals", "cpu")
     if name == "reference":
         return float(_twin().normal_product(spans, key.uint32(), stream))
     return _native.normal_product(spans, key.uint32(), stream, name, threads_for(int(spans["numel"].sum())))
@@ -217,7 +259,7 @@ def normal_product(spans: Spans, key: Key, stream: int) -> float:
 
 def moved_normals(spans: Spans, key: Key, stream: int, along: float, factor: float) -> None:
     """(g + along x) factor for weights x and the same normals g, to each span's `out`: fp64 for fp64, else fp32."""
-    name = capabilities.chosen("vectors", "cpu")
+    name = capabilities.chosen("normals", "cpu")
     if name == "reference":
         _twin().moved_normals(spans, key.uint32(), stream, along, factor)
         return
@@ -225,22 +267,45 @@ def moved_normals(spans: Spans, key: Key, stream: int, along: float, factor: flo
     _native.moved_normals(spans, key.uint32(), stream, along, factor, name, threads)
 
 
-def rotate(x: Array, key: Key, *, inverse: bool = False) -> None:
+def rotate(x: AnyArray, key: Key, *, inverse: bool = False) -> None:
     """The Walsh-Hadamard transform with signs from a key, of a power of two of fp32 numbers, in place."""
-    name = capabilities.chosen("vectors", "cpu")
-    if name == "reference":
-        _twin().rotate(x, key.uint32(), inverse)
+    name, device = _of_vectors(None if isinstance(x, np.ndarray) or x.device.type == "cpu" else x.device)
+    if name == "triton" and device is not None:
+        _on_triton().rotate(_tensors([x])[0], torch_key(key, device), inverse)
         return
-    _native.rotate(x, key.uint32(), inverse, name, threads_for(x.size, 2 * SMALL))
+    numbers = x if isinstance(x, np.ndarray) else x.detach().numpy()
+    if name == "reference":
+        _twin().rotate(numbers, key.uint32(), inverse)
+        return
+    _native.rotate(numbers, key.uint32(), inverse, name, threads_for(numbers.size, 2 * SMALL))
+
+
+def _of_vectors(device: torch.device | None) -> tuple[str, torch.device | None]:
+    """The backend for a whole vector on a device, None for the host; Triton's interpreter wants the host's, too."""
+    name = capabilities.chosen("vectors", device.type if device is not None else "cpu")
+    if name == "triton" and device is None:
+        import torch
+
+        device = torch.device("cpu")
+    return name, device
 
 
 def reflect(x: Floats, normals: Floats, *, back: bool = False) -> None:
-    """Reflections of k (k + 1) / 2 - 1 normals, one after another, of k fp64 numbers in place; `back` undoes them."""
-    name = capabilities.chosen("vectors", "cpu")
-    if name == "reference":
+    """Reflections of k (k + 1) / 2 - 1 normals, one after another, of k fp64 numbers in place; `back` undoes them.
+
+    k is small, and this is work of the host alone.
+    """
+    if capabilities.forced() == "reference":
         _twin().reflect(x, normals, back)
         return
-    _native.reflect(x, normals, back, name)
+    _native.reflect(x, normals, back, capabilities.host_isa())
+
+
+def _on_triton() -> ModuleType:
+    """Triton's kernels of whole vectors."""
+    from ldpkernels.triton import lattice
+
+    return lattice
 
 
 def _twin() -> ModuleType:
@@ -312,11 +377,9 @@ def next_key(state: torch.Tensor, device: str) -> torch.Tensor:
     if capabilities.chosen("next_key", device, state.device.index) == "cuda":
         import torch
 
-        from ldpkernels import _cuda
-
+        module, stream = _cuda_on(state.device)
         key = torch.empty(4, dtype=torch.int64, device=state.device)
-        stream = torch.cuda.current_stream(state.device).cuda_stream
-        _cuda.next_key(state.data_ptr(), key.data_ptr(), state.device.index, stream)
+        module.next_key(state.data_ptr(), key.data_ptr(), state.device.index, stream)
         return key
     from ldpkernels.triton.next_key import next_key as on_triton
 

@@ -95,8 +95,8 @@ def perturb_vector(
         generator: As for `perturb_`.
         buffers: As for `perturb_`.
 
-    The result is named and shaped like the model, in fp32 (fp64 for fp64 tensors) in host memory: a dict for a module
-    or a mapping. NaN counts as 0.
+    The result is named and shaped like the model, in fp32 (fp64 for fp64 tensors): a dict for a module or a mapping.
+    "gaussian" leaves it on the update's GPU where there is Triton; all else is in host memory. NaN counts as 0.
 
     >>> import numpy as np, ldpkernels
     >>> update = {"w": np.full((20, 30), 0.01), "b": np.zeros(30)}
@@ -111,6 +111,8 @@ def perturb_vector(
     law = vector_mechanism(mechanism, eps, sum(sizes), norm, bound, delta=delta, sigma=sigma)
     key = vector_key(tensors, generator)
     kinds = [np.float64 if dtype is FLOAT64 else np.float32 for dtype in dtypes]
+    if isinstance(law, VectorGaussian):
+        return flat.contained(tensors, _gaussian(law, tensors.values, dtypes, kinds, key))
     host = flat.in_host_memory(tensors.values)
     if isinstance(law, KOfD):
         outs: list[Array] = [np.zeros(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
@@ -118,7 +120,7 @@ def perturb_vector(
         flat.put(outs, sizes, chosen, law.report(_clipped_at(host, dtypes, sizes, chosen, norm), key))
     else:
         outs = [np.empty(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
-        _write(law, host, dtypes, outs, key)
+        _along(law, host, dtypes, outs, key)
     return flat.contained(tensors, outs)
 
 
@@ -167,28 +169,37 @@ def _clipped_at(
     return flat.at(host, sizes, places) * (norm / length if length > norm else 1.0)
 
 
-def _write(
-    law: PrivUnitG | VectorGaussian, host: Sequence[AnyArray], dtypes: Sequence[Dtype], outs: list[Array], key: Key
-) -> None:
+def _gaussian(
+    law: VectorGaussian,
+    values: Sequence[AnyArray],
+    dtypes: Sequence[Dtype],
+    kinds: Sequence[type[np.floating]],
+    key: Key,
+) -> Sequence[AnyArray]:
+    """The parts as they lie in memory; where the norm is no number, cleaned of what is none, in fp64 on the host."""
+    values, device = flat.in_reach(values)
+    sizes = [math.prod(value.shape) for value in values]
+    outs = [launch.empty(size, kind, device) for size, kind in zip(sizes, kinds, strict=True)]
+    try:
+        law.write([flat.address(value) for value in values], dtypes, outs, key, device)
+    except OverflowError:
+        cleaned = flat.clipped(flat.float64s(flat.in_host_memory(values)), law.norm)
+        parts = [launch.copied(part, device) for part in np.split(cleaned, np.cumsum(sizes)[:-1])]
+        law.write([flat.address(part) for part in parts], [FLOAT64] * len(parts), outs, key, device)
+    return outs
+
+
+def _along(law: PrivUnitG, host: Sequence[AnyArray], dtypes: Sequence[Dtype], outs: list[Array], key: Key) -> None:
     """The parts as they lie in memory; in fp64, and cleaned of what is no number, where their norm is none."""
     try:
         law.write([flat.address(v) for v in host], dtypes, outs, key)
     except OverflowError:
-        x, wide = flat.float64s(host), [np.empty(out.size) for out in outs]
-        if isinstance(law, PrivUnitG):
-            x, unit = flat.direction(x)
-            law.write(_places(x, outs), [FLOAT64] * len(outs), wide, key, unit=unit)
-        else:
-            x = flat.clipped(x, law.norm)
-            law.write(_places(x, outs), [FLOAT64] * len(outs), wide, key)
+        x, unit = flat.direction(flat.float64s(host))
+        wide = [np.empty(out.size) for out in outs]
+        parts = np.split(x, np.cumsum([out.size for out in outs])[:-1])
+        law.write([flat.address(part) for part in parts], [FLOAT64] * len(outs), wide, key, unit=unit)
         for out, part in zip(outs, wide, strict=True):
             out[:] = part
-
-
-def _places(x: Floats, parts: Sequence[Array]) -> list[int]:
-    """Where parts of these sizes begin in x."""
-    ends = np.cumsum([part.size for part in parts])
-    return [x.ctypes.data + 8 * int(end - part.size) for end, part in zip(ends, parts, strict=True)]
 
 
 def _checked_norm(norm: float) -> float:
@@ -199,8 +210,8 @@ def _checked_norm(norm: float) -> float:
 
 
 def vector_key(tensors: Tensors, generator: Generator) -> Key:
-    """The key of a call on a whole vector, in host memory."""
+    """The key of a call on a whole vector: the host's, from which a device has it."""
     if generator is None or isinstance(generator, (str, Key)) or not tensors.is_torch:
-        return numpy_key(generator)  # the vector is perturbed in host memory, wherever it came from
+        return numpy_key(generator)
     words = torch_key(generator, tensors.values[0].device).cpu().tolist()
     return Key(tuple(w % 2**64 for w in words))

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels that report cells, called directly; and their law again, from the executed integers and nothing else."""
 
-import ml_dtypes
 import numpy as np
 
 from ldpkernels import Hybrid, Key, Piecewise, _native
 from ldpkernels.dtypes import dtype_named
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.reference import registry as reference
+from tests.bfloat16 import SOME
 
 N = 2**32
-DTYPES = [np.dtype(np.float32), np.dtype(np.float64), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)]
+DTYPES = [np.dtype(np.float32), np.dtype(np.float64), *SOME, np.dtype(np.float16)]
 MECHANISMS = {"piecewise": Piecewise, "hybrid": Hybrid}
 BITS = {2: np.uint16, 4: np.uint32, 8: np.uint64}
 

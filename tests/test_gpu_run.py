@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The run on a GPU without one: deadlines, crashes, results that survive, and a rehearsal with Triton's interpreter.
+import ast
 import json
 import re
 import shutil
@@ -171,6 +172,30 @@ def test_bad_arguments_do_not_start(tmp_path):
         assert done.returncode == 2
         assert wrong[0] in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_bare_machine_has_what_is_imported_there():
+    """It has NumPy, torch, Triton and pytest; ml_dtypes, SciPy and the like may be missing, and are asked for."""
+    todo, seen, others = [*(ROOT / "tests/gpu").glob("*.py"), *(ROOT / "tests/triton").glob("*.py")], set(), {}
+    todo += [*(ROOT / "benchmarks/gpu").glob("*.py"), ROOT / "tests/conftest.py"]
+    while todo:
+        path = todo.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for node in ast.parse(path.read_text()).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            for name in names:
+                top = name.partition(".")[0]
+                if top in ("tests", "benchmarks"):
+                    place = ROOT / name.replace(".", "/")
+                    todo += [one for one in (place.with_suffix(".py"), place / "__init__.py") if one.exists()]
+                elif top not in sys.stdlib_module_names | {"ldpkernels", "numpy", "torch", "triton", "pytest"}:
+                    others[top] = path.name
+    assert not others
+    assert len(seen) > 25
 
 
 def test_what_a_build_is_of():

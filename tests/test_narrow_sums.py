@@ -7,7 +7,7 @@ import torch
 import ldpkernels
 from ldpkernels import _native, clipped_noised_mean, clipped_noised_sum, key
 
-ROWS = (1, 63, 64, 1000, 1024, 1025, 2048, 4096, 4097, 9000)
+ROWS = (1, 5, 63, 64, 1000, 1024, 1025, 2048, 4096, 4097, 9000)
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 

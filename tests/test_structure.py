@@ -212,7 +212,7 @@ def test_the_design_has_the_table_of_capabilities(monkeypatch):
     monkeypatch.setattr(capabilities, "_cuda_kernels", capabilities._cuda_kernels.__wrapped__)
     monkeypatch.setattr(capabilities, "_gpu_backends", lambda: ("cuda", "triton"))
     rows = dict(re.findall(r"^\| (\w+) \| `.*?\| ((?:yes|no).*) \|$", DESIGN, re.MULTILINE))
-    assert rows.keys() == {name for name, _ in entries} | {"clipped_noise", "votes", "vectors"}
+    assert rows.keys() == {name for name, _ in entries} | {"clipped_noise", "votes", "vectors", "normals"}
     for kernel, row in rows.items():
         on_cpu, on_gpu = capabilities.able(kernel, "cpu"), capabilities.able(kernel, "cuda")
         able = [_native.isas()[0] in on_cpu, "reference" in on_cpu, "triton" in on_gpu, "cuda" in on_gpu]

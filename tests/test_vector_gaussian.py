@@ -160,7 +160,7 @@ def test_what_is_longer_is_not_released(monkeypatch):
     """The comparison of integers is the guarantee: were the norm in fp64 wrong, nothing would leave."""
     law, out = VectorGaussian(1.0, 100, norm=1.0), np.zeros(100)
     x = np.full(100, 0.2)
-    monkeypatch.setattr(launch, "norm", lambda spans: 1.0)
+    monkeypatch.setattr(launch, "norm", lambda spans, device: 1.0)
     with pytest.raises(ArithmeticError, match="were expected"):
         law.write([x.ctypes.data], [DTYPES["float64"]], [out], KEYS[0])
     assert (out == 0).all()

@@ -21,9 +21,10 @@ import numpy as np
 import torch
 
 import ldpkernels
+import ldpkernels.updates
 from benchmarks import machine, peers, results
 from benchmarks.peers import EPS, C, R
-from ldpkernels import capabilities
+from ldpkernels import capabilities, launch
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
 
@@ -132,6 +133,7 @@ def cases(device: Device) -> Iterator[Case]:
     yield from weight_cases(device, torch.bfloat16, "bf16", {"Philox": 0.9, "report": 0.9, "piecewise": 0.6})
     yield from clipped_cases(device)
     yield from cldp_cases(device)
+    yield from vector_cases(device)
     yield from latency_cases(device)
     yield from server_cases(device)
 
@@ -190,6 +192,23 @@ def cldp_cases(device: Device) -> Iterator[Case]:
             work = forced(backend, ldpkernels.cldp_, w, alpha, 1.0, 4, generator=key)
             name = f"alpha = {alpha:g}, {backend}"
             yield Case("cldp_, fp32 weights, rho = 4", name, work, n, 8.0 * n, 60e9, "rate")
+
+
+def vector_cases(device: Device) -> Iterator[Case]:
+    """Whole vectors, whose kernels are Triton's. Bytes are what the steps read and write when each has one pass."""
+    for backend in able("vectors", device):
+        n = 1 << 26 if device.name == "cuda" else 1 << 10
+        group, key = f"whole vectors of {n:,} fp32 weights, {backend}", KEYS["Philox"]
+        w = torch.randn(n, device=device.name)
+        x = torch.randn(n, device=device.name)
+        gaussian = {"mechanism": "gaussian", "sigma": 1.0, "norm": 1.0, "generator": key}
+        law = ldpkernels.DistributedGaussian.calibrated(8.0, 1e-5, dimension=n, clients=1000, bits=28)
+        work = forced(backend, ldpkernels.perturb_vector, w, **gaussian)
+        yield Case(group, "perturb_vector, gaussian: norm, integers, noise", work, n, 20.0 * n)
+        rotate = forced(backend, launch.rotate, x, key)
+        yield Case(group, "rotation", rotate, n, 8.0 * n)
+        work = forced(backend, ldpkernels.updates.encode, w, law, ldpkernels.key(1), generator=key)
+        yield Case(group, "encode: rotation, norm, integers, noise, and to the host", work, n, 36.0 * n)
 
 
 def latency_cases(device: Device) -> Iterator[Case]:

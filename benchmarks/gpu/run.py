@@ -225,7 +225,8 @@ def _correctness(run: Run, options: argparse.Namespace) -> None:
     chosen = ["tests/gpu", f"--ignore={known}", "tests/triton", "--ignore=tests/triton/test_static.py"]
     if options.rehearse:
         chosen = ["tests/gpu", f"--ignore={known}", "tests/triton/test_votes.py"]
-    run.step(Step("tests", _pytest(*chosen, "--durations=10", "-rf", *plugins), 300, "correctness.log"))
+    plugins += ["--continue-on-collection-errors", "--durations=10", "-rfE"]
+    run.step(Step("tests", _pytest(*chosen, *plugins), 300, "correctness.log"))
 
 
 def _sanitize(run: Run, options: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 import ldpkernels
+import ldpkernels.updates
 from benchmarks.gpu.operations import KEYS, OPERATIONS, on
 from ldpkernels import capabilities
 from ldpkernels.dtypes import DTYPES
@@ -40,6 +41,7 @@ def main() -> None:
                 calls += 1
     if options.backend == "triton":
         ranges_and_tallies(torch.device(device))
+        whole_vectors(device)
     print(f"{options.backend}: {calls} calls")
 
 
@@ -59,6 +61,19 @@ def ranges_and_tallies(device: torch.device) -> None:
         tally.add([torch.ones(1003, dtype=torch.uint8, device=device) for _ in range(20)])
         tally.decode(0, 0.5, 0.25, torch.empty(1003, device=device))
     wait(device.type)
+
+
+def whole_vectors(device: str) -> None:
+    """Their host waits, so that no graph has them and they are no operations."""
+    sizes = (33, 5) if device == "cpu" else (70_001, 33)
+    parts = [torch.randn(n).to(kind).to(device) for n in sizes for kind in (torch.float32, torch.bfloat16)]
+    n = 2 * sum(sizes)
+    law = ldpkernels.DistributedGaussian.calibrated(8.0, 1e-5, dimension=n, clients=1000, bits=26)
+    with ldpkernels.backend("triton"):
+        for key in list(KEYS.values())[: 1 if device == "cpu" else 2]:
+            ldpkernels.perturb_vector(parts, mechanism="gaussian", sigma=1.0, norm=1.0, generator=key)
+            ldpkernels.updates.encode(parts, law, ldpkernels.key(1), generator=key)
+    wait(device)
 
 
 def wait(device: str) -> None:

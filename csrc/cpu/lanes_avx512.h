@@ -161,6 +161,10 @@ struct Avx512Lanes {
     const __m256i halves = _mm512_cvtps_ph((__m512)affine(a, offset, step), _MM_FROUND_TO_NEAREST_INT);
     _mm256_storeu_si256((__m256i*)p, halves);
   }
+  // Never above the numbers.
+  static LDPK_FN void store_below(float* p, half64 a) {
+    _mm256_storeu_ps(p, _mm512_cvt_roundpd_ps((__m512d)a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC));
+  }
   static LDPK_FN void store_bytes(uint8_t* p, u32 a) {
     _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8((__m512i)a));
   }

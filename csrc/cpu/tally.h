@@ -2,20 +2,47 @@
 // The sum of one-bit reports: log2(n + 1) bits a weight, in planes (bit_counter.h).
 #pragma once
 
+#include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 #include "bit_counter.h"
 #include "dispatch.h"
 #include "parallel.h"
 
 namespace ldpk {
+
+struct Freed {
+  void operator()(uint8_t* memory) const { std::free(memory); }
+};
+using Zeros = std::unique_ptr<uint8_t[], Freed>;
+
+// Where there are many, in large pages: for each page of 4 kB the system takes longer than a count of 15 reports in it.
+inline Zeros zeros(size_t n) {
+  constexpr size_t large = size_t{1} << 21;
+  const size_t unit = n >= 2 * large ? large : kPlanePadding;
+  const size_t whole = std::max(n + unit - 1, unit) / unit * unit;
+  Zeros memory(static_cast<uint8_t*>(std::aligned_alloc(unit, whole)));
+  if (!memory) throw std::bad_alloc();
+#if defined(__linux__)
+  if (unit == large) madvise(memory.get(), whole, MADV_HUGEPAGE);  // a wish
+#endif
+  memset(memory.get(), 0, n);
+  return memory;
+}
 
 // Any threads may call any of it at once: each call is done as a whole. Who holds Python's lock must give it up first.
 class Tally {
@@ -38,14 +65,11 @@ class Tally {
       end_pointers.push_back(end);
     }
     reserve(count);
-    std::vector<uint8_t*> planes(planes_.size()), plane_ends(planes_.size());
-    for (size_t p = 0; p < planes_.size(); ++p) {
-      planes[p] = planes_[p].data();
-      plane_ends[p] = planes[p] + whole;
-    }
+    std::vector<uint8_t*> plane_ends;
+    for (uint8_t* plane : planes_) plane_ends.push_back(plane + whole);
     parallel_for((whole + kTileBytes - 1) / kTileBytes, threads, [&](int64_t t) {
       const int64_t begin = t * kTileBytes;
-      add_range(reports, planes, begin, begin + kTileBytes < whole ? begin + kTileBytes : whole);
+      add_range(reports, planes_, begin, begin + kTileBytes < whole ? begin + kTileBytes : whole);
     });
     if (whole < bytes_) add_range(end_pointers, plane_ends, 0, kPlanePadding);
     count_ = count;
@@ -58,10 +82,8 @@ class Tally {
     reserve(count);
     for (size_t p = 0; p < other.planes_.size(); ++p) {
       // Bits of weight 2^p are a report for the planes from p on.
-      std::vector<uint8_t*> planes;
-      for (size_t q = p; q < planes_.size(); ++q) planes.push_back(planes_[q].data());
-      const uint8_t* report = other.planes_[p].data();
-      kernels_.count_bits(1, &report, planes.data(), static_cast<int>(planes.size()), 0, padded());
+      const uint8_t* report = other.planes_[p];
+      kernels_.count_bits(1, &report, &planes_[p], static_cast<int>(planes_.size() - p), 0, padded());
     }
     count_ = count;
   }
@@ -71,8 +93,7 @@ class Tally {
   void decode(int64_t first, int64_t n, double offset, double step, Float* out, int64_t threads) const {
     constexpr int64_t chunk = 1 << 16;
     const std::scoped_lock lock(mutex_);
-    std::vector<const uint8_t*> planes;
-    for (const auto& plane : planes_) planes.push_back(plane.data());
+    const std::vector<const uint8_t*> planes(planes_.begin(), planes_.end());
     parallel_for((n + chunk - 1) / chunk, threads, [&](int64_t t) {
       const int64_t begin = t * chunk, end = begin + chunk < n ? begin + chunk : n;
       const auto run = [&] {
@@ -94,7 +115,7 @@ class Tally {
   std::vector<std::vector<uint8_t>> planes() const {
     const std::scoped_lock lock(mutex_);
     std::vector<std::vector<uint8_t>> out;
-    for (int64_t p = 0; p < planes_for(count_); ++p) out.emplace_back(planes_[p].begin(), planes_[p].begin() + bytes_);
+    for (int64_t p = 0; p < planes_for(count_); ++p) out.emplace_back(planes_[p], planes_[p] + bytes_);
     return out;
   }
   // What planes() gave at that count: n planes, whose counts are at most `count`.
@@ -102,11 +123,13 @@ class Tally {
     if (count < 0 || n != planes_for(count)) {
       throw std::invalid_argument(std::to_string(n) + " planes for a count of " + std::to_string(count));
     }
-    std::vector<std::vector<uint8_t>> restored(n, std::vector<uint8_t>(padded()));
-    for (int64_t p = 0; p < n && bytes_ > 0; ++p) memcpy(restored[p].data(), planes + p * bytes_, bytes_);
+    Tally restored(bytes_, kernels_);
+    restored.reserve(count);
+    for (int64_t p = 0; p < n && bytes_ > 0; ++p) memcpy(restored.planes_[p], planes + p * bytes_, bytes_);
     const std::scoped_lock lock(mutex_);
     count_ = count;
-    planes_ = std::move(restored);
+    planes_ = std::move(restored.planes_);
+    memory_ = std::move(restored.memory_);
   }
 
  private:
@@ -115,7 +138,10 @@ class Tally {
   int64_t padded() const { return (bytes_ + kPlanePadding - 1) / kPlanePadding * kPlanePadding; }
 
   Tally(const Tally& other, const std::scoped_lock<std::mutex>&)
-      : bytes_(other.bytes_), kernels_(other.kernels_), count_(other.count_), planes_(other.planes_) {}
+      : bytes_(other.bytes_), kernels_(other.kernels_), count_(other.count_) {
+    add_planes(other.planes_.size());
+    for (size_t p = 0; p < planes_.size(); ++p) memcpy(planes_[p], other.planes_[p], padded());
+  }
   Tally copy() const {
     const std::scoped_lock lock(mutex_);
     return {*this, lock};
@@ -129,7 +155,12 @@ class Tally {
   // Enough for every count up to n, so that no carry leaves the last one.
   static int64_t planes_for(int64_t n) { return std::bit_width(static_cast<uint64_t>(n)); }
   void reserve(int64_t n) {
-    while (static_cast<int64_t>(planes_.size()) < planes_for(n)) planes_.emplace_back(padded());
+    if (static_cast<int64_t>(planes_.size()) < planes_for(n)) add_planes(planes_for(n) - planes_.size());
+  }
+  void add_planes(size_t n) {
+    planes_.reserve(planes_.size() + n);
+    memory_.push_back(zeros(n * padded()));
+    for (size_t p = 0; p < n; ++p) planes_.push_back(memory_.back().get() + p * padded());
   }
 
   void add_range(const std::vector<const uint8_t*>& reports, const std::vector<uint8_t*>& planes, int64_t begin,
@@ -146,7 +177,8 @@ class Tally {
   const Kernels& kernels_;
   mutable std::mutex mutex_;
   int64_t count_ = 0;
-  std::vector<std::vector<uint8_t>> planes_;
+  std::vector<Zeros> memory_;
+  std::vector<uint8_t*> planes_;  // in it
 };
 
 }  // namespace ldpk

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole update as one vector in host memory, and one vector as an update's container."""
+"""A whole update as one vector, on its GPU or in host memory, and one vector as an update's container."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ldpkernels import capabilities
 from ldpkernels.arrays import AnyArray, Array, Floats, Integers
 from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
 from ldpkernels.inputs.containers import Tensors
+
+if TYPE_CHECKING:
+    import torch
 
 
 def formats(tensors: Tensors) -> list[Dtype]:
@@ -28,6 +33,19 @@ def sizes(tensors: Tensors) -> list[int]:
 def in_host_memory(values: Sequence[AnyArray]) -> list[AnyArray]:
     """Each in contiguous memory of the host."""
     return [np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v.detach().cpu().contiguous() for v in values]
+
+
+def in_reach(values: Sequence[AnyArray]) -> tuple[list[AnyArray], torch.device | None]:
+    """Each in contiguous memory of where whole vectors are worked on, and that device; None for the host.
+
+    That is the GPU on which the values are, where it has kernels for whole vectors.
+    """
+    tensors = [value for value in values if not isinstance(value, np.ndarray)]
+    devices = {tensor.device for tensor in tensors}
+    device = devices.pop() if len(devices) == 1 else None
+    if device is None or device.type != "cuda" or not capabilities.able("vectors", "cuda"):
+        return in_host_memory(values), None
+    return [tensor.detach().resolve_neg().contiguous() for tensor in tensors], device
 
 
 def address(value: AnyArray) -> int:
@@ -89,7 +107,7 @@ def _by_part(sizes: Sequence[int], places: Integers) -> Iterator[tuple[int, Inte
         yield i, places[of_part] - starts[i], of_part
 
 
-def contained(tensors: Tensors, parts: Sequence[Array]) -> AnyArray | Sequence[AnyArray] | Mapping[str, AnyArray]:
+def contained(tensors: Tensors, parts: Sequence[AnyArray]) -> AnyArray | Sequence[AnyArray] | Mapping[str, AnyArray]:
     """The parts in the shapes, the library and the container of the tensors; a module's is a mapping."""
     shaped = [
         _as_library(part.reshape(tuple(tensor.shape)), tensors.is_torch)
@@ -106,8 +124,8 @@ def _at(value: AnyArray, places: Integers | slice) -> Floats:
     return found
 
 
-def _as_library(array: Array, is_torch: bool) -> AnyArray:
-    if not is_torch:
+def _as_library(array: AnyArray, is_torch: bool) -> AnyArray:
+    if not is_torch or not isinstance(array, np.ndarray):
         return array
     import torch
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -19,14 +19,18 @@ from ldpkernels.accounting import arguments
 from ldpkernels.accounting.events import GaussianEvent
 from ldpkernels.accounting.gaussian import gaussian_epsilon
 from ldpkernels.accounting.rounding import bisect_upper
-from ldpkernels.arrays import Array, Floats
+from ldpkernels.arrays import AnyArray, Array, Floats
 from ldpkernels.dtypes import DTYPES, FLOAT64, Dtype
+from ldpkernels.inputs import flat
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Key
 from ldpkernels.laws.clipped_noise import MARGIN as ROUNDING
 from ldpkernels.laws.noise_table import MOST_SHIFT, NoiseTable, wide_gaussian_table
 from ldpkernels.laws.vector_law import epsilon_at_distance
 from ldpkernels.laws.weightwise import checked_eps
+
+if TYPE_CHECKING:
+    import torch
 
 FLOAT32 = DTYPES["float32"]
 GRID_STD = 2**22  # standard deviation of the noise in units of the grid, always
@@ -152,26 +156,35 @@ class VectorGaussian:
         self.write([x.ctypes.data], [FLOAT64], [out], key)
         return out
 
-    def write(self, addresses: Sequence[int], dtypes: Sequence[Dtype], outs: Sequence[Array], key: Key) -> None:
+    def write(
+        self,
+        addresses: Sequence[int],
+        dtypes: Sequence[Dtype],
+        outs: Sequence[AnyArray],
+        key: Key,
+        device: torch.device | None = None,
+    ) -> None:
         """A report of an update whose parts lie at these addresses, to arrays of their sizes, fp32 or fp64.
 
-        Raises OverflowError, before anything is written, where a weight or the norm is no finite number.
+        Everything is on one device; None is the host. Raises OverflowError, before anything is written, where a weight
+        or the norm is no finite number.
         """
-        sizes = [out.size for out in outs]
+        sizes = [math.prod(out.shape) for out in outs]
         if sum(sizes) != self.dimension:
             raise ValueError(f"an update of {sum(sizes)} weights, where dimension={self.dimension}")
-        integers = np.empty(self.dimension, np.int32)
-        places = [integers.ctypes.data + 4 * sum(sizes[:i]) for i in range(len(sizes))]
+        integers = launch.empty(self.dimension, np.int32, device)
+        places = [flat.address(integers) + 4 * sum(sizes[:i]) for i in range(len(sizes))]
         spans = span_table(addresses, places, sizes, dtypes)
-        above = launch.norm(spans) * ROUNDING
+        above = launch.norm(spans, device) * ROUNDING
         if not math.isfinite(above):
             raise OverflowError("a weight is no finite number, or the squares of all of them are none")
-        squares = launch.quantise(spans, min(1.0, self.norm / above if above else 1.0) / self.unit, None)
+        scale = min(1.0, self.norm / above if above else 1.0) / self.unit
+        squares = launch.quantise(spans, scale, None, device=device)
         if squares > self.square_bound:  # the guarantee stands on this comparison, and on no floating-point number
             raise ArithmeticError(f"a clipped update has {squares} where at most {self.square_bound} were expected")
         formats = [FLOAT64 if out.itemsize == 8 else FLOAT32 for out in outs]
-        released = span_table(places, [out.ctypes.data for out in outs], sizes, formats)
-        launch.add_noise(released, self.table, key, unit=self.unit)
+        released = span_table(places, [flat.address(out) for out in outs], sizes, formats)
+        launch.add_noise(released, self.table, key, unit=self.unit, device=device)
 
     @property
     def _log_ratio(self) -> float:

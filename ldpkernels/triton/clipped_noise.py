@@ -115,14 +115,20 @@ def squares_kernel(x, out, columns, stretches, WIDE: tl.constexpr):
     """The sum of squares of one stretch of one row, to out[row, stretch]."""
     row, stretch = tl.program_id(0).to(tl.int64), tl.program_id(1)
     begin = stretch.to(tl.int64) * (PIECE * PIECES)
-    left = columns - begin
+    total = stretch_squares(x + row * columns + begin, columns - begin, WIDE)
+    tl.store(out + row * stretches + stretch, total)
+
+
+@triton.jit
+def stretch_squares(x, left, WIDE: tl.constexpr):
+    """The sum of squares of a stretch that begins at x, of which so many numbers are left."""
     piece = tl.arange(0, PIECES)
     element = piece[:, None] * PIECE + tl.arange(0, 16)[None, :]
     sums = tl.zeros((PIECES, 16), tl.float64)
     i = 0
     while i * 16 < tl.minimum(left, PIECE):
         j = element + i * 16
-        v = tl.load(x + row * columns + begin + j, j < left, 0.0).to(WIDE).to(tl.float64)
+        v = tl.load(x + j, j < left, 0.0).to(WIDE).to(tl.float64)
         sums += v * v
         i += 1
     half = tl.sum(sums.reshape(PIECES, 2, 8), axis=1)  # two numbers each: one addition, so one order
@@ -134,7 +140,7 @@ def squares_kernel(x, out, columns, stretches, WIDE: tl.constexpr):
     while i * PIECE < tl.minimum(left, PIECE * PIECES):  # one after the other: zeros change nothing
         total += tl.sum(tl.where(piece == i, pieces, 0.0), axis=0)
         i += 1
-    tl.store(out + row * stretches + stretch, total)
+    return total
 
 
 @triton.jit

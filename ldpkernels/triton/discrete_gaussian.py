@@ -16,7 +16,8 @@ from ldpkernels.triton.ciphers import chacha, philox
 
 
 @triton.jit
-def _word(element, number, key, CHACHA: tl.constexpr):
+def word_of(element, number, key, CHACHA: tl.constexpr):
+    """Words of elements, by their numbers: those of block `element` of keystream 0, then of keystream 1, ..."""
     PER_BLOCK: tl.constexpr = 16 if CHACHA else 4
     cipher: tl.constexpr = chacha if CHACHA else philox
     block = cipher(element, number // PER_BLOCK, key)
@@ -46,7 +47,7 @@ def discrete_gaussian(element, inside, s, key, CHACHA: tl.constexpr):
         mask |= mask >> 4
         mask |= mask >> 8
         mask |= mask >> 16
-        value = _word(element, number, key, CHACHA) & mask
+        value = word_of(element, number, key, CHACHA) & mask
         number += 1
         drawn = walking & (value < m)  # else another word
 

@@ -95,11 +95,18 @@ def out_type(pointer: str | None) -> dict[str, str]:
 
 
 def compiled(
-    kernel: Any, types: dict[str, str], constants: dict[str, Any], arch: int, options: dict[str, Any] = OPTIONS
+    kernel: Any,
+    types: dict[str, str],
+    constants: dict[str, Any],
+    arch: int,
+    options: dict[str, Any] = OPTIONS,
+    aligned: tuple[str, ...] = (),
 ) -> Any:
-    """A kernel with arguments of these types, for an architecture."""
+    """A kernel with arguments of these types, for an architecture. `aligned`: those that are multiples of 16."""
     constants |= {name: None for name, kind in types.items() if kind == "constexpr"}
-    source = ASTSource(fn=kernel, signature=types | dict.fromkeys(constants, "constexpr"), constexprs=constants)
+    signature = types | dict.fromkeys(constants, "constexpr")
+    attributes = {(list(signature).index(name),): [["tt.divisibility", 16]] for name in aligned}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
     return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
 
 

@@ -76,9 +76,9 @@ def parts_by(kinds: Integers, spans: Spans, laws: Laws, make: Callable[[int, Spa
     return parts
 
 
-def span_columns(spans: Spans, per_block: int) -> tuple[dict[str, ArrayLike], int, int]:
+def span_columns(spans: Spans, per_block: int, blocks: int = BLOCKS) -> tuple[dict[str, ArrayLike], int, int]:
     """The columns of SPAN for tensors of one dtype; tiles a program, and the number of programs."""
-    tile = BLOCKS * per_block
+    tile = blocks * per_block
     tiles_of = -(-(spans["numel"] + spans["first"] % per_block) // tile)
     tiles = int(np.clip(tiles_of.sum() // PROGRAMS, 1, LONGEST))
     programs = np.concatenate([[0], np.cumsum(-(-tiles_of // tiles))])

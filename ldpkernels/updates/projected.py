@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ldpkernels import _native, launch
-from ldpkernels.arrays import AnyArray, Floats, Integers
+from ldpkernels import _native, capabilities, launch
+from ldpkernels.arrays import Floats, Integers
 from ldpkernels.dtypes import FLOAT64
 from ldpkernels.inputs.containers import Buffers, Weights
 from ldpkernels.inputs.transforms import outside_of_graphs
@@ -17,7 +17,7 @@ from ldpkernels.keys import Generator, Key
 from ldpkernels.laws.clipped_noise import Noise
 from ldpkernels.laws.k_of_d import subset, uniform_integers
 from ldpkernels.laws.projected_code import ProjectedCode
-from ldpkernels.updates.rotation import Singles, parts_of, rotate_back_, rotated
+from ldpkernels.updates.rotation import Singles, Update, rotate_back_, rotated, update_of
 
 _SIGNS, _ROWS, _CODE = 0, 1, 2  # fold_in of the shared key
 _INDEX = 0  # fold_in of the client's own
@@ -44,9 +44,10 @@ def report_code(
     >>> 0 <= code < 256
     True
     """
-    values, key = parts_of("report_code", update, law.dimension, generator, buffers)
-    u = _projection(values, law, shared)
-    return chosen_code(u, law, shared, key)
+    given = update_of("report_code", update, law.dimension, generator, buffers)
+    u = _projection(given, law, shared)
+    with capabilities.on_the_host():
+        return chosen_code(u, law, shared, given.key)
 
 
 def mean_of_codes(codes: Iterable[int], law: ProjectedCode, shared: Iterable[Key]) -> Singles:
@@ -124,8 +125,11 @@ def _rows(law: ProjectedCode, shared: Key) -> Integers:
     return subset(law.padded, law.projected, shared.fold_in(_ROWS))
 
 
-def _projection(values: list[AnyArray], law: ProjectedCode, shared: Key) -> Floats:
+def _projection(given: Update, law: ProjectedCode, shared: Key) -> Floats:
     """The clipped update, rotated, at k random places: of the update's length but for some percent."""
-    x, scale = rotated(values, law.padded, law.norm, shared.fold_in(_SIGNS))
-    u: Floats = x[_rows(law, shared)].astype(np.float64) * (scale * math.sqrt(law.padded / law.projected))
+    x, scale = rotated(given, law.padded, law.norm, shared.fold_in(_SIGNS))
+    with capabilities.on_the_host():
+        rows = _rows(law, shared)
+    chosen = x[rows] if isinstance(x, np.ndarray) else x[launch.copied(rows, given.device)].cpu().numpy()
+    u: Floats = chosen.astype(np.float64) * (scale * math.sqrt(law.padded / law.projected))
     return u

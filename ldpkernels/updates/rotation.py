@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Generator, Key
 from ldpkernels.laws.clipped_noise import MARGIN
 from ldpkernels.vector import vector_key
+
+if TYPE_CHECKING:
+    import torch
 
 Singles = NDArray[np.float32]
 
@@ -58,39 +62,57 @@ def rotate_back_(x: Singles, key: Key) -> Singles:
     return x
 
 
-def parts_of(
-    function: str, update: Weights, dimension: int, generator: Generator, buffers: Buffers | None
-) -> tuple[list[AnyArray], Key]:
-    """An update's parts in host memory, `dimension` weights in all, and the key of its client's call."""
+@dataclass(frozen=True)
+class Update:
+    """An update's parts in contiguous memory of one device, None for the host, and the key of its client's call."""
+
+    values: list[AnyArray]
+    device: torch.device | None
+    key: Key
+
+
+def update_of(function: str, update: Weights, dimension: int, generator: Generator, buffers: Buffers | None) -> Update:
+    """An update of `dimension` weights in all, where whole vectors of its device are worked on."""
     tensors, _ = collect(update, buffers, draws=function, reads=function)
     flat.formats(tensors)
     if sum(flat.sizes(tensors)) != dimension:
         raise ValueError(f"the update has {sum(flat.sizes(tensors))} weights, and the law is of {dimension}")
     key = vector_key(tensors, generator)
-    return flat.in_host_memory(tensors.values), key
+    return Update(*flat.in_reach(tensors.values), key)
 
 
-def rotated(values: Sequence[AnyArray], padded: int, norm: float, key: Key) -> tuple[Singles, float]:
-    """Parts in host memory as one padded and rotated vector, and what it is to be multiplied by to be within `norm`.
+def rotated(update: Update, padded: int, norm: float, key: Key) -> tuple[AnyArray, float]:
+    """An update as one padded and rotated vector, and what it is to be multiplied by to be within `norm`.
 
-    Where a weight or the norm is no number, the vector is cleaned and clipped first: NaN counts as 0.
+    Where a weight or the norm is no number, the vector is cleaned and clipped on the host first: NaN counts as 0.
     """
-    x = np.zeros(padded, np.float32)
+    x = launch.empty(padded, np.float32, update.device)
+    x[:] = 0
     start = 0
-    with np.errstate(over="ignore"):
-        for value in values:
-            part = value.reshape(-1) if isinstance(value, np.ndarray) else value.float().numpy().reshape(-1)
-            x[start : start + part.size] = part
-            start += part.size
-    rotate_(x, key)
-    spans = span_table([x.ctypes.data], [0], [padded], [DTYPES["float32"]])
-    above = launch.norm(spans) * MARGIN
+    for value in update.values:
+        start = _put(x, start, value)
+    launch.rotate(x, key)
+    spans = span_table([flat.address(x)], [0], [padded], [DTYPES["float32"]])
+    above = launch.norm(spans, update.device) * MARGIN
     if not math.isfinite(above):
         x[:] = 0
-        x[:start] = flat.clipped(flat.float64s(values), norm)
-        rotate_(x, key)
-        above = launch.norm(spans) * MARGIN
+        cleaned = flat.clipped(flat.float64s(flat.in_host_memory(update.values)), norm)
+        _put(x, 0, launch.copied(cleaned, update.device))
+        launch.rotate(x, key)
+        above = launch.norm(spans, update.device) * MARGIN
     return x, min(1.0, norm / above if above else 1.0)
+
+
+def _put(x: AnyArray, start: int, part: AnyArray) -> int:
+    """Write a part to fp32 numbers on its device, from `start` on; where it ends."""
+    end = start + math.prod(part.shape)
+    if not isinstance(x, np.ndarray):
+        assert not isinstance(part, np.ndarray)
+        x[start:end].copy_(part.reshape(-1))
+        return end
+    with np.errstate(over="ignore"):
+        x[start:end] = (part if isinstance(part, np.ndarray) else part.float().numpy()).reshape(-1)
+    return end
 
 
 def _check(x: Singles, key: Key) -> None:

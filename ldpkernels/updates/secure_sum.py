@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.arrays import AnyArray, Array, Words
+from ldpkernels.arrays import AnyArray, Array, Spans, Words
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs import flat
 from ldpkernels.inputs.containers import Buffers, Weights, collect
@@ -17,7 +17,10 @@ from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.transforms import outside_of_graphs
 from ldpkernels.keys import Generator, Key
 from ldpkernels.laws.distributed import Shares
-from ldpkernels.updates.rotation import Singles, parts_of, rotate_back_, rotated
+from ldpkernels.updates.rotation import Singles, rotate_back_, rotated, update_of
+
+if TYPE_CHECKING:
+    import torch
 
 FLOAT32 = DTYPES["float32"]
 _ROUNDING, _NOISE = 0, 1  # fold_in of a call's key
@@ -41,7 +44,8 @@ def encode(
         buffers: As for `perturb_`.
 
     Returns:
-        `law.padded` integers below 2^bits, uint32. Sums are modulo 2^bits.
+        `law.padded` integers below 2^bits, uint32, in host memory: of an update on a GPU where there is Triton, nothing
+        else goes there. Sums are modulo 2^bits.
 
     >>> import numpy as np, ldpkernels
     >>> law = ldpkernels.DistributedGaussian.calibrated(8.0, 1e-5, dimension=100, clients=1000, bits=24)
@@ -52,15 +56,15 @@ def encode(
     >>> bool(abs(decode(total, law, round_key, clients=1000) - 0.1).max() < 0.01)
     True
     """
-    values, key = parts_of("encode", update, law.dimension, generator, buffers)
-    x, scale = rotated(values, law.padded, law.norm, rotation)
-    integers = np.empty(law.padded, np.int32)
-    spans = span_table([x.ctypes.data], [integers.ctypes.data], [x.size], [FLOAT32])
-    _round(spans, scale / law.unit, law, key.fold_in(_ROUNDING))
-    out = np.empty(law.padded, np.uint32)
-    noised = span_table([integers.ctypes.data], [out.ctypes.data], [x.size], [FLOAT32])
-    launch.add_noise(noised, law.table, key.fold_in(_NOISE), bits=law.bits)
-    return out
+    given = update_of("encode", update, law.dimension, generator, buffers)
+    x, scale = rotated(given, law.padded, law.norm, rotation)
+    integers = launch.empty(law.padded, np.int32, given.device)
+    spans = span_table([flat.address(x)], [flat.address(integers)], [law.padded], [FLOAT32])
+    _round(spans, scale / law.unit, law, given.key.fold_in(_ROUNDING), given.device)
+    out = launch.empty(law.padded, np.uint32, given.device)
+    noised = span_table([flat.address(integers)], [flat.address(out)], [law.padded], [FLOAT32])
+    launch.add_noise(noised, law.table, given.key.fold_in(_NOISE), bits=law.bits, device=given.device)
+    return out if isinstance(out, np.ndarray) else out.cpu().numpy().view(np.uint32)
 
 
 @overload
@@ -112,9 +116,9 @@ def decode(
     return flat.contained(tensors, [part.copy() for part in np.split(mean, np.cumsum(sizes)[:-1])])
 
 
-def _round(spans: Array, scale: float, law: Shares, key: Key) -> None:
+def _round(spans: Spans, scale: float, law: Shares, key: Key, device: torch.device | None) -> None:
     """Round at random until the integers' norm is within the law's bound: the comparison is the guarantee."""
     for attempt in range(_TRIES):
-        if launch.quantise(spans, scale, key, attempt) <= law.square_bound:
+        if launch.quantise(spans, scale, key, attempt, device) <= law.square_bound:
             return
     raise ArithmeticError("no rounding was within its bound: the update's norm is not what was computed")

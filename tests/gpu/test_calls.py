@@ -28,8 +28,8 @@ def test_a_module_stays_where_it_is(on_gpu, key):
     assert all(p.requires_grad and p.grad_fn is None for p in gpu.parameters())
 
 
-@pytest.mark.parametrize("options", [{}, {"mechanism": "k-of-d"}, {"mechanism": "gaussian", "delta": 1e-5}])
-def test_whole_vectors_are_perturbed_in_host_memory(options, key):
+@pytest.mark.parametrize("options", [{}, {"mechanism": "k-of-d"}])
+def test_other_vectors_are_perturbed_in_host_memory(options, key):
     update = torch.linspace(-1, 1, 1001)
     found = ldpkernels.perturb_vector(update.cuda(), 8.0, norm=1.0, generator=key, **options)
     assert found.device.type == "cpu"

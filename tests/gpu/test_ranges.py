@@ -3,7 +3,6 @@
 
 import concurrent.futures
 
-import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -13,6 +12,7 @@ from ldpkernels import _native
 from ldpkernels.triton.quantiles import quantiles
 from ldpkernels.triton.summary import summarize
 from ldpkernels.triton.tally import BitTally, ByteTally
+from tests.bfloat16 import SOME
 from tests.triton.test_summary import FORMATS, numbers, spans_of, weights
 
 CUDA = torch.device("cuda", 0)
@@ -35,7 +35,7 @@ def test_summaries_have_the_bits_of_the_cpu(layers):
     del kept, also_kept
 
 
-@pytest.mark.parametrize("kept", [(np.float32, np.float16, ml_dtypes.bfloat16), FORMATS], ids=["32 bits", "64 bits"])
+@pytest.mark.parametrize("kept", [(np.float32, np.float16, *SOME), FORMATS], ids=["32 bits", "64 bits"])
 def test_quantiles_are_numpys(layers, kept):
     arrays, numbers_of = layers
     chosen = [i for i, a in enumerate(arrays) if a.dtype in [np.dtype(k) for k in kept]]

@@ -95,6 +95,23 @@ def test_ordinal_cldp_compiles_without_inexact_arithmetic(costs):
         assert choice.startswith("integers-") or "div.rn.f64" in cost["ptx"]
 
 
+def test_whole_vectors_compile_without_spills_and_read_by_vectors(costs):
+    found = costs("vectors")
+    assert len(found) == 14
+    for cost in found.values():
+        assert not inexact(cost)
+        assert cost["spills"] == 0
+        assert cost["stack_bytes"] == 0
+    for name, vectors, instructions in (
+        ("noise-philox-16", 2, 110),
+        ("quantise-none-0", 1, 60),
+        ("rotate-first", 8, 45),
+        ("rotate-later", 8, 35),
+    ):
+        assert (found[name]["vector_loads"], found[name]["vector_stores"]) == (vectors, vectors)
+        assert found[name]["instructions_per_element"] <= instructions
+
+
 def test_what_ranges_tallies_and_votes_need_compiles_and_fuses_nothing(costs):
     found = costs("others")
     assert len(found) == 20

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # What adaptive ranges need of weights on a device: the CPU's bits, and NumPy's quantiles.
-import ml_dtypes
 import numpy as np
 import pytest
 
 from ldpkernels import _native
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
+from tests.bfloat16 import SOME
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 from ldpkernels.triton import quantiles  # noqa: E402
 from ldpkernels.triton.summary import summarize  # noqa: E402
 
-FORMATS = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)
+FORMATS = (np.float32, np.float64, np.float16, *SOME)
 
 
 def weights(dtype, n, seed=0):

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+# Whole vectors in Triton against the CPU's kernels, bit for bit: norms, integers, noise, rotations, and calls.
+import numpy as np
+import pytest
+
+import ldpkernels
+from ldpkernels import launch
+from ldpkernels.dtypes import DTYPES
+from ldpkernels.inputs.spans import span_table
+from ldpkernels.laws.noise_table import gaussian_table, skellam_table, wide_gaussian_table
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from ldpkernels.triton import lattice, rotation  # noqa: E402
+
+PHILOX, CHACHA20 = ldpkernels.key(5), ldpkernels.Key((1, 2, 3, 4))
+KEYS = {"philox": PHILOX, "chacha20": CHACHA20}
+FORMATS = ("float32", "float64", "float16", "bfloat16")
+# Elements whose draws by PHILOX leave something open: an edge of the table, where the number stays, rises by one and by
+# twelve; 32 digits more; an event and a division by two that fails, or a third event; a division by three.
+OPEN = [128_786, 6795, 4_018_380, 3_284_823, 15_395, 30_210, 5_977_811]
+
+
+def weights(format_, n, seed=0):
+    x = np.random.default_rng(seed).normal(0.0, 2.0, n)
+    if format_ == "bfloat16":
+        return (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return x.astype(format_)
+
+
+class There:
+    """Arrays on the device of the test, and their table."""
+
+    def __init__(self, device, arrays, outs, formats, firsts=None):
+        self.device = torch.device(device) if device == "cpu" else torch.device(device, 0)
+        self.tensors = [torch.from_numpy(a.copy().view(np.uint8)).to(self.device) for a in arrays]
+        self.outs = [torch.from_numpy(a.copy().view(np.uint8)).to(self.device) for a in outs]
+        addresses = [[t.data_ptr() for t in both] for both in (self.tensors, self.outs)]
+        kinds = [DTYPES[f] for f in formats]
+        self.spans = span_table(*addresses, [a.size for a in arrays], kinds)
+        if firsts is not None:
+            self.spans["first"] = firsts
+
+    def written(self):
+        return [t.cpu().numpy().tobytes() for t in self.outs]
+
+
+def on_host(arrays, outs, formats, firsts=None):
+    """The same for the CPU's kernels, in copies."""
+    return There("cpu", arrays, outs, formats, firsts)
+
+
+def test_norms_have_the_bits_of_the_cpu(device):
+    """A second stretch of 2^16 numbers, which ends inside a piece, and tensors of every format."""
+    arrays = [weights(f, n, n) for f, n in zip(("float32", *FORMATS), (66_600, 17, 0, 1, 700), strict=True)]
+    formats = ("float32", *FORMATS)
+    there = There(device, arrays, arrays, formats)
+    assert lattice.norm(there.spans, there.device) == launch.norm(on_host(arrays, arrays, formats).spans)
+    assert lattice.norm(there.spans[2:3], there.device) == 0.0
+
+
+@pytest.mark.parametrize("cipher", ["none", *KEYS])
+def test_integers_and_their_squares_have_the_bits_of_the_cpu(device, cipher):
+    """Cut, or rounded by draws; what is no number or no int32 becomes an integer that is too large."""
+    key, sizes = KEYS.get(cipher), (150, 9, 0, 33) if cipher != "chacha20" else (9, 0, 0, 3)
+    arrays = [weights(f, n, n) for f, n in zip(FORMATS, sizes, strict=True)]
+    arrays[0][[1, 2, 3, 4, 5]] = np.nan, np.inf, -np.inf, 1e9, -0.0
+    outs = [np.full(n, 77, np.int32) for n in sizes]
+    there, host = There(device, arrays, outs, FORMATS), on_host(arrays, outs, FORMATS)
+    words = key.tensor(device) if key else None
+    found = lattice.quantise(there.spans, 12345.678, words, 3, there.device)
+    assert found == launch.quantise(host.spans, 12345.678, key, 3) > 2**62
+    assert there.written() == host.written()
+
+
+def noise_of(device, table, key, sizes, firsts=None, **how):
+    """Bytes of noised integers, by Triton and by the CPU."""
+    kind = np.uint32 if how.get("bits") else np.float32
+    formats = ["float32"] * len(sizes)
+    arrays = [np.arange(n, dtype=np.int32) - 3 for n in sizes]
+    outs = [np.full(n, 7, kind) for n in sizes]
+    there, host = (make(*where, arrays, outs, formats, firsts) for make, where in ((There, (device,)), (on_host, ())))
+    lattice.add_noise(there.spans, table, key.tensor(device), how.get("bits", 0), how.get("unit", 1.0), there.device)
+    launch.add_noise(host.spans, table, key, **how)
+    return there.written(), host.written()
+
+
+@pytest.mark.parametrize(
+    "table", [wide_gaussian_table(1), wide_gaussian_table(16), gaussian_table(3.3), skellam_table(4.0)]
+)
+def test_noise_has_the_bits_of_the_cpu(device, table):
+    """With shift 1 a -0 is drawn again in one draw of 300. Tiles of 256, the second of which is not whole."""
+    found, expected = noise_of(device, table, PHILOX, (300, 5), bits=31)
+    assert found == expected
+    assert len(set(expected[0])) > 2
+
+
+def test_draws_that_leave_something_open(device):
+    table = wide_gaussian_table(16)
+    found, expected = noise_of(device, table, PHILOX, [8] * len(OPEN), [e // 8 * 8 for e in OPEN], unit=0.123)
+    assert found == expected
+    with ldpkernels.backend("reference"):
+        _, twins = noise_of(device, table, PHILOX, [8] * len(OPEN), [e // 8 * 8 for e in OPEN], unit=0.123)
+    assert expected == twins
+
+
+@pytest.mark.parametrize(("table", "first"), [(wide_gaussian_table(16), 50), (gaussian_table(900.0), 10_708)])
+def test_noise_by_chacha(device, table, first):
+    """A draw of each is open: of an event, and on an edge."""
+    found, expected = noise_of(device, table, CHACHA20, [8], [first // 8 * 8], bits=20)
+    assert found == expected
+
+
+@pytest.mark.parametrize("cipher", KEYS)
+@pytest.mark.parametrize("inverse", [False, True])
+def test_rotations_have_the_bits_of_the_cpu(device, cipher, inverse, monkeypatch):
+    """One number, fewer than a word of signs, and passes of 5, 2, 2 and 1 levels; minus zero, too."""
+    monkeypatch.setattr(rotation, "FIRST", 5)
+    monkeypatch.setattr(rotation, "LATER", 2)
+    assert rotation.passes(10) == [5, 1, 2, 2]
+    for n in (1, 2, 16, 1 << 10):
+        x = np.random.default_rng(n).standard_normal(n).astype(np.float32)
+        x[n // 2] = -0.0
+        there = torch.from_numpy(x.copy()).to(device)
+        rotation.rotate(there, KEYS[cipher].tensor(device), inverse)
+        launch.rotate(x, KEYS[cipher], inverse=inverse)
+        assert there.cpu().numpy().tobytes() == x.tobytes()
+
+
+def test_passes_take_all_levels():
+    for levels in range(31):
+        passes = rotation.passes(levels)
+        assert sum(passes) == levels
+        assert passes[0] == min(levels, rotation.FIRST)
+        assert all(1 <= count <= rotation.LATER for count in passes[1:])
+
+
+def update(device):
+    """fp32, fp64 and 16-bit parts, one of them transposed, and one without weights."""
+    x = [torch.from_numpy(weights("float32", 60).reshape(6, 10)), torch.from_numpy(weights("float64", 7))]
+    x += [torch.zeros(0), torch.from_numpy(weights("float16", 33))]
+    return [t.to(device) for t in (x[0].T, *x[1:])]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_perturb_vector_leaves_its_report_on_the_device(device, broken):
+    """An update that holds a NaN and an infinity is cleaned on the host, and its report lies there too."""
+    x = update(device)
+    if broken:
+        x[0][2, 3], x[1][4] = torch.nan, torch.inf
+    options = {"mechanism": "gaussian", "sigma": 0.7, "norm": 1.0, "generator": PHILOX}
+    expected = ldpkernels.perturb_vector([t.cpu() for t in x], **options)
+    with ldpkernels.backend("triton"):
+        found = ldpkernels.perturb_vector(x, **options)
+    assert [t.device.type for t in found] == [device] * 4
+    assert all(torch.equal(a.cpu(), b) and a.dtype == b.dtype for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_what_updates_send_is_the_same(device, broken):
+    x = update(device)
+    if broken:
+        x[3][:2] = torch.tensor([torch.inf, torch.nan])
+    host = [t.cpu() for t in x]
+    shared = ldpkernels.key(9)
+    law = ldpkernels.DistributedGaussian.calibrated(8.0, 1e-5, dimension=100, clients=1000, bits=24)
+    with ldpkernels.backend("triton"):
+        integers = ldpkernels.updates.encode(x, law, shared, generator=PHILOX)
+    assert (integers == ldpkernels.updates.encode(host, law, shared, generator=PHILOX)).all()
+    assert integers.dtype == np.uint32
+    pytest.importorskip("scipy", reason="a code's law needs it")
+    code = ldpkernels.ProjectedCode(8.0, dimension=100, bits=5)
+    with ldpkernels.backend("triton"):
+        reported = ldpkernels.updates.report_code(x, code, shared, generator=PHILOX)
+    assert reported == ldpkernels.updates.report_code(host, code, shared, generator=PHILOX)
+
+
+def test_a_capture_is_refused_before_anything_is_launched(device, monkeypatch):
+    monkeypatch.setattr(launch, "capturing", lambda _: True)
+    with ldpkernels.backend("triton"), pytest.raises(RuntimeError, match="outside of it"):
+        ldpkernels.perturb_vector(update(device), mechanism="gaussian", sigma=0.7, norm=1.0)
+
+
+def test_arrays_have_the_same_bits_in_the_interpreter(device):
+    if device != "cpu":
+        pytest.skip("arrays lie in host memory, where Triton runs in its interpreter alone")
+    options = {"mechanism": "gaussian", "sigma": 0.7, "norm": 1.0, "generator": PHILOX}
+    x = weights("float32", 40)
+    with ldpkernels.backend("triton"):
+        found = ldpkernels.perturb_vector(x, **options)
+    assert found.tobytes() == ldpkernels.perturb_vector(x, **options).tobytes()
