@@ -25,6 +25,12 @@ def compressed():
         return torch.eye(4).to_sparse_csr()
 
 
+def nested():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a prototype
+        return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+
+
 BAD_TENSORS = {
     "integer": (lambda: torch.ones(4, dtype=torch.int32), TypeError, "dtype torch.int32"),
     "boolean": (lambda: torch.ones(4, dtype=torch.bool), TypeError, "dtype torch.bool"),
@@ -33,6 +39,7 @@ BAD_TENSORS = {
     "sparse": (lambda: torch.ones(4).to_sparse(), TypeError, "is sparse_coo"),
     "compressed": (compressed, TypeError, "is sparse_csr"),
     "quantized": (quantized, TypeError, "is quantized"),
+    "nested": (nested, TypeError, "is nested"),
     "meta": (lambda: torch.ones(4, device="meta"), ValueError, "meta device"),
     "expanded": (lambda: torch.ones(1).expand(4), ValueError, "overlaps itself"),
     "strided over itself": (lambda: torch.ones(9).as_strided((4, 4), (1, 1)), ValueError, "overlaps itself"),

@@ -49,6 +49,7 @@ def checked_tensors(
         isinstance(t, torch.Tensor)
         and t.dtype in formats
         and t.layout is torch.strided
+        and not t.is_nested
         and t.is_contiguous()
         and not t.is_neg()
         and t.device == device
@@ -107,8 +108,9 @@ def torch_dtype(name: str, tensor: torch.Tensor, overlapping: bool = False) -> D
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{label} is a {type(tensor).__name__} among torch tensors: pass tensors of one library")
     refuse_strange_kind(name, tensor)
-    if tensor.is_quantized or tensor.layout is not torch.strided:
-        kind = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
+    if tensor.is_quantized or tensor.is_nested or tensor.layout is not torch.strided:
+        layout = str(tensor.layout).removeprefix("torch.")
+        kind = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else layout
         raise TypeError(f"{label} is {kind}: convert it to a dense floating-point tensor")
     if tensor.dtype not in torch_dtypes():
         raise TypeError(f"{label} has dtype {tensor.dtype}: convert it to {', '.join(DTYPES)}, or leave it out")

@@ -132,7 +132,8 @@ def untied(named: Sequence[tuple[str, Value]]) -> list[tuple[str, Value]]:
     first: dict[object, object] = {}
     kept = []
     for name, value in named:
-        if is_tensor(value) and str(value.layout) == "torch.strided" and value.numel() and not is_transformed(value):
+        plain = is_tensor(value) and str(value.layout) == "torch.strided" and not value.is_nested
+        if is_tensor(value) and plain and value.numel() and not is_transformed(value):
             place = value.data_ptr(), value.shape, value.stride(), value.dtype, value.device
             if place[0] and first.setdefault(place, value) is not value:
                 continue
