@@ -222,11 +222,12 @@ def draw(kept: Kept, path: Path) -> None:
 SETTING = """\
 Fashion-MNIST, 50 clients, 9 selected (exactly), the 29,034-weight network, c = 1, rho = 10. One run each (seed 0)
 unless several are named; the paper averages several. Clients have 1,200 examples where that is said ("n=1200", with
-ten seeds in Table 1), as in the paper, and **600 elsewhere**, for the time of the machine. Table 2 of the paper is a list of ticks, which its text does not assign to
-methods with certainty, and its conversion between eps and alpha is another paper's, not in its text: neither is here.
-LDP-FL's paper takes eps = alpha 2c 10^rho, which is the honest eps below. Local training: one epoch, batches of 20,
-rate 0.05 (the paper gives none of the three). With DP-SGD: Poisson batches of 60, rate 0.1, norm 1, group instead of
-batch normalisation. "Alone" is the mean of 5 participants, for the 14 rounds that each has in a federation of 80.
+ten seeds in Table 1), as in the paper, and **600 elsewhere**, for the time of the machine. Table 2 of the paper is a
+list of ticks, which its text does not assign to methods with certainty, and its conversion between eps and alpha is
+another paper's, not in its text: neither is here. LDP-FL's paper takes eps = alpha 2c 10^rho, which is the honest eps
+below. Local training: one epoch, batches of 20, rate 0.05 (the paper gives none of the three). With DP-SGD: Poisson
+batches of 60, rate 0.1, norm 1, group instead of batch normalisation. "Alone" is the mean of 5 participants, for the
+14 rounds that each has in a federation of 80.
 
 "honest eps" is the worst case over inputs in [-1, 1] for alpha-CLDP, alpha 2c 10^rho at delta = 0; for DP-SGD it is
 that of adding or removing one example, at delta = 1e-5, by the noise of the participant itself. "noise on a weight" is
@@ -253,11 +254,11 @@ REASONS = """\
 - **Discrete Laplace** wins up to 11 points where noise matters, as if alpha were twice as large. Only where the noise
   fills the exponential mechanism's whole box (basic, alpha = 1e-4) the box helps more than the lower variance.
 - **Cycles.** With all 1,200 examples and ten seeds every number of cycles ends above the paper's figure: one by 1.1
-  points, two to ten by 1.5 to 2.2, sixteen by 2.7. They move the result by half a point, one deviation of a seed, where
-  the paper's differ by 1.6: its best is 5, ours 4, and what it loses with 16 is not seen here. So Table 1 is missed
-  from above, and it is training that decides by how much: with half of the examples (one seed) four, five and ten
-  cycles end within half a point of the paper's figures, and the others above them by .7 to 1.0. Noise does not: five
-  cycles without any end .25 points above five with it. The paper gives neither local epochs, batch nor rate.
+  points, two to ten by 1.5 to 2.2, sixteen by 2.7. They move the result by half a point, one deviation of a seed,
+  where the paper's differ by 1.6: its best is 5, ours 4, and what it loses with 16 is not seen here. So Table 1 is
+  missed from above, and it is training that decides by how much: with half of the examples (one seed) four, five and
+  ten cycles end within half a point of the paper's figures, and the others above them by .7 to 1.0. Noise does not:
+  five cycles without any end .25 points above five with it. The paper gives neither local epochs, batch nor rate.
 - **Figure 3's alpha-CLDP-Fed** has the accuracy of Table 1's single cycle, so it is compared with that.
 - **Alone** has 600 examples and 14 epochs. **DP-SGD and Hybrid-One** are held back by their rounds of clipped steps,
   not by noise: Hybrid-One has a third of it and ends within a point. Hybrid-One's claim is DP-SGD's eps here; what is
