@@ -77,6 +77,7 @@ numpy:
 	  --doctest-ignore-import-errors --ignore ldpkernels/dp_sgd.py
 
 sanitize: $(STAMP)
+	$(PY) -m pip install --quiet --disable-pip-version-check "pybind11>=2.12"
 	PYTHON=$(CURDIR)/$(PY) WORKERS=$(WORKERS) tests/sanitize/run address
 	PYTHON=$(CURDIR)/$(PY) tests/sanitize/run thread
 
