@@ -7,6 +7,7 @@ import ldpkernels
 from ldpkernels import launch
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
+from ldpkernels.launch import vectors
 from ldpkernels.laws.noise_table import gaussian_table, skellam_table, wide_gaussian_table
 
 torch = pytest.importorskip("torch")
@@ -177,7 +178,7 @@ def test_what_updates_send_is_the_same(device, broken):
 
 
 def test_a_capture_is_refused_before_anything_is_launched(device, monkeypatch):
-    monkeypatch.setattr(launch, "capturing", lambda _: True)
+    monkeypatch.setattr(vectors, "capturing", lambda _: True)
     with ldpkernels.backend("triton"), pytest.raises(RuntimeError, match="outside of it"):
         ldpkernels.perturb_vector(update(device), mechanism="gaussian", sigma=0.7, norm=1.0)
 
