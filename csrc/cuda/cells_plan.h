@@ -17,7 +17,7 @@ struct PlannedPiecewise {
   uint32_t band_draws, band_scale, rest_scale;
   uint32_t rest_factor, rest_offset;  // of a draw behind the band
   uint32_t band_start, rest_start;    // where a weight at the center turns the two
-  uint32_t places, cell_factor;  // of the circle; a place times the factor is its cell times 2^32
+  uint32_t places, cell_factor;       // of the circle; a place times the factor is its cell times 2^32
 
   PlannedPiecewise() = default;
   explicit PlannedPiecewise(const PiecewiseLaw& law)
