@@ -34,6 +34,7 @@ UNDER_WAY = tl.constexpr(16)  # loads of sums of groups before the first is adde
 FEW = 128  # programs that leave a device idle: then blocks of rows are added beside each other
 LANES = 128  # sums of a program that adds rows, one a thread
 OPTIONS = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": False}
+NUMBER_OPTIONS = OPTIONS | {"num_warps": 2}  # four lanes a thread: 16 bytes of fp32
 
 
 def clipped_sums(
@@ -128,7 +129,9 @@ def _single_numbers(
     sums = torch.empty(groups, dtype=torch.float64, device=t.device)
     if groups:
         bound = fp64_bits(at_most(limit, np.float64 if out.dtype == torch.float64 else np.float32))
-        numbers_kernel[(groups,)](t, norms, sums, bound, _inverse_unit(law), rows, _wide(out), law.unit > 0, **OPTIONS)
+        numbers_kernel[(groups,)](
+            t, norms, sums, bound, _inverse_unit(law), rows, _wide(out), law.unit > 0, **NUMBER_OPTIONS
+        )
     _release(sums, sums, groups, out, key, law, divisor, 0, True)
     return norms
 
@@ -208,21 +211,41 @@ def root_kernel(numbers):
     tl.store(numbers + row, tl.sqrt(tl.load(numbers + row)))
 
 
+@triton.jit
+def _clamped_lanes(
+    x, norms, element, rows, limit, inverse_unit, WIDE: tl.constexpr, GRID: tl.constexpr, WHOLE: tl.constexpr
+):  # fmt: skip
+    """The lanes of pieces, of which the first elements are given. Without masks, a WHOLE group is read by vectors.
+
+    Norms are written apart, from numbers that are near by then: no load waits behind a write.
+    """
+    lanes = tl.zeros((GROUP_PIECES, NUMBER_LANES), tl.float64 if GRID else WIDE)
+    for i in tl.static_range(PIECE // NUMBER_LANES):
+        j = element + i * NUMBER_LANES
+        v = (tl.load(x + j) if WHOLE else tl.load(x + j, j < rows, 0.0)).to(WIDE)
+        magnitude = tl.abs(v)
+        kept = tl.where(magnitude < float("inf"), tl.minimum(tl.maximum(v, -limit), limit), 0.0)
+        lanes += _cut(kept.to(tl.float64) * fp64(inverse_unit)) if GRID else kept
+    for i in tl.static_range(PIECE // NUMBER_LANES):
+        j = element + i * NUMBER_LANES
+        if WHOLE:
+            tl.store(norms + j, tl.abs(tl.load(x + j).to(WIDE)).to(tl.float64))
+        else:
+            tl.store(norms + j, tl.abs(tl.load(x + j, j < rows, 0.0).to(WIDE)).to(tl.float64), j < rows)
+    return lanes
+
+
 @triton.jit(do_not_specialize=["bound", "inverse_unit", "rows"])
 def numbers_kernel(x, norms, sums, bound, inverse_unit, rows, WIDE: tl.constexpr, GRID: tl.constexpr):
     """The sum of a group of clamped numbers, and their norms. A piece's number i goes to lane i mod 64."""
     group = tl.program_id(0).to(tl.int64)
     piece = tl.arange(0, GROUP_PIECES)
-    lanes = tl.zeros((GROUP_PIECES, NUMBER_LANES), tl.float64 if GRID else WIDE)
     element = (group * GROUP_PIECES + piece)[:, None] * PIECE + tl.arange(0, NUMBER_LANES)[None, :]
     limit = fp64(bound).to(WIDE)  # exact
-    for i in tl.static_range(PIECE // NUMBER_LANES):
-        j = element + i * NUMBER_LANES
-        v = tl.load(x + j, j < rows, 0.0).to(WIDE)
-        magnitude = tl.abs(v)
-        kept = tl.where(magnitude < float("inf"), tl.minimum(tl.maximum(v, -limit), limit), 0.0)
-        lanes += _cut(kept.to(tl.float64) * fp64(inverse_unit)) if GRID else kept
-        tl.store(norms + j, magnitude.to(tl.float64), j < rows)
+    if (group + 1) * (GROUP_PIECES * PIECE) <= rows:
+        lanes = _clamped_lanes(x, norms, element, rows, limit, inverse_unit, WIDE, GRID, True)
+    else:
+        lanes = _clamped_lanes(x, norms, element, rows, limit, inverse_unit, WIDE, GRID, False)
     half = tl.sum(lanes.reshape(GROUP_PIECES, 2, 32), axis=1)  # two numbers each: one addition, so one order
     half = tl.sum(half.reshape(GROUP_PIECES, 2, 16), axis=1)
     half = tl.sum(half.reshape(GROUP_PIECES, 2, 8), axis=1)
