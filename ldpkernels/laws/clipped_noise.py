@@ -90,7 +90,7 @@ def is_single(sizes: Sequence[int]) -> bool:
     return list(sizes) == [1]
 
 
-def at_most(bound: float, dtype: type[np.floating[Any]]) -> float:
+def at_most(bound: float, dtype: type[np.float32 | np.float64]) -> float:
     """The largest number of a floating-point type that is at most `bound`: what single numbers are clamped to."""
     with np.errstate(over="ignore"):
         nearest = dtype(bound)

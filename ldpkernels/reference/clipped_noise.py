@@ -68,7 +68,7 @@ def _single_numbers(span: np.void, rows: int, limit: float, noise: Noise, diviso
     """Numbers that are clamped; their magnitudes are their norms."""
     x = _matrix(span, rows)[:, 0]
     bound = _at_most(limit, x.dtype)
-    kept = np.where(np.isfinite(x), np.clip(x, -bound, bound), x.dtype.type(0))
+    kept = np.where(np.isfinite(x), np.clip(x, np.negative(bound), bound), x.dtype.type(0))
     if noise.unit:
         total = float(sum(int(v) for v in np.trunc(kept.astype(np.float64) / noise.unit)))
     else:
