@@ -24,12 +24,16 @@ struct OrdinalCldpRange {
   int64_t begin;
   int64_t n;
 
+  // The tile's samples; integers' are where they belong at once. These are not among the arrays below: the compiler asks
+  // whether samples overlap with what lies from the first of those to the last.
+  alignas(64) int64_t own_samples[kCldpTile + 8];
+  int64_t* samples = own_samples;
+
   // Lengths differ by a line of the cache: loads that lie whole pages behind a store would wait for it.
   alignas(64) uint32_t buffers[2][(kCldpTile * 8 + 2 * kStepBytes) / 4];
   alignas(64) int64_t values[kCldpTile + 8];
   alignas(64) uint64_t found[kCldpTile + 16];
-  alignas(64) int64_t own_samples[kCldpTile + 24];
-  alignas(64) int64_t open[kCldpTile + 40];  // -1 where there is no sample yet, else 0
+  alignas(64) int64_t open[kCldpTile + 24];  // -1 where there is no sample yet, else 0
 
   // Elements that go on alone: where they are, their attempts and what these begin with.
   struct Walk {
@@ -39,7 +43,6 @@ struct OrdinalCldpRange {
   };
   Walk walks[kCldpTile + kCldpWalks];
   int64_t walking = 0;
-  int64_t* samples = own_samples;  // of the tile; integers' are where they belong at once
 
   OrdinalCldpRange(const Span& s, const OrdinalCldpLaw& l, const Key& k) : span(s), law(l), key(k) {}
 
