@@ -121,13 +121,20 @@ struct OrdinalCldpRange {
       attempt ? decide<false>(words, low) : decide<true>(words, low);
       int32_t places[kCldpTile + 8];
       const int64_t count = gather_open(places);
-      dense = count > n / 8;  // then the whole tile's keystreams cost less than a block a draw
-      for (int64_t i = 0; i < count; ++i) {
-        const int32_t e = places[i];
-        if (dense && walk.wanted(words[e]) == 0) continue;
+      const auto walk_on = [&](int32_t e) {
         open[e] = 0;
         walks[walking++] = {begin + e, values[e], attempt, words[e], low[e], 0};
+      };
+      int64_t over = 0;  // of these the attempt is over
+      for (int64_t i = 0; i < count; ++i) {
+        if (walk.wanted(words[places[i]])) {
+          walk_on(places[i]);
+        } else {
+          places[over++] = places[i];
+        }
       }
+      dense = over > n / 64;  // then the whole tile's keystreams cost less than a block a draw
+      for (int64_t i = 0; i < over && !dense; ++i) walk_on(places[i]);
     }
   }
 
