@@ -147,7 +147,7 @@ def test_tiny_alpha_is_uniform():
 
 
 def test_the_whole_range_of_alpha_and_m_has_integers():
-    """`magnitudes_for` checks alpha itself, exactly; here, that it never has to refuse, and that rare paths are rare."""
+    """`magnitudes_for` checks alpha itself, exactly; here, that it never has to refuse, and that what is rare is."""
     for m in (0, 1, 5, 10**10, 2**61, 2**62 - 1):
         for exponent in range(-160, 12):
             alpha = 2.0**exponent * 1.37

@@ -24,8 +24,8 @@ struct OrdinalCldpRange {
   int64_t begin;
   int64_t n;
 
-  // The tile's samples; integers' are where they belong at once. These are not among the arrays below: the compiler asks
-  // whether samples overlap with what lies from the first of those to the last.
+  // The tile's samples; integers' are where they belong at once. These are not among the arrays below: the compiler
+  // asks whether samples overlap with what lies from the first of those to the last.
   alignas(64) int64_t own_samples[kCldpTile + 8];
   int64_t* samples = own_samples;
 
@@ -138,7 +138,8 @@ struct OrdinalCldpRange {
     }
   }
 
-  // An attempt of all that walk. Fetched are the draw that an element may want first, and what the next one begins with.
+  // An attempt of all that walk. Fetched are the draw that an element may want first, and what the next one begins
+  // with.
   void advance() {
     constexpr int size = kCldpTile + kCldpWalks;
     const OrdinalCldp walk{law};

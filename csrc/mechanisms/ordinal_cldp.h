@@ -3,9 +3,9 @@
 // drawn again where it leaves the box (exponential) or cut off far outside it (laplace).
 // docs/mechanisms/ordinal_cldp.md.
 //
-// One draw of 64 bits is a sample but for one in 200: a sign, two values from alias tables of 64 columns, and low digits
-// that are uniform and hardly ever given up. What a few leading digits leave open is decided by digits of other draws.
-// The host's integers are the whole of privacy (ldpkernels/laws/ordinal_cldp_integers.py); nothing here rounds.
+// One draw of 64 bits is a sample but for one in 200: a sign, two values from alias tables of 64 columns, and low
+// digits that are uniform and hardly ever given up. What a few leading digits leave open is decided by digits of other
+// draws. The host's integers are the whole of privacy (ldpkernels/laws/ordinal_cldp_integers.py); nothing here rounds.
 #pragma once
 
 #include "../lanes.h"
@@ -34,9 +34,9 @@ struct OrdinalCldpLaw {
   uint64_t tail;       // the upper table's last value: `unit` more, and draw again
   uint64_t unit;       // magnitudes that the other values reach, kept to 64 bits
   uint64_t keep;       // a sample whose 15 bits are at least this is kept
-  uint64_t entries[2 * kCldpColumns / 4];         // four columns each: a threshold's first ten digits, and the other value
-  uint64_t thresholds[2 * kCldpColumns * 2];      // out of 2^128, the high half first
-  uint64_t losses[kCldpLosses * 2];               // likewise: giving up for a low digit that is there
+  uint64_t entries[2 * kCldpColumns / 4];     // four columns each: a threshold's first ten digits, and the other value
+  uint64_t thresholds[2 * kCldpColumns * 2];  // out of 2^128, the high half first
+  uint64_t losses[kCldpLosses * 2];           // likewise: giving up for a low digit that is there
 
   LDPK_FIELDS(OrdinalCldpLaw, bound, reach, saturate, stochastic, scale, wide, low, middle, tail, unit, keep, entries,
               thresholds, losses)

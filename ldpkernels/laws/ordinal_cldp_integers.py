@@ -29,8 +29,8 @@ FAR = 14  # and of at least e^-28, unless the upper table has no other value but
 
 EXACT = context(100)
 MARGIN = Decimal("1e-60")  # above what 100 digits lose
-FINER = Decimal(2) ** -60, Decimal(2) ** -110  # relatively and absolutely: what integers round, and far more
-LOST = Decimal(2) ** -117  # a step of ln P(g) by what the kernel's products of losses round
+FINER = EXACT.power(2, -60), EXACT.power(2, -110)  # relatively and absolutely: what integers round, and far more
+LOST = EXACT.power(2, -117)  # a step of ln P(g) by what the kernel's products of losses round
 
 
 class Magnitudes(NamedTuple):
@@ -96,7 +96,7 @@ def _masses(ratio: Decimal, count: int, beyond: Decimal) -> tuple[int, ...]:
 
 
 def _steepest(losses: Sequence[int], middle: Sequence[int], upper: Sequence[int], bounded: bool) -> Decimal:
-    """The largest |ln P(g + 1) - ln P(g)|: a digit or a value comes, and all lower ones, which were at their last, go."""
+    """The largest |ln P(g + 1) - ln P(g)|: a digit or value comes, all lower ones, at their last, go."""
     gone, steps = Decimal(0), [Decimal(0)]  # by how much ln P rises where all lower ones go
     for loss in losses:
         kept = (Decimal(RANGE - loss) / RANGE).ln()

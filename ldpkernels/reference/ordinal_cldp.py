@@ -68,7 +68,7 @@ def sample(v: int, law: np.void, draw: Callable[[int], int]) -> int:
         word = draw(first)
 
         def below(threshold: int, leading: int, bits: int, further: int, first: int = first) -> bool:
-            """Whether a number of 128 digits is: its first are `leading`, the others begin draw `further` and the next."""
+            """Whether a number of 128 digits is: the first are `leading`, the others those of draw `further` on."""
             others = draw(first + further) << 64 | draw(first + further + 1)
             return (leading << 128 - bits | others >> bits) < threshold
 
@@ -83,7 +83,7 @@ def sample(v: int, law: np.void, draw: Callable[[int], int]) -> int:
             carried += int(law["unit"])
             continue
         low = (draw(first + 1) if law["wide"] else word >> 32) % 2**low_digits
-        magnitude = carried + (upper << column) + (value(1, (word >> 16) % 2**16, 4) << low_digits) + low
+        magnitude: int = carried + (upper << column) + (value(1, (word >> 16) % 2**16, 4) << low_digits) + low
         carried = 0
         if below(loss(low, law), word >> 49, 15, 6):
             continue

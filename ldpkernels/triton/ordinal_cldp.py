@@ -165,10 +165,9 @@ def _samples(v, inside, element, row, key, CHACHA: tl.constexpr, WIDE: tl.conste
         is_tail = upper == tail
         needed = walking & ~is_tail
         middle = _value(word >> 16, row, 1, needed, element, number + 4, key, CHACHA)
+        low = word >> 32
         if WIDE:
             low = _draw(element, number + 1, key, CHACHA)
-        else:
-            low = word >> 32
         low = low & ((tl.zeros_like(at) + 1 << low_digits) - 1)
         leading = word >> 49
         needed = needed & (leading < keep)
