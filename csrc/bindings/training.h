@@ -129,7 +129,7 @@ inline void train_chain(const std::vector<LayerOf>& described, const Table<float
 
   Layer& first_layer = layers[0];
   batch = std::min(batch, std::max<int64_t>(order.shape(1), 1));
-  first_layer.in_planes = first_layer.kind == LayerKind::convolution;
+  first_layer.in_planes = first_layer.kind == LayerKind::convolution && !first_layer.by_tiles();
   Pieces memory;
   laid_out(layers, batch, memory);
   memory.allocate();

@@ -10,6 +10,9 @@ namespace ldpk {
 constexpr int64_t kAlign = 16;
 constexpr LDPK_FN int64_t rounded(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
+// Winograd's convolutions take tiles of images to so many points, and so many tiles at once.
+constexpr int64_t kPoints = 36, kTiles = 28;
+
 enum class LayerKind : int64_t { convolution, max_pool, relu, linear, batch_norm };
 
 // A layer: its shapes, its weights, and the memory it works in. `in` and `out` may be the same, and their gradients.
@@ -41,9 +44,23 @@ struct Layer {
   float* mirrored;         // weights of the way back: [co][kh][kw][ci in registers], the kernel turned round
   float* weight_gradient;  // as `weight`
   float* bias_gradient;
+  float *points, *mirrored_points, *gradient_points;  // the same at points, where it goes by tiles
+  float* tiles;                                       // memory of all convolutions that do
   float* factors;  // of a linear layer: gradients of outputs, turned; of a normalisation: [4][channels]
 
-  LDPK_FN bool by_example() const { return kind != LayerKind::linear && kind != LayerKind::batch_norm; }
+  LDPK_FN bool by_example() const {
+    return kind != LayerKind::linear && kind != LayerKind::batch_norm && !(by_tiles() && tiles_of_example() < kTiles);
+  }
+  // Whether a convolution is Winograd's: with fewer channels, or larger a part of tiles outside, it would be no faster.
+  LDPK_FN bool by_tiles() const {
+    return kind == LayerKind::convolution && kh == kw && (kh == 3 || kh == 5) && ci >= 8 && co >= 8 &&
+           2 * kPoints * tiles_of_example() <= kh * kw * oh * ow;
+  }
+  LDPK_FN int64_t tile_side() const { return 7 - kh; }  // of its outputs
+  LDPK_FN int64_t tiles_of_example() const {
+    return rounded(oh, tile_side()) / tile_side() * (rounded(ow, tile_side()) / tile_side());
+  }
+  LDPK_FN int64_t tile_numbers() const { return kPoints * (kTiles + 1) * (in_channels() + out_channels()); }
   LDPK_FN int64_t in_channels() const { return rounded(ci, width); }
   LDPK_FN int64_t out_channels() const { return rounded(co, width); }
   LDPK_FN int64_t in_size() const { return ih * iw * in_channels(); }
@@ -54,6 +71,9 @@ struct Layer {
   LDPK_FN int64_t spread_row() const { return iw + kw - 1; }
   LDPK_FN int64_t spread_plane() const { return (ih + kh - 1) * spread_row(); }
   LDPK_FN int64_t convolution_weights() const { return ci * kh * kw * out_channels(); }
+  // From one point to the next of a kernel [inputs][outputs]: no power of two, whose multiples share a few places of
+  // the first cache.
+  static constexpr LDPK_FN int64_t points_apart(int64_t inputs, int64_t outputs) { return inputs * outputs + kAlign; }
 };
 
 struct Chain {

@@ -2,6 +2,7 @@
 // Where a chain's layers have their weights and activations.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -54,6 +55,9 @@ void for_each_weight(const Layer& l, F copy) {
 // The memory of a chain: what its first layer reads.
 inline float* laid_out(std::vector<Layer>& layers, int64_t batch, Pieces& memory) {
   float* images = memory.piece(batch * layers[0].in_numbers());
+  int64_t tile_numbers = 0;
+  for (const Layer& l : layers) tile_numbers = l.by_tiles() ? std::max(tile_numbers, l.tile_numbers()) : tile_numbers;
+  float* tiles = memory.piece(tile_numbers);
   float *out = images, *slope = nullptr;
   int64_t slope_apart = 0;
   bool earlier_trains = false;
@@ -76,8 +80,15 @@ inline float* laid_out(std::vector<Layer>& layers, int64_t batch, Pieces& memory
     l.out_slope = in_place ? l.in_slope : memory.piece((waits ? batch : 1) * l.out_size());
     l.rectifies = (convolution || l.kind == LayerKind::batch_norm) && i + 1 < next;
     if (convolution) {
-      l.padded = l.in_planes && !l.ph && !l.pw ? l.in : memory.piece(batch * l.ci * l.padded_plane());
-      l.spread = memory.piece(l.co * l.spread_plane());
+      if (l.by_tiles()) {
+        l.tiles = tiles;
+        l.points = memory.piece(kPoints * Layer::points_apart(l.ci, l.out_channels()));
+        l.mirrored_points = memory.piece(kPoints * Layer::points_apart(l.co, l.in_channels()));
+        l.gradient_points = memory.piece(kPoints * Layer::points_apart(l.in_channels(), l.out_channels()));
+      } else {
+        l.padded = l.in_planes && !l.ph && !l.pw ? l.in : memory.piece(batch * l.ci * l.padded_plane());
+        l.spread = memory.piece(l.co * l.spread_plane());
+      }
       l.mirrored = memory.piece(l.co * l.kh * l.kw * l.in_channels());
       l.weight_gradient = memory.piece(weights);
       l.bias_gradient = memory.piece(l.out_channels());

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "convolution.h"
+#include "convolution_layer.h"
 #include "products.h"
 
 namespace ldpk {
@@ -15,79 +15,7 @@ template <class M>
 struct Step {
   using V = typename M::V;
   using I = typename M::I;
-
-  // Planes with rows so far apart.
-  static LDPK_CALL void copy_planes(const float* from, int64_t channels, int64_t height, int64_t width, float* to,
-                                    int64_t plane, int64_t row) {
-    for (int64_t c = 0; c < channels; ++c) {
-      for (int64_t y = 0; y < height; ++y, from += width) memcpy(to + c * plane + y * row, from, width * sizeof(float));
-    }
-  }
-
-  // The same from [height][width][pitch].
-  static LDPK_CALL void to_planes(const float* from, int64_t pitch, int64_t channels, int64_t height, int64_t width,
-                                  float* to, int64_t plane, int64_t row) {
-    for (int64_t y = 0; y < height; ++y)
-      transpose<M>(from + y * width * pitch, pitch, width, channels, to + y * row, plane);
-  }
-
-  static LDPK_FN float* padded(const Layer& l, int64_t b) { return l.padded + b * l.ci * l.padded_plane(); }
-
-  static LDPK_FN Planes padded_planes(const Layer& l, int64_t b) {
-    return {padded(l, b), l.padded_plane(), l.padded_row(), l.ci, l.ph, l.ih};
-  }
-
-  static LDPK_CALL void convolve(const Layer& l, int64_t b) {
-    float* planes = padded(l, b);
-    if (l.padded != l.in) {
-      const float* in = l.in + b * l.in_numbers();
-      float* inside = planes + l.ph * l.padded_row() + l.pw;
-      if (l.in_planes) {
-        copy_planes(in, l.ci, l.ih, l.iw, inside, l.padded_plane(), l.padded_row());
-      } else {
-        to_planes(in, l.in_channels(), l.ci, l.ih, l.iw, inside, l.padded_plane(), l.padded_row());
-      }
-    }
-    Convolver<M>::convolve({padded_planes(l, b), l.kh, l.kw, l.weight, l.bias, l.rectifies, l.out + b * l.out_size(),
-                            l.oh, l.ow, l.out_channels()});
-  }
-
-  static LDPK_CALL void convolve_back(const Layer& l, int64_t b) {
-    const float* slope = l.out_slope + b * l.out_slope_apart;
-    if (l.in_slope) {
-      const int64_t above = l.kh - 1 - l.ph, before = l.kw - 1 - l.pw;
-      to_planes(slope, l.out_channels(), l.co, l.oh, l.ow, l.spread + above * l.spread_row() + before, l.spread_plane(),
-                l.spread_row());
-      const Planes planes{l.spread, l.spread_plane(), l.spread_row(), l.co, above, l.oh};
-      Convolver<M>::convolve({planes, l.kh, l.kw, l.mirrored, nullptr, false, l.in_slope + b * l.in_slope_apart, l.ih,
-                              l.iw, l.in_channels()});
-    }
-    if (l.trains_weight)
-      Convolver<M>::gradient({padded_planes(l, b), l.kh, l.kw, slope, l.oh, l.ow, l.out_channels(), l.weight_gradient});
-    for (int64_t c = 0; l.trains_bias && c < l.out_channels(); c += M::width) {
-      V sum{};
-      for (int64_t p = c; p < l.out_size(); p += l.out_channels()) sum += M::load(slope + p);
-      M::store(l.bias_gradient + c, M::load(l.bias_gradient + c) + sum);
-    }
-  }
-
-  // Before the examples of a step go back, and behind them.
-  static LDPK_CALL void begin_back(const Layer& l) {
-    const int64_t taps = l.kh * l.kw;
-    for (int64_t t = 0; l.in_slope && t < taps; ++t)
-      transpose<M>(l.weight + (taps - 1 - t) * l.out_channels(), taps * l.out_channels(), l.ci, l.co,
-                   l.mirrored + t * l.in_channels(), taps * l.in_channels());
-    if (l.trains_weight) memset(l.weight_gradient, 0, l.convolution_weights() * sizeof(float));
-    if (l.trains_bias) memset(l.bias_gradient, 0, l.out_channels() * sizeof(float));
-  }
-  static LDPK_CALL void descend(float* weight, const float* gradient, int64_t count, float rate) {
-    for (int64_t i = 0; i < count; i += M::width)
-      M::store(weight + i, M::load(weight + i) - rate * M::load(gradient + i));
-  }
-  static LDPK_CALL void end_back(const Layer& l, float rate) {
-    if (l.trains_weight) descend(l.weight, l.weight_gradient, l.convolution_weights(), rate);
-    if (l.trains_bias) descend(l.bias, l.bias_gradient, l.out_channels(), rate);
-  }
+  using C = ConvolutionLayer<M>;
 
   // A pool's squares lie side by side. The first of the largest is chosen, and NaN is larger than all.
   static LDPK_CALL void pool(const Layer& l, int64_t b) {
@@ -257,19 +185,24 @@ struct Step {
   }
 
   static LDPK_CALL void forwards(const Chain& chain, int64_t examples) {
+    const Layer* layers = chain.layers;
+    for (int64_t i = 0; i < chain.count; ++i) {
+      if (layers[i].kind == LayerKind::convolution) C::begin(layers[i]);
+    }
     for (int64_t i = 0, end; i < chain.count; i = end) {
-      const Layer* layers = chain.layers;
       for (end = i; end < chain.count && layers[end].by_example();) ++end;
       for (int64_t b = 0; end > i && b < examples; ++b) {
         for (int64_t j = i; j < end; ++j) {
           const Layer& l = layers[j];
-          if (l.kind == LayerKind::convolution) convolve(l, b);
+          if (l.kind == LayerKind::convolution) C::forwards(l, b, 1);
           if (l.kind == LayerKind::max_pool) pool(l, b);
           if (l.kind == LayerKind::relu && !(j > 0 && layers[j - 1].rectifies)) relu(l, b);
         }
       }
       if (end > i) continue;
-      layers[i].kind == LayerKind::linear ? linear(layers[i], examples) : normalise(layers[i], examples);
+      if (layers[i].kind == LayerKind::convolution) C::forwards(layers[i], 0, examples);
+      if (layers[i].kind == LayerKind::linear) linear(layers[i], examples);
+      if (layers[i].kind == LayerKind::batch_norm) normalise(layers[i], examples);
       end = i + 1;
     }
   }
@@ -282,22 +215,24 @@ struct Step {
       for (i = end; i > first && layers[i - 1].by_example();) --i;
       if (i == end) {
         const Layer& l = layers[--i];
-        l.kind == LayerKind::linear ? linear_back(l, examples, chain.rate) : normalise_back(l, examples, chain.rate);
+        if (l.kind == LayerKind::convolution) C::begin_back(l), C::back(l, 0, examples), C::end_back(l, chain.rate);
+        if (l.kind == LayerKind::linear) linear_back(l, examples, chain.rate);
+        if (l.kind == LayerKind::batch_norm) normalise_back(l, examples, chain.rate);
         continue;
       }
       for (int64_t j = i; j < end; ++j) {
-        if (layers[j].kind == LayerKind::convolution) begin_back(layers[j]);
+        if (layers[j].kind == LayerKind::convolution) C::begin_back(layers[j]);
       }
       for (int64_t b = 0; b < examples; ++b) {
         for (int64_t j = end - 1; j >= i; --j) {
           const Layer& l = layers[j];
-          if (l.kind == LayerKind::convolution) convolve_back(l, b);
+          if (l.kind == LayerKind::convolution) C::back(l, b, 1);
           if (l.kind == LayerKind::max_pool) pool_back(l, b);
           if (l.kind == LayerKind::relu) relu_back(l, b);
         }
       }
       for (int64_t j = i; j < end; ++j) {
-        if (layers[j].kind == LayerKind::convolution) end_back(layers[j], chain.rate);
+        if (layers[j].kind == LayerKind::convolution) C::end_back(layers[j], chain.rate);
       }
     }
   }
