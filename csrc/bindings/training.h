@@ -45,8 +45,8 @@ inline const NamedStep& train_step_named(const std::string& name) {
 }
 
 // A layer as Python describes it: ("convolution", kernel height and width, padding likewise), ("max_pool", side),
-// ("relu",), ("linear",), ("batch_norm",); its weights and biases, which are read and written; whether each trains;
-// what a normalisation adds to the variance.
+// ("relu",), ("linear",), ("batch_norm",), ("group_norm", groups); its weights and biases, which are read and written;
+// whether each trains; what a normalisation adds to the variance.
 struct LayerOf {
   std::string kind;
   std::vector<int64_t> sizes;
@@ -92,6 +92,13 @@ inline Layer shaped(const LayerOf& of, int64_t channels, int64_t height, int64_t
     l.kind = LayerKind::batch_norm;
     l.epsilon = of.epsilon;
     if (height * width < 2) wrong("a batch of one would have no deviation");
+    if (of.weight && of.weight->size() != channels) wrong("a weight for each channel");
+  } else if (of.kind == "group_norm") {
+    l.kind = LayerKind::group_norm;
+    l.epsilon = of.epsilon;
+    if (sizes.size() != 1 || sizes[0] < 1 || channels % sizes[0] != 0) wrong("groups of as many channels each");
+    l.groups = sizes[0];
+    if (channels / l.groups * height * width < 2) wrong("a group of one number would have no deviation");
     if (of.weight && of.weight->size() != channels) wrong("a weight for each channel");
   } else {
     wrong("none that is known");

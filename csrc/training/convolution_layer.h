@@ -119,30 +119,20 @@ struct ConvolutionLayer {
     for (int64_t t = 0; l.in_slope && t < taps; ++t)
       transpose<M>(l.weight + (taps - 1 - t) * l.out_channels(), taps * l.out_channels(), l.ci, l.co,
                    l.mirrored + t * l.in_channels(), taps * l.in_channels());
-    if (l.by_tiles()) {
-      const int64_t apart = Layer::points_apart(l.in_channels(), l.out_channels());
+    if (!l.by_tiles()) return;
+    if (l.in_slope)
       with_sides(l, [&](auto side, auto) {
-        if (l.in_slope) Winograd<M>::template to_points<side>(l.mirrored, l.co, l.in_channels(), l.mirrored_points);
+        Winograd<M>::template to_points<side>(l.mirrored, l.co, l.in_channels(), l.mirrored_points);
       });
-      if (l.trains_weight) memset(l.gradient_points, 0, kPoints * apart * sizeof(float));
-    } else if (l.trains_weight) {
-      memset(l.weight_gradient, 0, l.convolution_weights() * sizeof(float));
-    }
-    if (l.trains_bias) memset(l.bias_gradient, 0, l.out_channels() * sizeof(float));
+    if (l.trains_weight)
+      memset(l.gradient_points, 0, kPoints * Layer::points_apart(l.in_channels(), l.out_channels()) * sizeof(float));
   }
-  static LDPK_CALL void descend(float* weight, const float* gradient, int64_t count, float rate) {
-    for (int64_t i = 0; i < count; i += M::width)
-      M::store(weight + i, M::load(weight + i) - rate * M::load(gradient + i));
-  }
-  static LDPK_CALL void end_back(const Layer& l, float rate) {
-    if (l.trains_weight && l.by_tiles()) {
-      with_sides(l, [&](auto side, auto) {
-        Winograd<M>::template from_points<side>(l.gradient_points, l.in_channels(), l.ci, l.out_channels(),
-                                                l.weight_gradient);
-      });
-    }
-    if (l.trains_weight) descend(l.weight, l.weight_gradient, l.convolution_weights(), rate);
-    if (l.trains_bias) descend(l.bias, l.bias_gradient, l.out_channels(), rate);
+  static LDPK_CALL void end_back(const Layer& l) {
+    if (!l.by_tiles() || !l.trains_weight) return;
+    with_sides(l, [&](auto side, auto) {
+      Winograd<M>::template from_points<side>(l.gradient_points, l.in_channels(), l.ci, l.out_channels(),
+                                              l.weight_gradient);
+    });
   }
 };
 

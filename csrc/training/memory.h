@@ -64,10 +64,9 @@ inline float* laid_out(std::vector<Layer>& layers, int64_t batch, Pieces& memory
   for (size_t i = 0; i < layers.size(); ++i) {
     Layer& l = layers[i];
     const bool convolution = l.kind == LayerKind::convolution, linear = l.kind == LayerKind::linear;
-    const bool in_place = l.kind == LayerKind::relu;
-    const int64_t weights = convolution ? l.convolution_weights() : linear ? l.co * l.in_size() : l.in_channels();
+    const bool in_place = l.kind == LayerKind::relu, of_groups = l.kind == LayerKind::group_norm;
     l.in = out, l.in_slope = slope;
-    l.weight = l.has_weight ? memory.piece(weights) : nullptr;
+    l.weight = l.has_weight ? memory.piece(l.weights()) : nullptr;
     l.bias = l.has_bias ? memory.piece(l.out_channels()) : nullptr;
     l.out = in_place ? l.in : memory.piece(batch * l.out_size());
     earlier_trains |= l.trains_weight || l.trains_bias;
@@ -78,7 +77,7 @@ inline float* laid_out(std::vector<Layer>& layers, int64_t batch, Pieces& memory
     l.in_slope_apart = slope_apart;
     l.out_slope_apart = in_place ? slope_apart : waits ? l.out_size() : 0;
     l.out_slope = in_place ? l.in_slope : memory.piece((waits ? batch : 1) * l.out_size());
-    l.rectifies = (convolution || l.kind == LayerKind::batch_norm) && i + 1 < next;
+    l.rectifies = (convolution || of_groups || l.kind == LayerKind::batch_norm) && i + 1 < next;
     if (convolution) {
       if (l.by_tiles()) {
         l.tiles = tiles;
@@ -90,10 +89,10 @@ inline float* laid_out(std::vector<Layer>& layers, int64_t batch, Pieces& memory
         l.spread = memory.piece(l.co * l.spread_plane());
       }
       l.mirrored = memory.piece(l.co * l.kh * l.kw * l.in_channels());
-      l.weight_gradient = memory.piece(weights);
-      l.bias_gradient = memory.piece(l.out_channels());
     }
-    l.factors = linear ? memory.piece(batch * l.co) : memory.piece(3 * l.in_channels());
+    l.weight_gradient = l.sums_gradients() ? memory.piece(l.weights()) : nullptr;
+    l.bias_gradient = l.sums_gradients() ? memory.piece(l.out_channels()) : nullptr;
+    l.factors = memory.piece(linear ? batch * l.co : (of_groups ? batch * 5 : 3) * l.in_channels());
     l.chosen = l.kind == LayerKind::max_pool ? memory.piece<int32_t>(batch * l.out_size()) : nullptr;
     out = l.out, slope = earlier_trains ? l.out_slope : nullptr, slope_apart = l.out_slope_apart;
   }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "convolution_layer.h"
+#include "normalisation.h"
 #include "products.h"
 
 namespace ldpk {
@@ -16,6 +17,7 @@ struct Step {
   using V = typename M::V;
   using I = typename M::I;
   using C = ConvolutionLayer<M>;
+  using N = Normalisation<M>;
 
   // A pool's squares lie side by side. The first of the largest is chosen, and NaN is larger than all.
   static LDPK_CALL void pool(const Layer& l, int64_t b) {
@@ -77,75 +79,6 @@ struct Step {
       M::store(slope + i, M::load(out + i) <= V{} ? V{} : M::load(slope + i));
   }
 
-  // f(p) for the places of a register of channels in an example.
-  template <class F>
-  static LDPK_FN void places(const Layer& l, int64_t c, int64_t b, F f) {
-    for (int64_t p = b * l.in_size() + c; p < (b + 1) * l.in_size(); p += l.in_channels()) f(p);
-  }
-
-  // By the mean and the deviation of the batch. `factors` keeps them for the way back. Sums are of examples' sums,
-  // which rounds less.
-  static LDPK_CALL void normalise(const Layer& l, int64_t examples) {
-    const float count = static_cast<float>(examples * l.ih * l.iw);
-    float *means = l.factors, *inverses = means + l.in_channels(), *scales = inverses + l.in_channels();
-    for (int64_t c = 0; c < l.ci; c += M::width) {
-      V sum{}, squares{};
-      for (int64_t b = 0; b < examples; ++b) {
-        V of{};
-        places(l, c, b, [&](int64_t p) __attribute__((always_inline)) { of += M::load(l.in + p); });
-        sum += of;
-      }
-      const V mean = sum / count;
-      for (int64_t b = 0; b < examples; ++b) {
-        V of{};
-        places(l, c, b, [&](int64_t p) __attribute__((always_inline)) {
-          const V x = M::load(l.in + p) - mean;
-          of += x * x;
-        });
-        squares += of;
-      }
-      M::store(means + c, mean);
-      M::store(inverses + c, squares / count + l.epsilon);
-    }
-    for (int64_t c = 0; c < l.ci; ++c) {  // channels that only fill a register up stay zero
-      inverses[c] = 1.0f / sqrtf(inverses[c]);
-      scales[c] = l.weight ? l.weight[c] * inverses[c] : inverses[c];
-    }
-    for (int64_t c = 0; c < l.ci; c += M::width) {
-      const V mean = M::load(means + c), scale = M::load(scales + c), shift = l.bias ? M::load(l.bias + c) : V{};
-      for (int64_t b = 0; b < examples; ++b)
-        places(l, c, b, [&](int64_t p) __attribute__((always_inline)) {
-          const V y = (M::load(l.in + p) - mean) * scale + shift;
-          M::store(l.out + p, l.rectifies ? M::rectified(y) : y);
-        });
-    }
-  }
-  static LDPK_CALL void normalise_back(const Layer& l, int64_t examples, float rate) {
-    const float count = static_cast<float>(examples * l.ih * l.iw);
-    const float *means = l.factors, *inverses = means + l.in_channels(), *scales = inverses + l.in_channels();
-    for (int64_t c = 0; c < l.ci; c += M::width) {
-      const V mean = M::load(means + c), inverse = M::load(inverses + c), scale = M::load(scales + c);
-      V along{}, across{};
-      for (int64_t b = 0; b < examples; ++b) {
-        V slopes{}, products{};
-        places(l, c, b, [&](int64_t p) __attribute__((always_inline)) {
-          const V slope = M::load(l.out_slope + p);
-          slopes += slope;
-          products += slope * (M::load(l.in + p) - mean);
-        });
-        along += slopes, across += products;
-      }
-      across *= inverse;
-      const V level = along / count, tilt = across * inverse / count;
-      for (int64_t b = 0; l.in_slope && b < examples; ++b)
-        places(l, c, b, [&](int64_t p) __attribute__((always_inline)) {
-          M::store(l.in_slope + p, scale * (M::load(l.out_slope + p) - level - (M::load(l.in + p) - mean) * tilt));
-        });
-      if (l.trains_weight) M::store(l.weight + c, M::load(l.weight + c) - rate * across);
-      if (l.trains_bias) M::store(l.bias + c, M::load(l.bias + c) - rate * along);
-    }
-  }
-
   static LDPK_CALL void linear(const Layer& l, int64_t examples) {
     dots<M>({l.in, l.weight, l.in_size(), l.in_size(), l.in_size()}, examples, l.co, l.out, l.out_size());
     for (int64_t b = 0; l.bias && b < examples; ++b) {
@@ -196,15 +129,34 @@ struct Step {
           const Layer& l = layers[j];
           if (l.kind == LayerKind::convolution) C::forwards(l, b, 1);
           if (l.kind == LayerKind::max_pool) pool(l, b);
+          if (l.kind == LayerKind::group_norm) N::of_groups(l, b);
           if (l.kind == LayerKind::relu && !(j > 0 && layers[j - 1].rectifies)) relu(l, b);
         }
       }
       if (end > i) continue;
       if (layers[i].kind == LayerKind::convolution) C::forwards(layers[i], 0, examples);
       if (layers[i].kind == LayerKind::linear) linear(layers[i], examples);
-      if (layers[i].kind == LayerKind::batch_norm) normalise(layers[i], examples);
+      if (layers[i].kind == LayerKind::batch_norm) N::of_batch(layers[i], examples);
       end = i + 1;
     }
+  }
+
+  // Before the examples of a step go back, and behind them: for layers whose gradients are sums over examples.
+  static LDPK_CALL void begin_back(const Layer& l) {
+    if (l.kind == LayerKind::convolution) C::begin_back(l);
+    if (!l.sums_gradients()) return;
+    if (l.trains_weight) memset(l.weight_gradient, 0, l.weights() * sizeof(float));
+    if (l.trains_bias) memset(l.bias_gradient, 0, l.out_channels() * sizeof(float));
+  }
+  static LDPK_FN void descend(float* weight, const float* gradient, int64_t count, float rate) {
+    for (int64_t i = 0; i < count; i += M::width)
+      M::store(weight + i, M::load(weight + i) - rate * M::load(gradient + i));
+  }
+  static LDPK_CALL void end_back(const Layer& l, float rate) {
+    if (l.kind == LayerKind::convolution) C::end_back(l);
+    if (!l.sums_gradients()) return;
+    if (l.trains_weight) descend(l.weight, l.weight_gradient, l.weights(), rate);
+    if (l.trains_bias) descend(l.bias, l.bias_gradient, l.out_channels(), rate);
   }
 
   static LDPK_CALL void back(const Chain& chain, int64_t examples) {
@@ -215,25 +167,24 @@ struct Step {
       for (i = end; i > first && layers[i - 1].by_example();) --i;
       if (i == end) {
         const Layer& l = layers[--i];
-        if (l.kind == LayerKind::convolution) C::begin_back(l), C::back(l, 0, examples), C::end_back(l, chain.rate);
+        begin_back(l);
+        if (l.kind == LayerKind::convolution) C::back(l, 0, examples);
         if (l.kind == LayerKind::linear) linear_back(l, examples, chain.rate);
-        if (l.kind == LayerKind::batch_norm) normalise_back(l, examples, chain.rate);
+        if (l.kind == LayerKind::batch_norm) N::of_batch_back(l, examples, chain.rate);
+        end_back(l, chain.rate);
         continue;
       }
-      for (int64_t j = i; j < end; ++j) {
-        if (layers[j].kind == LayerKind::convolution) C::begin_back(layers[j]);
-      }
+      for (int64_t j = i; j < end; ++j) begin_back(layers[j]);
       for (int64_t b = 0; b < examples; ++b) {
         for (int64_t j = end - 1; j >= i; --j) {
           const Layer& l = layers[j];
           if (l.kind == LayerKind::convolution) C::back(l, b, 1);
           if (l.kind == LayerKind::max_pool) pool_back(l, b);
+          if (l.kind == LayerKind::group_norm) N::of_groups_back(l, b);
           if (l.kind == LayerKind::relu) relu_back(l, b);
         }
       }
-      for (int64_t j = i; j < end; ++j) {
-        if (layers[j].kind == LayerKind::convolution) C::end_back(layers[j], chain.rate);
-      }
+      for (int64_t j = i; j < end; ++j) end_back(layers[j], chain.rate);
     }
   }
 

@@ -65,6 +65,8 @@ def _is_known(layer: nn.Module) -> bool:
         return type(layer) is nn.Conv2d and plain and narrow and inside
     if isinstance(layer, nn.BatchNorm2d):
         return type(layer) is nn.BatchNorm2d and not layer.track_running_stats and layer.training
+    if isinstance(layer, nn.GroupNorm):
+        return type(layer) is nn.GroupNorm
     if isinstance(layer, nn.MaxPool2d):
         plain = not layer.return_indices and not layer.ceil_mode and layer.padding == 0 and layer.dilation == 1
         return type(layer) is nn.MaxPool2d and plain and isinstance(layer.kernel_size, int) and _side(layer) > 0
@@ -112,6 +114,8 @@ def train(
             chain.append(layer_of(name, "max_pool", _side(layer)))
         elif isinstance(layer, nn.BatchNorm2d):
             chain.append(layer_of(name, "batch_norm", epsilon=layer.eps))
+        elif isinstance(layer, nn.GroupNorm):
+            chain.append(layer_of(name, "group_norm", layer.num_groups, epsilon=layer.eps))
         elif isinstance(layer, nn.ReLU):
             chain.append(layer_of(name, "relu"))
     x, y = data
