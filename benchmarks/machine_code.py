@@ -62,6 +62,13 @@ def cuda_lines(folder: Path) -> list[list[str]]:
             for dtype in static_cost.DTYPES:
                 cost = static_cost.kernel_cost(cubin, cipher, output, dtype)
                 lines.append(line(f"two-point, {output} {dtype}, {cipher}", cost, dtype, output))
+    cubin = static_cost.compile_cells(ARCH, folder)
+    for cipher in static_cost.CIPHERS:
+        for output in static_cost.CELL_OUTPUTS:
+            for dtype in static_cost.DTYPES:
+                for mechanism in static_cost.CELLS:
+                    cost = static_cost.cells_cost(cubin, mechanism, cipher, output, dtype)
+                    lines.append(line(f"{mechanism}, {output} {dtype}, {cipher}", cost, dtype, output))
     return lines
 
 

@@ -31,6 +31,8 @@ CIPHERS = {"philox": "Philox", "chacha20": "ChaCha20"}
 RESULTS = ("values", "bits")
 DTYPES = ("f32", "f64", "bf16", "f16")
 KERNELS = (*DTYPES, "all")
+CELLS = {"piecewise": "Piecewise", "hybrid": "Hybrid"}
+CELL_OUTPUTS = {"values": 0, "cells": 3}  # csrc's Output
 ITEM_BYTES = {"f32": 4, "f64": 8, "bf16": 2, "f16": 2}
 # What sm_80 and sm_90 execute on the integer pipe; IMAD and moves of its kind are on the floating-point one.
 ALU = {
@@ -292,6 +294,30 @@ def kernel_cost(cubin: Path, cipher: str, result: str, dtype: str) -> Cost:
     if cipher == "chacha20":
         return analyse_cubin(cubin, name, 32, inner_trips=10)  # double rounds
     return analyse_cubin(cubin, name, 64 // ITEM_BYTES.get(dtype, 8))
+
+
+def compile_cells(arch: str, folder: Path, ciphers: Iterable[str] = CIPHERS, dtypes: Iterable[str] = DTYPES) -> Path:
+    """A cubin with the kernels of piecewise and hybrid for each cipher, output and dtype."""
+    kernels = [
+        f"template __global__ void cells_kernel<{m}, {CIPHERS[c]}, Output::{r}, kFewCells, Dtype::{d}>"
+        f"(const __grid_constant__ CellsPlan<{m}, kFewCells>);"
+        for m in CELLS.values() for c in ciphers for r in CELL_OUTPUTS for d in dtypes
+    ]  # fmt: skip
+    source, cubin = folder / "cells.cu", folder / f"cells_{arch}.cubin"
+    header = SKELETON.with_name("cells.cuh")
+    source.write_text(f'#include "{header}"\nnamespace ldpk {{\n' + "\n".join(kernels) + "\n}\n")
+    run_tool("nvcc", *NVCC_FLAGS, f"-arch={arch}", "-cubin", "-o", str(cubin), str(source))
+    return cubin
+
+
+def cells_cost(cubin: Path, mechanism: str, cipher: str, output: str, dtype: str) -> Cost:
+    """The cost of one of `compile_cells`' kernels: on the hot path a thread decides a step's groups of eight."""
+    dtype_code = rf"L(?:NS_5DtypeE|S\d+_){DTYPES.index(dtype)}E"
+    number = CELL_OUTPUTS[output]
+    name = rf"cells_kernelINS_\d+{CELLS[mechanism]}ENS_\d+{CIPHERS[cipher]}ELNS_6OutputE{number}ELi\d+EJ{dtype_code}EE"
+    if cipher == "chacha20":
+        return analyse_cubin(cubin, name, 32, inner_trips=10)  # double rounds
+    return analyse_cubin(cubin, name, 8 if dtype == "f64" else 16)
 
 
 def compile_clipped_sums(arch: str, folder: Path, discrete: bool, dtypes: Iterable[str] = DTYPES) -> Path:

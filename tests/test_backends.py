@@ -68,13 +68,13 @@ def test_the_forced_backend_runs(monkeypatch):
 
 
 def test_threads_are_bounded_by_the_work():
-    from ldpkernels import launch
+    from ldpkernels.launch import dispatch
 
     def wanted(*sizes):
-        return launch.threads_for(sum(sizes))
+        return dispatch.threads_for(sum(sizes))
 
     assert wanted(10) == wanted() == wanted(0, 0) == 1
-    assert wanted(launch.SMALL * 1000) == capabilities.threads() >= 1
+    assert wanted(dispatch.SMALL * 1000) == capabilities.threads() >= 1
 
 
 def test_a_device_that_cuda_does_not_run_on_is_served_by_triton(monkeypatch):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import ldpkernels
-from ldpkernels import _native, capabilities, clipped_noised_mean, clipped_noised_sum, launch
+from ldpkernels import _native, capabilities, clipped_noised_mean, clipped_noised_sum
+from ldpkernels.launch import dispatch
 from ldpkernels.laws import clipped_noise as _clipped
 
 KEYS = {"philox": ldpkernels.key(0x0123456789ABCDEF), "chacha20": ldpkernels.key(7)}
@@ -112,7 +113,7 @@ def test_every_instruction_set_and_thread_count_gives_the_bits_of_the_reference(
             for isa in NATIVE:
                 for threads in (1, 3):
                     monkeypatch.setattr(capabilities, "threads", lambda n=threads: n)
-                    monkeypatch.setattr(launch, "SMALL", 1)
+                    monkeypatch.setattr(dispatch, "SMALL", 1)
                     with ldpkernels.backend(isa):
                         out = clipped_noised_sum(case, 4.0, 0.8, **options)
                     assert out.keys() == case.keys()
@@ -124,7 +125,7 @@ def test_every_instruction_set_and_thread_count_gives_the_bits_of_the_reference(
 @pytest.mark.parametrize("shape", [(4200, 40), (3, 140_000), (200, 9000)])
 def test_threads_and_instruction_sets_agree_on_large_matrices(shape, monkeypatch):
     x = rows(shape)
-    monkeypatch.setattr(launch, "SMALL", 1)
+    monkeypatch.setattr(dispatch, "SMALL", 1)
     found = set()
     for isa in NATIVE:
         for threads in (1, 2, 5):
@@ -149,7 +150,7 @@ def test_the_reference_agrees_on_rows_of_several_stretches_and_groups():
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_numbers_of_several_chunks_and_groups(dtype, noise, monkeypatch):
     """A matrix of one column has kernels of its own."""
-    monkeypatch.setattr(launch, "SMALL", 1)
+    monkeypatch.setattr(dispatch, "SMALL", 1)
     x = rows(5000, dtype=DTYPES[dtype])
     x[[7, 1030, 4999]] = [np.nan, -np.inf, 60000]
     x[64:128] = 0

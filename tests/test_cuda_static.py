@@ -42,6 +42,24 @@ def test_static_cost(arch, cipher, tmp_path):
             assert cost.instructions_per_element <= (36 if cipher == "philox" else 60), cost
 
 
+@pytest.mark.parametrize(("arch", "most"), [("sm_80", 1.03), ("sm_90", 1.0)])
+def test_static_cost_of_cells(arch, most, tmp_path):
+    """Instructions a weight with Philox: 32 and 40 for 16 and 32 bits at sm_90."""
+    if static_cost.find_tool("nvcc") is None or static_cost.find_tool("cuobjdump") is None:
+        pytest.skip("nvcc or cuobjdump not found")
+    cubin = static_cost.compile_cells(arch, tmp_path, ["philox"], ("f32", "bf16"))
+    for mechanism, bound in (("piecewise", 34), ("hybrid", 42)):
+        for output in static_cost.CELL_OUTPUTS:
+            for dtype in ("f32", "bf16"):
+                cost = static_cost.cells_cost(cubin, mechanism, "philox", output, dtype)
+                assert cost.spills == cost.stack_bytes == cost.inner_loops == 0, cost
+                assert cost.registers <= 80, cost  # three blocks a multiprocessor
+                assert not [op for op in cost.opcodes if op.startswith(("LD.", "ST."))], "not known to be global"
+                wide = 16 * static_cost.ITEM_BYTES[dtype] / 16
+                assert (cost.vector_loads, cost.vector_stores) == (wide, wide if output == "values" else 0), cost
+                assert cost.instructions_per_element <= bound * most, cost
+
+
 @pytest.fixture(scope="module")
 def emulate(tmp_path_factory):
     """The kernels of csrc/cuda, run lane by lane on the host."""

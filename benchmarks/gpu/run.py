@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("correctness", "sanitize", "bandwidth", "papers")
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 TREE = ("ldpkernels", "tests", "benchmarks", "csrc", "CMakeLists.txt", "pyproject.toml")
-PROFILED = ("two_point", "piecewise", "ordinal_cldp", "clipped_squares", "clipped_sums", "summary")
+PROFILED = ("one_bit", "cells", "two_point", "piecewise", "ordinal_cldp", "clipped_squares", "clipped_sums", "summary")
 # LDP-FL on CIFAR-10 at the paper's scale, and its twin without noise: what a CPU cannot do in an hour.
 CIFAR = ("--dataset", "cifar10", "--clients", "500", "--rounds", "15", "--epochs", "5", "--device", "cuda")
 PAPERS = {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "../tables.h"
+#include "cells.cuh"
 #include "clipped_noise.cuh"
 #include "keystream.cuh"
 #include "next_key.cuh"
@@ -86,7 +87,32 @@ struct OnCuda<OneBit<Mechanism>> {
       kernel<<<chunks, kWarps * kLanes, 0, place.stream>>>(plan);
       check(cudaGetLastError(), "cannot launch a kernel of one bit");
     };
-    for_one_bit_plans<Mechanism, capacity>(spans, laws, count, place.key, chunk, start);
+    for_chunked_plans<OneBitPlan<Mechanism, capacity>>(spans, laws, count, place.key, chunk, start);
+  }
+};
+
+template <template <class> class Mechanism>
+struct OnCuda<Cells<Mechanism>> {
+  using Law = typename Cells<Mechanism>::Law;
+  static constexpr bool available = true;
+
+  template <class Cipher, Output output>
+  static void run(const Span* spans, const Law* laws, int64_t count, const Place& place) {
+    const auto run = count <= kFewCells ? launch<Cipher, output, kFewCells> : launch<Cipher, output, kManyCells>;
+    run(spans, laws, count, place);
+  }
+
+ private:
+  template <class Cipher, Output output, int capacity>
+  static void launch(const Span* spans, const Law* laws, int64_t count, const Place& place) {
+    constexpr auto kernel =
+        cells_kernel<Mechanism, Cipher, output, capacity, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>;
+    const int32_t chunk = chunk_for(spans, count, 2 * kBlocks<Cipher> * multiprocessors(place.device));
+    const auto start = [&](const CellsPlan<Mechanism, capacity>& plan, int32_t chunks) {
+      kernel<<<chunks, kWarps * kLanes, 0, place.stream>>>(plan);
+      check(cudaGetLastError(), "cannot launch a kernel of cells");
+    };
+    for_chunked_plans<CellsPlan<Mechanism, capacity>>(spans, laws, count, place.key, chunk, start);
   }
 };
 
@@ -103,10 +129,10 @@ struct OnCuda<Resampled> {
   }
 };
 
-struct Offered {
+struct Offered {  // turns are for looking at: the CPU and Triton have them
   template <class Action>
   static constexpr bool has() {
-    return OnCuda<typename Action::Entry::Shape>::available;
+    return OnCuda<typename Action::Entry::Shape>::available && Action::output != Output::turns;
   }
 };
 

@@ -9,8 +9,8 @@ namespace ldpk {
 
 // The warps of a block take the steps of a chunk in turn. Warp runs a step's halves on 32 lanes.
 template <class S, class Warp>
-LDPK_FN void one_bit_chunk(const Span& span, const typename S::Law& law, const Key& key, int64_t chunk_begin,
-                           int32_t chunk_elements, int warp_index, const Warp& warp) {
+LDPK_FN void run_chunk(const Span& span, const typename S::Law& law, const Key& key, int64_t chunk_begin,
+                       int32_t chunk_elements, int warp_index, const Warp& warp) {
   static_assert(kChunkUnit % (kWarps * S::elements) == 0);
   Chunk<typename S::Bits, typename S::Out> chunk;
   chunk.data = reinterpret_cast<typename S::Bits*>(span.data) + chunk_begin;
@@ -36,7 +36,7 @@ LDPK_FN void one_bit_block(const OneBitPlan<Mechanism, capacity>& plan, int32_t 
   const int64_t begin = int64_t{c - plan.first_chunk[s]} * plan.chunk - lead(span);
   with_dtype_of<dtypes...>(span, [&](auto dtype) {
     using S = Step<Mechanism, Cipher, decltype(dtype)::value, result>;
-    one_bit_chunk<S>(span, plan.laws[s], key, begin, plan.chunk, warp_index, warp);
+    run_chunk<S>(span, plan.laws[s], key, begin, plan.chunk, warp_index, warp);
   });
 }
 

@@ -3,7 +3,7 @@
 // tests/test_cuda_static.py.
 #include <new>
 
-#include "../../csrc/cuda/skeleton.cuh"
+#include "../../csrc/cuda/cells.cuh"
 
 namespace ldpk {
 namespace {
@@ -20,20 +20,27 @@ struct HostWarp {
   }
 };
 
+constexpr int kCapacity = 4;  // small, so that a few spans are several launches
+
+// block(plan, c, warp, run) for every warp of a launch.
+template <class Plan, class Block>
+void each_warp(const Plan& plan, int32_t chunks, Block block) {
+  alignas(16) uint32_t tile[kLanes * 32];
+  for (int32_t c = 0; c < chunks; ++c) {
+    for (int warp = 0; warp < kWarps; ++warp) block(plan, c, warp, HostWarp{tile});
+  }
+}
+
 template <template <class> class Mechanism, class Cipher, Output result>
 void run(const Span* spans, const void* laws, int64_t count, const uint32_t* key, int64_t blocks) {
-  constexpr int capacity = 4;  // small, so that a few spans are several launches
   const auto launch = [](const auto& plan, int32_t chunks) {
-    alignas(16) uint32_t tile[kLanes * 16];
-    for (int32_t c = 0; c < chunks; ++c) {
-      for (int warp = 0; warp < kWarps; ++warp) {
-        one_bit_block<Mechanism, Cipher, result, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>(plan, c, warp,
-                                                                                                  HostWarp{tile});
-      }
-    }
+    each_warp(plan, chunks, [](const auto&... a) {
+      one_bit_block<Mechanism, Cipher, result, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>(a...);
+    });
   };
   const auto* of_one_bit = static_cast<const typename OneBit<Mechanism>::Law*>(laws);
-  for_one_bit_plans<Mechanism, capacity>(spans, of_one_bit, count, key, chunk_for(spans, count, blocks), launch);
+  using Plan = OneBitPlan<Mechanism, kCapacity>;
+  for_chunked_plans<Plan>(spans, of_one_bit, count, key, chunk_for(spans, count, blocks), launch);
 }
 
 // The mechanisms of another shape have emulations of their own.
@@ -47,6 +54,22 @@ struct Emulated<OneBit<Mechanism>> {
   template <class Cipher, Output result>
   static void run(const Span* spans, const void* laws, int64_t count, const uint32_t* key, int64_t blocks) {
     ldpk::run<Mechanism, Cipher, result>(spans, laws, count, key, blocks);
+  }
+};
+template <template <class> class Mechanism>
+struct Emulated<Cells<Mechanism>> {
+  template <class Cipher, Output result>
+  static void run(const Span* spans, const void* laws, int64_t count, const uint32_t* key, int64_t blocks) {
+    if constexpr (result != Output::turns) {
+      const auto launch = [](const auto& plan, int32_t chunks) {
+        each_warp(plan, chunks, [](const auto&... a) {
+          cells_block<Cipher, result, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>(a...);
+        });
+      };
+      const auto* of_cells = static_cast<const typename Cells<Mechanism>::Law*>(laws);
+      using Plan = CellsPlan<Mechanism, kCapacity>;
+      for_chunked_plans<Plan>(spans, of_cells, count, key, chunk_for(spans, count, blocks), launch);
+    }
   }
 };
 
@@ -68,4 +91,25 @@ extern "C" void emulate(const char* mechanism, const char* output, const ldpk::S
       One::template run<Philox, Action::output>(spans, laws, count, key, blocks);
     }
   });
+}
+
+// How a circle turns for weights in fp32, and the cells of draws: by the kernels and by the definition, n of each.
+extern "C" void decide_cells(int hybrid, const void* law, const float* x, const uint32_t* draws, int64_t n,
+                             int32_t* turns, uint32_t* cells) {
+  using namespace ldpk;
+  const auto run = [&]<template <class> class Mechanism>(const auto& defined) {
+    const typename CellsPlan<Mechanism, 1>::Law planned(defined);
+    const CellsLaw<float, typename CellsPlan<Mechanism, 1>::Law> ours(planned);
+    for (int64_t i = 0; i < n; ++i) {
+      turns[i] = ours.turn(x[i]);
+      turns[n + i] = Piecewise<ScalarLanes>::turn(x[i], Mechanism<ScalarLanes>::circle(defined));
+      cells[i] = ours.cell(turns[n + i], draws[i]);
+      cells[n + i] = Mechanism<ScalarLanes>::cell(turns[n + i], draws[i], defined);
+    }
+  };
+  if (hybrid) {
+    run.template operator()<Hybrid>(*static_cast<const HybridLaw*>(law));
+  } else {
+    run.template operator()<Piecewise>(*static_cast<const PiecewiseLaw*>(law));
+  }
 }

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mechanisms that report a cell, in CUDA: a warp's step (step.cuh has that of one-bit mechanisms) and the kernel. Every
+// element takes a draw of 32 bits, so both keystreams are computed for it, and their halves meet in the tile.
+#pragma once
+
+#include "cells_plan.h"
+#include "skeleton.cuh"
+
+namespace ldpk {
+
+// A law in a thread's registers, where it stays: to read it anew for every weight costs a fifth of the instructions.
+template <class Float, class Planned>
+struct CellsLaw {
+  Planned law;
+  Float center, slope, lowest, step;
+
+  explicit LDPK_FN CellsLaw(const Planned& planned)
+      : law(planned),
+        center(static_cast<Float>(law.center)),
+        slope(static_cast<Float>(law.slope)),
+        lowest(static_cast<Float>(law.lowest)),
+        step(static_cast<Float>(law.step)) {}
+
+  // Piecewise::turn. A NaN is taken for the center, whose turn is 0, which is what the device rounds a NaN to.
+  LDPK_FN int32_t turn(Float x) const {
+    if (sizeof(Float) == 8 && x != x) x = center;
+    const Float z = (x - center) * slope;
+    if constexpr (sizeof(Float) == 8) {
+      return ScalarLanes::round_within(z, law.k_lo, law.k_hi);
+    } else {
+#if defined(__CUDA_ARCH__)
+      const int32_t k = __float2int_rn(z);
+#else
+      const int32_t k = std::fabs(z) < 0x1p31f ? static_cast<int32_t>(std::rint(z)) : 0;
+#endif
+      const int32_t at_least = z <= law.floor ? law.k_lo : k;
+      return z >= law.ceiling ? law.k_hi : at_least;
+    }
+  }
+
+  LDPK_FN uint32_t cell(int32_t k, uint32_t draw) const {
+    if constexpr (requires { law.last_draw; }) {
+      // Fewer of the other draws are "upper" than there are, so their end is no more than 2^32 - 1.
+      const uint32_t raised = static_cast<uint32_t>(k) * law.coin_factor + law.coin_offset;
+      const uint32_t upper_end = law.coin_start + ScalarLanes::multiply_high(raised, law.coin_scale);
+      uint32_t coin = draw < upper_end ? law.upper_cell : law.lower_cell;
+      settle(coin);  // a branch, if lanes differ, costs both sides and its own instructions
+      const bool tossed = draw > law.last_draw;
+      uint32_t cell = circle_cell(k, draw);
+      settle(cell);
+      return tossed ? coin : cell;
+    } else {
+      return circle_cell(k, draw);
+    }
+  }
+
+  // lowest + step * cell. Nothing is rounded: the product is a number as well as the sum.
+  LDPK_FN Float value(uint32_t cell) const {
+#if defined(__CUDA_ARCH__)
+    return fma(step, static_cast<Float>(cell), lowest);
+#else
+    return lowest + step * static_cast<Float>(cell);
+#endif
+  }
+
+ private:
+  // Piecewise::cell.
+  LDPK_FN uint32_t circle_cell(int32_t k, uint32_t draw) const {
+    const bool rest = draw >= law.band_draws;
+    if (rest) draw = draw * law.rest_factor + law.rest_offset;
+    const uint32_t scale = rest ? law.rest_scale : law.band_scale, start = rest ? law.rest_start : law.band_start;
+    const uint32_t place = start + ScalarLanes::multiply_high(draw, scale) + static_cast<uint32_t>(k);
+    return ScalarLanes::multiply_high(ScalarLanes::smaller(place, place - law.places), law.cell_factor);
+  }
+};
+
+// Two draws of 32 bits from a word of each keystream.
+LDPK_FN uint32_t first_draw(uint32_t high, uint32_t low) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(low, high, 0x5410);
+#else
+  return high << 16 | (low & 0xffff);
+#endif
+}
+LDPK_FN uint32_t second_draw(uint32_t high, uint32_t low) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(low, high, 0x7632);
+#else
+  return (high & 0xffff0000u) | low >> 16;
+#endif
+}
+
+// A warp's step, as one of its lanes sees it. The tile has the draws of its elements in order.
+template <class Planned, class Cipher, Dtype dtype, Output result>
+struct CellsStep {
+  static_assert(result == Output::values || result == Output::cells);
+  using Float = FloatOf<dtype>;
+  using Bits = BitsOf<dtype>;
+  using Law = CellsLaw<Float, Planned>;
+  using Out = uint8_t;
+  static constexpr int groups = Cipher::block_words > 4 ? Cipher::block_words / 4 : sizeof(Bits) == 8 ? 1 : 2;
+  static constexpr int elements = groups * kLanes * 8;
+  static constexpr int per_block = 2 * Cipher::block_words;
+  static constexpr int blocks = elements / kLanes / per_block;  // of a lane
+  static constexpr int per_out = 1;
+  static constexpr int per_vector = 16 / sizeof(Bits);
+  static constexpr int vectors = 8 / per_vector;             // of a group
+  static constexpr bool early = groups * vectors <= 4;       // weights are loaded before the cipher runs
+  static constexpr bool striped = result == Output::values;  // else a lane has eight elements in a row
+
+  const Chunk<Bits, Out>& chunk;
+  const Law& law;
+  const Key& key;
+  const int at;  // the step's first element
+  const int lane;
+  const bool whole;  // every element exists, and memory is aligned
+  Bits* const data;  // the lane's first element
+  Vector weights[early ? groups * vectors : 1];
+
+  LDPK_FN CellsStep(const Chunk<Bits, Out>& chunk, const Law& law, const Key& key, int at, int lane)
+      : chunk(chunk),
+        law(law),
+        key(key),
+        at(at),
+        lane(lane),
+        whole(chunk.aligned && at >= chunk.begin && at + elements <= chunk.end &&
+              (result == Output::values || reinterpret_cast<size_t>(chunk.out) % 8 == 0)),
+        data(chunk.data + (at + place(0, 0))) {}
+
+  LDPK_FN void begin(uint32_t* tile) {
+    if (early && whole) {
+#pragma unroll
+      for (int i = 0; i < groups * vectors; ++i) weights[i] = load(i / vectors, i % vectors);
+    }
+    const uint64_t first = chunk.first / per_block + at / per_block;
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) {
+      const int block = b * kLanes + lane;
+      uint32_t high[Cipher::block_words], low[Cipher::block_words];
+      Cipher::block(key, 0, 0, first + block, high);
+      Cipher::block(key, 1, 0, first + block, low);
+#pragma unroll
+      for (int w = 0; w < Cipher::block_words; w += 2) {
+        Vector* out = reinterpret_cast<Vector*>(tile + block * per_block + 2 * w);
+        *out = {first_draw(high[w], low[w]), second_draw(high[w], low[w]), first_draw(high[w + 1], low[w + 1]),
+                second_draw(high[w + 1], low[w + 1])};
+      }
+    }
+  }
+
+  LDPK_FN void finish(const uint32_t* tile) const {
+    if (whole) {
+#pragma unroll
+      for (int g = 0; g < groups; ++g) decide(g, tile);
+    } else {
+#pragma unroll 1
+      for (int g = 0; g < groups; ++g) decide_one_by_one(g, tile);
+    }
+  }
+
+ private:
+  // Element i of group g.
+  LDPK_FN int place(int g, int i) const {
+    if constexpr (!striped) return (g * kLanes + lane) * 8 + i;
+    return ((g * vectors + i / per_vector) * kLanes + lane) * per_vector + i % per_vector;
+  }
+  LDPK_FN Vector load(int g, int v) const { return *reinterpret_cast<const Vector*>(data + vector_offset(g, v)); }
+  static constexpr LDPK_FN int vector_offset(int g, int v) {
+    return striped ? (g * vectors + v) * kLanes * per_vector : g * kLanes * 8 + v * per_vector;
+  }
+  LDPK_FN uint32_t cell_of(Bits x, uint32_t draw) const { return law.cell(law.turn(Element<dtype>::number(x)), draw); }
+
+  LDPK_FN void decide(int g, const uint32_t* tile) const {
+    Bits x[8];
+    uint32_t cells[8];
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+      const Vector loaded = early ? weights[early ? g * vectors + v : 0] : load(g, v);
+      memcpy(x + v * per_vector, &loaded, sizeof(Vector));
+    }
+    constexpr int run = per_vector < 4 ? per_vector : 4;  // consecutive elements
+#pragma unroll
+    for (int r = 0; r < 8; r += run) {
+      struct alignas(4 * run) Run {
+        uint32_t draws[run];
+      };
+      const Run in = *reinterpret_cast<const Run*>(tile + place(g, r));
+#pragma unroll
+      for (int i = 0; i < run; ++i) cells[r + i] = cell_of(x[r + i], in.draws[i]);
+    }
+    if constexpr (result == Output::cells) {
+      struct alignas(8) Bytes {
+        uint32_t words[2] = {0, 0};
+      } bytes;
+#pragma unroll
+      for (int i = 7; i >= 0; --i) bytes.words[i / 4] = bytes.words[i / 4] * 256 + cells[i];
+      *reinterpret_cast<Bytes*>(chunk.out + (at + place(g, 0))) = bytes;
+    } else {
+      Vector stored[vectors];
+#pragma unroll
+      for (int i = 0; i < 8; i += 2) {
+        Bits pair[2];
+        values(cells[i], cells[i + 1], pair);
+        memcpy(reinterpret_cast<Bits*>(stored) + i, pair, sizeof(pair));
+      }
+#pragma unroll
+      for (int v = 0; v < vectors; ++v) store_vector(data + vector_offset(g, v), stored[v]);
+    }
+  }
+
+  // Two of them; a 16-bit format rounds nothing either.
+  LDPK_FN void values(uint32_t a, uint32_t b, Bits (&out)[2]) const {
+    const Float of[2] = {law.value(a), law.value(b)};
+#if defined(__CUDA_ARCH__)
+    if constexpr (dtype == Dtype::bf16) {
+      const uint32_t both = __byte_perm(__float_as_uint(of[0]), __float_as_uint(of[1]), 0x7632);
+      memcpy(out, &both, sizeof(both));
+    } else if constexpr (dtype == Dtype::f16) {
+      const __half2 both = __floats2half2_rn(of[0], of[1]);
+      memcpy(out, &both, sizeof(both));
+    } else {
+      memcpy(out, of, sizeof(of));
+    }
+#else
+    for (int i = 0; i < 2; ++i) out[i] = rounded_bits<dtype>(of[i]);
+#endif
+  }
+
+  // Tails and unaligned memory.
+  LDPK_FN void decide_one_by_one(int g, const uint32_t* tile) const {
+#pragma unroll 1
+    for (int i = 0; i < 8; ++i) {
+      const int in_step = (g * 8 + i) * kLanes + lane, e = at + in_step;
+      if (e < chunk.begin || e >= chunk.end) continue;
+      const uint32_t cell = cell_of(chunk.data[e], tile[in_step]);
+      if constexpr (result == Output::cells) {
+        chunk.out[e] = static_cast<uint8_t>(cell);
+      } else {
+        chunk.data[e] = rounded_bits<dtype>(law.value(cell));
+      }
+    }
+  }
+};
+
+// A thread block's chunk. A kernel serves the dtypes that it names.
+template <class Cipher, Output result, Dtype... dtypes, class Planned, int capacity, class Warp>
+LDPK_FN void cells_block(const ChunkedPlan<Planned, capacity>& plan, int32_t c, int warp_index, const Warp& warp) {
+  const Key key = load_key<Cipher>(plan.key);
+  const int s = plan.span_of(c);
+  const Span& span = plan.spans[s];
+  const int64_t begin = int64_t{c - plan.first_chunk[s]} * plan.chunk - lead(span);
+  with_dtype_of<dtypes...>(span, [&](auto dtype) {
+    using S = CellsStep<Planned, Cipher, decltype(dtype)::value, result>;
+    run_chunk<S>(span, typename S::Law(plan.laws[s]), key, begin, plan.chunk, warp_index, warp);
+  });
+}
+
+#if defined(__CUDACC__)
+template <template <class> class Mechanism, class Cipher, Output result, int capacity, Dtype... dtypes>
+__global__ void __launch_bounds__(kWarps* kLanes, kBlocks<Cipher>)
+    cells_kernel(const __grid_constant__ CellsPlan<Mechanism, capacity> plan) {
+  constexpr int tile_words = CellsStep<PlannedPiecewise, Cipher, Dtype::bf16, result>::elements;
+  __shared__ alignas(16) uint32_t tiles[kWarps][tile_words];
+  const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
+  cells_block<Cipher, result, dtypes...>(plan, blockIdx.x, warp, DeviceWarp{lane, tiles[warp]});
+}
+#endif
+
+}  // namespace ldpk

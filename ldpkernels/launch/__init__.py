@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The only dispatch: from checked tables to the kernels of the chosen backend. It imports no torch.
+
+A backend has one function here for every shape of work: weights (`run`), rows (`clipped_sums`), ballots
+(`majority_vote`), whole vectors on a grid (`quantise`, `add_noise`, `rotate`). Kernels go by the names of their
+registries: csrc/mechanisms/registry.h, ldpkernels/triton/registry.py, ldpkernels/reference/registry.py.
+"""
+
+from ldpkernels.launch.ballots import majority_vote
+from ldpkernels.launch.device_keys import next_key
+from ldpkernels.launch.dispatch import (
+    clipped_sums,
+    clipped_sums_on_cpu,
+    narrow_sum,
+    norms_of,
+    report_plain,
+    run,
+    run_plain,
+    threads_for,
+)
+from ldpkernels.launch.ranges import interpolated, quantiles, summaries
+from ldpkernels.launch.vectors import (
+    add_noise,
+    copied,
+    empty,
+    moved_normals,
+    norm,
+    normal_product,
+    quantise,
+    reflect,
+    rotate,
+)
+
+__all__ = [
+    "add_noise",
+    "clipped_sums",
+    "clipped_sums_on_cpu",
+    "copied",
+    "empty",
+    "interpolated",
+    "majority_vote",
+    "moved_normals",
+    "narrow_sum",
+    "next_key",
+    "norm",
+    "normal_product",
+    "norms_of",
+    "quantiles",
+    "quantise",
+    "reflect",
+    "report_plain",
+    "rotate",
+    "run",
+    "run_plain",
+    "summaries",
+    "threads_for",
+]

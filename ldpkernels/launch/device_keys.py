@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device's own keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ldpkernels import capabilities
+from ldpkernels.launch.dispatch import cuda_on
+
+if TYPE_CHECKING:
+    import torch
+
+
+def next_key(state: torch.Tensor, device: str) -> torch.Tensor:
+    """The key that a state of `ldpkernels.ops.keys` gives next, on its device; the state moves on by one."""
+    if capabilities.chosen("next_key", device, state.device.index) == "cuda":
+        import torch
+
+        module, stream = cuda_on(state.device)
+        key = torch.empty(4, dtype=torch.int64, device=state.device)
+        module.next_key(state.data_ptr(), key.data_ptr(), state.device.index, stream)
+        return key
+    from ldpkernels.triton.next_key import next_key as on_triton
+
+    return on_triton(state)

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights (`run`) and rows (`clipped_sums`), and what launches of other shapes share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from ldpkernels import _native, capabilities
+from ldpkernels.arrays import AnyArray, Array, Floats, Laws, Spans, Words
+from ldpkernels.dtypes import Dtype
+from ldpkernels.inputs.plain import Plain, note_write
+from ldpkernels.inputs.spans import span_table
+from ldpkernels.keys import Key
+
+if TYPE_CHECKING:
+    import torch
+
+    from ldpkernels.laws.clipped_noise import Noise
+
+AnyKey: TypeAlias = "Key | torch.Tensor"
+Launch: TypeAlias = "Callable[[str, str, Spans, Laws, AnyKey, torch.Tensor | None], None]"
+
+SMALL = 1 << 17  # elements below which a thread costs more than it saves
+SMALL_CLDP = 1 << 14
+
+
+def run(
+    kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, device: str, out: torch.Tensor | None = None
+) -> None:
+    """Run one kernel over all spans: weights of a type of device, under the law of each.
+
+    `out` is the tensor into which the spans' `out` point; None where they point into arrays, or weights are written.
+    """
+    name = capabilities.chosen(kernel, device, _index(key))
+    if name in _LAUNCHES:
+        _LAUNCHES[name](kernel, output, spans, laws, key, out)
+    else:
+        small = SMALL_CLDP if kernel == "ordinal_cldp" else SMALL
+        _native.launch(kernel, output, spans, laws, _words(key), name, threads_for(int(spans["numel"].sum()), small))
+
+
+def run_plain(kernel: str, plain: Plain, laws: Laws, key: bytes, isa: str) -> None:
+    """Overwrite plain weights by one kernel of an instruction set, with one law for each tensor or one for all."""
+    _native.launch(kernel, "values", plain.spans, laws, key, isa, threads_for(plain.numel))
+    if plain.is_torch:
+        note_write(plain.values)
+
+
+def report_plain(kernel: str, output: str, plain: Plain, laws: Laws, key: bytes, isa: str) -> None:
+    """Report plain weights to their spans' `out`, likewise."""
+    _native.launch(kernel, output, plain.spans, laws, key, isa, threads_for(plain.numel))
+
+
+def _run_cuda(kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, out: torch.Tensor | None) -> None:
+    tensor = _tensor(key)
+    module, stream = cuda_on(tensor.device)
+    module.launch(kernel, output, spans, laws, tensor.data_ptr(), 2 * tensor.numel(), tensor.device.index, stream)
+
+
+def cuda_on(device: torch.device) -> tuple[ModuleType, int]:
+    """The module of CUDA C++, and a device's current stream."""
+    import torch
+
+    from ldpkernels import _cuda
+
+    return _cuda, torch.cuda.current_stream(device).cuda_stream
+
+
+def _run_triton(kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, out: torch.Tensor | None) -> None:
+    from ldpkernels.triton import registry
+
+    registry.launch(kernel, output, spans, laws, _tensor(key), out)
+
+
+def _run_reference(kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, out: torch.Tensor | None) -> None:
+    from ldpkernels.reference import registry
+
+    registry.launch(kernel, output, spans, laws, _words(key))
+
+
+_LAUNCHES: dict[str, Launch] = {"cuda": _run_cuda, "triton": _run_triton, "reference": _run_reference}
+
+
+def clipped_sums(
+    x: Sequence[AnyArray],
+    sums: Sequence[AnyArray],
+    dtypes: Sequence[Dtype],
+    limits: Sequence[float],
+    noise: Noise,
+    divisor: float,
+    key: AnyKey,
+    device: str,
+) -> AnyArray:
+    """Write the noised sum of each matrix's clipped rows to `sums`; the rows' norms, [rows, 1] or [rows, matrices].
+
+    All matrices are contiguous and have as many rows; there is one limit for all of a row, or one for each matrix.
+    """
+    name, rows = capabilities.chosen("clipped_noise", device, _index(key)), len(x[0])
+    if name == "triton":
+        from ldpkernels.triton import clipped_noise
+
+        return clipped_noise.clipped_sums(tensors(x), tensors(sums), limits, noise, divisor, _tensor(key))
+    spans = span_table(_addresses(x), _addresses(sums), [_size(s) for s in sums], dtypes)
+    if name == "cuda":
+        return _clipped_sums_cuda(spans, rows, limits, noise, divisor, _tensor(key))
+    if name == "reference":
+        from ldpkernels.reference import clipped_noise as twin
+
+        return twin.clipped_sums(spans, rows, limits, noise, divisor, _words(key))
+    return clipped_sums_on_cpu(spans, rows, limits, noise, divisor, _words(key), name)
+
+
+def _clipped_sums_cuda(
+    spans: Spans, rows: int, limits: Sequence[float], noise: Noise, divisor: float, key: torch.Tensor
+) -> torch.Tensor:
+    """Nothing waits for the device or is copied to it."""
+    import torch
+
+    module, stream = cuda_on(key.device)
+    norms = torch.empty((rows, len(limits)), dtype=torch.float64, device=key.device)
+    size = module.clipped_workspace(spans, rows, len(limits))
+    workspace = torch.empty(size, dtype=torch.float64, device=key.device)
+    module.clipped_sums(
+        spans, np.array(limits, np.float64), rows, noise.stddev, divisor, noise.unit, noise.grid_std,
+        key.data_ptr(), 2 * key.numel(), norms.data_ptr(), workspace.data_ptr(),
+        key.device.index, stream,
+    )  # fmt: skip
+    return norms
+
+
+def clipped_sums_on_cpu(
+    spans: Spans, rows: int, limits: Sequence[float], noise: Noise, divisor: float, key: Words, isa: str
+) -> Floats:
+    """The same on one instruction set, from a table."""
+    columns = int(spans["numel"].sum())
+    if len(spans) == 1 and 0 < columns <= _native.NARROW:
+        norms = np.empty((rows, 1))
+        law = (limits[0], noise.stddev, divisor, noise.unit, noise.grid_std)
+        _native.narrow_sums(spans, rows, norms, *law, key, isa, threads_for(4 * columns * rows))
+        return norms
+    squares = _native.clipped_squares(spans, rows, isa, threads_for(columns * rows))
+    norms = norms_of(squares, len(limits))
+    threads = threads_for(columns * (rows + (64 if noise.grid_std else 4)))
+    if len(limits) == 1:  # scales are made as they are wanted: memory costs more
+        numbers, bound = norms, limits[0]
+    else:
+        numbers, bound = _native.clipped_scales(norms, np.array(limits, np.float64), isa, threads), 0.0
+    arguments = (noise.stddev, divisor, noise.unit, noise.grid_std, key, isa)
+    _native.clipped_sums(spans, numbers, bound, *arguments, threads)
+    return norms
+
+
+def narrow_sum(
+    plain: Plain, rows: int, out: Array, limit: float, noise: Noise, divisor: float, key: bytes, isa: str
+) -> None:
+    """Write the noised sum of one plain matrix's clipped rows to `out`: the same in one pass, without their norms."""
+    spans = span_table([int(plain.spans["data"][0])], [out.ctypes.data], [out.size], plain.dtypes)
+    law = (limit, noise.stddev, divisor, noise.unit, noise.grid_std)
+    _native.narrow_sums(spans, rows, None, *law, key, isa, threads_for(4 * plain.numel))
+
+
+def norms_of(squares: Floats, columns: int) -> Floats:
+    """Norms of whole rows, or of each matrix's, from the sums of squares of each matrix's; in their memory."""
+    if columns == 1 and squares.shape[1] > 1:
+        total = np.zeros((len(squares), 1))
+        for column in squares.T:  # in this order, on every backend
+            total[:, 0] += column
+        squares = total
+    return np.sqrt(squares, out=squares)
+
+
+def threads_for(work: int, small: int | None = None) -> int:
+    """No more threads than there is work for."""
+    wanted = work // (small or SMALL)
+    return min(capabilities.threads(), wanted) if wanted > 1 else 1
+
+
+def _index(key: AnyKey) -> int | None:
+    return None if isinstance(key, Key) else key.device.index
+
+
+def _words(key: AnyKey) -> Words:
+    return key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
+
+
+def _tensor(key: AnyKey) -> torch.Tensor:
+    return key.tensor() if isinstance(key, Key) else key
+
+
+def tensors(arrays: Sequence[AnyArray]) -> list[torch.Tensor]:
+    """The same memory as tensors: Triton's interpreter takes no arrays."""
+    import torch
+
+    return [torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in arrays]
+
+
+def _addresses(arrays: Sequence[AnyArray]) -> list[int]:
+    return [a.ctypes.data if isinstance(a, np.ndarray) else a.data_ptr() for a in arrays]
+
+
+def _size(array: AnyArray) -> int:
+    return int(array.size if isinstance(array, np.ndarray) else array.numel())
