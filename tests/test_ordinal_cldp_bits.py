@@ -106,6 +106,18 @@ def test_every_digit_decides(what, low, key):
     assert unlike >= (3 if what == "loss" else 8), "the last digit decides"
 
 
+@pytest.mark.parametrize("low", [16, 17])
+def test_all_may_be_open(low, key):
+    """A law under which every sample asks for more draws, and half of all are given up: lists are as long as can be."""
+    law = np.array([law_row(1e-3, 10**16, "laplace")], _native.LAWS["ordinal_cldp"])
+    law["low"], law["wide"], law["keep"] = low, low > 16, 2**15
+    law["losses"][0][:2] = 2**64 - 1
+    v = integers(3000, 10**15)
+    found = [launched(v, law, key, isa) for isa in ISAS]
+    assert all(np.array_equal(f, found[0]) for f in found)
+    assert np.array_equal(found[0][:40], launched(v[:40].copy(), law, key, "reference"))
+
+
 @pytest.mark.parametrize("law", [LAWS[0], LAWS[3]], ids=["narrow", "wide"])
 def test_lengths_and_cuts_change_nothing(law, key, isa):
     """Element e's sample is a function of key and e: not of what stands beside it, nor of tiles, chunks and threads."""

@@ -54,7 +54,7 @@ struct OrdinalCldpRange {
       if (span.dtype == kIntegers) samples = reinterpret_cast<int64_t*>(span.out) + begin;
       sample();
       if (span.dtype != kIntegers) store(samples, begin, n);
-      if (walking >= kCldpWalks) advance();
+      while (walking >= kCldpWalks) advance();
     }
     while (walking) advance();
   }
