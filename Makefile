@@ -35,7 +35,7 @@ help:
 	@echo "make flower      installs Flower and Ray, and runs tests/flower whole: SuperLink, SuperNodes, simulation (minutes)"
 	@echo "make bench       throughput beside others and the memory floor: a table and a picture for each suite"
 	@echo "make bench-short  one sweep of perturb_, reports and a server, with their targets: some two minutes"
-	@echo "make cost        instructions and cache misses of every kernel and call, held to benchmarks/cost.json; needs valgrind"
+	@echo "make cost        instructions and cache misses of every kernel and call, held to benchmarks/cost/table.json; needs valgrind"
 	@echo "make battery     dieharder on the random streams as mechanisms use them (about an hour; needs dieharder)"
 	@echo "make exhaustive  every one of the 2^32 floats, for several settings (about 10 minutes)"
 	@echo "make gpu         GPU tests and benchmarks with the machine's own python3, torch and nvcc; needs no network"

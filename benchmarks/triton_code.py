@@ -15,7 +15,7 @@ import triton.language as tl
 
 from benchmarks.static_cost import analyse_cubin
 from ldpkernels.triton import clipped_noise as rows
-from ldpkernels.triton import lattice, next_key, quantiles, rotation, static, summary, tally, votes
+from ldpkernels.triton import lattice, next_key, normals, quantiles, rotation, static, summary, tally, votes
 
 ARCH = 90
 
@@ -82,7 +82,17 @@ def vectors():
         kernel = static.compiled(lattice.squares_kernel, types, {"DTYPE": code}, ARCH, rows.OPTIONS)
         yield ("squares", code), kernel, "squares_kernel", 8
     types = {"counts": "*i64", "parts": "*fp64", "out": "*fp64", "spans": "i32"}
-    yield ("root",), compiled(lattice.root_kernel, types, {}), "root_kernel", 1
+    yield ("total",), compiled(lattice.total_kernel, types, {"ROOT": True}), "total_kernel", 1
+    for code, cipher in ((0, "philox"), (1, "chacha20")):
+        chacha = cipher == "chacha20"
+        types = {"table": "*i64", "key": "*i64", "parts": "*fp64", "stream": "i32", "rows": "i32"}
+        kernel = static.compiled(normals.product_kernel, types, {"DTYPE": code, "CHACHA": chacha}, ARCH, rows.OPTIONS)
+        yield ("product", cipher), kernel, "product_kernel", 8
+        types = {"table": "*i64", "key": "*i64", "along": "i64", "factor": "i64", "stream": "i32"}
+        constants = {"DTYPE": code, "WIDE": code == 1, "ALIGNED": True, "CHACHA": chacha}
+        constants["BLOCKS"] = lattice.BLOCKS[64][chacha]
+        kernel = compiled(normals.moved_kernel, types | {"rows": "i32", "tiles": "i32"}, constants)
+        yield ("moved", cipher), kernel, "moved_kernel", 8
     types = {"x": "*fp32", "signs": "*i32", "low": "i32", "factor": "fp32"}
     for name, levels, columns in (("first", rotation.FIRST, 1), ("later", rotation.LATER, rotation.STRIP.value)):
         constants = {

@@ -20,7 +20,6 @@ from ldpkernels.gpu import runs_cuda
 _forced: ContextVar[str | None] = ContextVar("ldpkernels_backend", default=None)
 _ISAS = _native.isas()
 _ALWAYS = (*_ISAS, "reference")  # they have every kernel
-_OF_THE_HOST = frozenset({"normals"})  # kernels that no GPU has
 
 
 def backends() -> tuple[str, ...]:
@@ -56,11 +55,9 @@ def backend(name: str) -> Iterator[None]:
 def able(kernel: str, device: str, index: int | None = None) -> tuple[str, ...]:
     """The capability table: the backends that run a kernel on a type of device, the fastest first.
 
-    The instruction sets and the reference have every kernel, Triton all but PrivUnitG's normals; CUDA C++ has those of
-    its module, on devices (`index` says which) and drivers that are not older than it is.
+    The instruction sets, the reference and Triton have every kernel; CUDA C++ has those of its module, on devices
+    (`index` says which) and drivers that are not older than it is.
     """
-    if kernel in _OF_THE_HOST:
-        return _ALWAYS if device == "cpu" else ()
     if device == "cuda":
         found = _gpu_backends()
         if "cuda" in found and (kernel not in _cuda_kernels() or not (index is None or runs_cuda(index))):

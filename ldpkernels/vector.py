@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, overload
 
 import numpy as np
 
-from ldpkernels import launch
+from ldpkernels import capabilities, launch
 from ldpkernels.accounting.arguments import number
 from ldpkernels.arrays import AnyArray, Array, Floats, Integers, Value
 from ldpkernels.dtypes import FLOAT64, Dtype
@@ -96,7 +96,8 @@ def perturb_vector(
         buffers: As for `perturb_`.
 
     The result is named and shaped like the model, in fp32 (fp64 for fp64 tensors): a dict for a module or a mapping.
-    "gaussian" leaves it on the update's GPU where there is Triton; all else is in host memory. NaN counts as 0.
+    "privunitg" and "gaussian" leave it on the update's GPU where there is Triton; else it is in host memory. NaN
+    counts as 0.
 
     >>> import numpy as np, ldpkernels
     >>> update = {"w": np.full((20, 30), 0.01), "b": np.zeros(30)}
@@ -113,14 +114,13 @@ def perturb_vector(
     kinds = [np.float64 if dtype is FLOAT64 else np.float32 for dtype in dtypes]
     if isinstance(law, VectorGaussian):
         return flat.contained(tensors, _gaussian(law, tensors.values, dtypes, kinds, key))
-    host = flat.in_host_memory(tensors.values)
-    if isinstance(law, KOfD):
-        outs: list[Array] = [np.zeros(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
-        chosen = law.coordinates(key)
-        flat.put(outs, sizes, chosen, law.report(_clipped_at(host, dtypes, sizes, chosen, norm), key))
-    else:
-        outs = [np.empty(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
-        _along(law, host, dtypes, outs, key)
+    if isinstance(law, PrivUnitG):
+        return flat.contained(tensors, _along(law, tensors.values, dtypes, kinds, key))
+    outs: list[Array] = [np.zeros(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
+    chosen = law.coordinates(key)
+    numbers = _clipped_at(tensors.values, dtypes, sizes, chosen, norm)
+    with capabilities.on_the_host():
+        flat.put(outs, sizes, chosen, law.report(numbers, key))
     return flat.contained(tensors, outs)
 
 
@@ -160,13 +160,18 @@ def _calibrated(eps: float, delta: float, dimension: int, norm: float) -> Vector
 
 
 def _clipped_at(
-    host: Sequence[AnyArray], dtypes: Sequence[Dtype], sizes: Sequence[int], places: Integers, norm: float
+    values: Sequence[AnyArray], dtypes: Sequence[Dtype], sizes: Sequence[int], places: Integers, norm: float
 ) -> Floats:
-    """The weights at these places of an update that is clipped to a norm; cleaned of what is no number."""
-    length = launch.norm(span_table([flat.address(v) for v in host], [0] * len(host), sizes, dtypes))
+    """The weights at these places of an update that is clipped to a norm; cleaned of what is no number.
+
+    Of an update on a GPU these are all that is copied to the host, unless there is something to clean.
+    """
+    values, device = flat.in_reach(values)
+    spans = span_table([flat.address(v) for v in values], [0] * len(values), sizes, dtypes)
+    length = launch.norm(spans, device)
     if not math.isfinite(length):
-        return flat.clipped(flat.float64s(host), norm)[places]
-    return flat.at(host, sizes, places) * (norm / length if length > norm else 1.0)
+        return flat.clipped(flat.float64s(flat.in_host_memory(values)), norm)[places]
+    return flat.at(values, sizes, places) * (norm / length if length > norm else 1.0)
 
 
 def _gaussian(
@@ -189,17 +194,26 @@ def _gaussian(
     return outs
 
 
-def _along(law: PrivUnitG, host: Sequence[AnyArray], dtypes: Sequence[Dtype], outs: list[Array], key: Key) -> None:
-    """The parts as they lie in memory; in fp64, and cleaned of what is no number, where their norm is none."""
+def _along(
+    law: PrivUnitG,
+    values: Sequence[AnyArray],
+    dtypes: Sequence[Dtype],
+    kinds: Sequence[type[np.floating]],
+    key: Key,
+) -> Sequence[AnyArray]:
+    """The parts as they lie in memory; where their norm is none, cleaned of what is no number, in fp64 on the host."""
+    values, device = flat.in_reach(values)
+    sizes = [math.prod(value.shape) for value in values]
+    outs = [launch.empty(size, kind, device) for size, kind in zip(sizes, kinds, strict=True)]
     try:
-        law.write([flat.address(v) for v in host], dtypes, outs, key)
+        law.write([flat.address(value) for value in values], dtypes, outs, key, device)
     except OverflowError:
-        x, unit = flat.direction(flat.float64s(host))
-        wide = [np.empty(out.size) for out in outs]
-        parts = np.split(x, np.cumsum([out.size for out in outs])[:-1])
-        law.write([flat.address(part) for part in parts], [FLOAT64] * len(outs), wide, key, unit=unit)
-        for out, part in zip(outs, wide, strict=True):
-            out[:] = part
+        x, unit = flat.direction(flat.float64s(flat.in_host_memory(values)))
+        wide = [launch.empty(size, np.float64, device) for size in sizes]
+        parts = [launch.copied(part, device) for part in np.split(x, np.cumsum(sizes)[:-1])]
+        law.write([flat.address(part) for part in parts], [FLOAT64] * len(parts), wide, key, device, unit=unit)
+        return [part if kind is np.float64 else flat.narrowed(part) for part, kind in zip(wide, kinds, strict=True)]
+    return outs
 
 
 def _checked_norm(norm: float) -> float:

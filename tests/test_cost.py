@@ -6,38 +6,38 @@ import json
 
 import pytest
 
-from benchmarks import cost
+from benchmarks.cost import count, sections
 
-TABLE = json.loads(cost.TABLE.read_text())
-REASON = cost.lacking()
+TABLE = json.loads(count.TABLE.read_text())
+REASON = count.lacking()
 
 
 @pytest.mark.skipif(bool(REASON), reason=REASON)
 def test_kernels_of_one_bit_cost_what_the_table_says():
     """The gate itself, in its short form: what every `make test` can afford. `make cost` counts all."""
-    facts = cost.facts()
+    facts = count.facts()
     if facts["compiler"] != TABLE["facts"]["compiler"]:
         pytest.skip(f"the module was made by {facts['compiler']}, and the table by {TABLE['facts']['compiler']}")
-    found = cost.counted(short=True)
+    found = count.counted(short=True)
     assert len(found["kernels"]) == 8
-    words = cost.dearer(found, cost.shortened(TABLE, found))
+    words = count.dearer(found, count.shortened(TABLE, found))
     assert not words, "\n".join(words)
 
 
-@pytest.mark.parametrize("group", cost.DEPENDS)
+@pytest.mark.parametrize("group", count.DEPENDS)
 def test_what_costs_more_is_refused_and_what_costs_less_is_not(group):
-    assert cost.dearer(TABLE, TABLE) == []
+    assert count.dearer(TABLE, TABLE) == []
     for factor, refused in ((1.019, 0), (0.5, 0), (1.021, 1)):
         found = copy.deepcopy(TABLE)
         name, counts = max(found[group].items(), key=lambda item: item[1]["instructions"])
-        counts["instructions"] = factor * counts["instructions"] + (refused and cost.SLACK[group])
-        assert len(cost.dearer(found, TABLE)) == refused, (group, name, factor)
+        counts["instructions"] = factor * counts["instructions"] + (refused and count.SLACK[group])
+        assert len(count.dearer(found, TABLE)) == refused, (group, name, factor)
 
 
 def test_what_is_new_or_lost_is_refused():
     found = copy.deepcopy(TABLE)
     found["kernels"]["new"] = found["kernels"].pop("report, Philox")
-    lost, *new = cost.dearer(found, TABLE)
+    lost, *new = count.dearer(found, TABLE)
     assert "report, Philox" in lost
     assert all(words.startswith("new: not in the table") for words in new)
     assert new
@@ -49,11 +49,11 @@ def test_what_another_made_is_not_judged(fact, group):
     found["facts"][fact] = "another"
     for counts in found[group].values():
         counts["instructions"] *= 3
-    assert cost.dearer(found, TABLE) == []
+    assert count.dearer(found, TABLE) == []
 
 
 def test_every_kernel_is_in_the_table():
-    assert TABLE["kernels"].keys() == cost.kernels().keys()
-    assert TABLE["calls"].keys() == cost.calls().keys()
+    assert TABLE["kernels"].keys() == sections.kernels().keys()
+    assert TABLE["calls"].keys() == sections.calls().keys()
     for counts in TABLE["kernels"].values():
         assert counts["instructions"] > 1

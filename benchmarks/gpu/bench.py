@@ -205,6 +205,8 @@ def vector_cases(device: Device) -> Iterator[Case]:
         law = ldpkernels.DistributedGaussian.calibrated(8.0, 1e-5, dimension=n, clients=1000, bits=28)
         work = forced(backend, ldpkernels.perturb_vector, w, **gaussian)
         yield Case(group, "perturb_vector, gaussian: norm, integers, noise", work, n, 20.0 * n)
+        work = forced(backend, ldpkernels.perturb_vector, w, 8.0, norm=1.0, generator=key)
+        yield Case(group, "perturb_vector, privunitg: norm, product, report", work, n, 16.0 * n)
         rotate = forced(backend, launch.rotate, x, key)
         yield Case(group, "rotation", rotate, n, 8.0 * n)
         work = forced(backend, ldpkernels.updates.encode, w, law, ldpkernels.key(1), generator=key)

@@ -72,6 +72,7 @@ def whole_vectors(device: str) -> None:
     with ldpkernels.backend("triton"):
         for key in list(KEYS.values())[: 1 if device == "cpu" else 2]:
             ldpkernels.perturb_vector(parts, mechanism="gaussian", sigma=1.0, norm=1.0, generator=key)
+            ldpkernels.perturb_vector(parts, 8.0, norm=1.0, generator=key)
             ldpkernels.updates.encode(parts, law, ldpkernels.key(1), generator=key)
     wait(device)
 

@@ -38,7 +38,7 @@ struct PlannedPiecewise {
         rest_start(static_cast<uint32_t>(law.origin + law.band_end)),
         places(static_cast<uint32_t>(law.places)),
         cell_factor(1u << (32 - law.cell_bits)) {
-    if (law.fallback != law.center || law.k_lo > 0 || law.k_hi < 0)  // turn_of in cells.cuh wants it
+    if (law.fallback != law.center || law.k_lo > 0 || law.k_hi < 0)  // CellsLaw::turn relies on it
       throw std::invalid_argument("a NaN is taken for the center, which turns nothing");
   }
 };

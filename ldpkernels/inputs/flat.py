@@ -59,8 +59,13 @@ def float64s(values: Sequence[AnyArray]) -> Floats:
 
 
 def at(values: Sequence[AnyArray], sizes: Sequence[int], places: Integers) -> Floats:
-    """The numbers at these places of all of them, one after another; the places ascend."""
+    """The numbers at these places of all of them, one after another, in host memory; the places ascend."""
     return np.concatenate([_at(values[i], inside) for i, inside, _ in _by_part(sizes, places)])
+
+
+def narrowed(value: AnyArray) -> AnyArray:
+    """The same numbers in fp32, where they are."""
+    return value.astype(np.float32) if isinstance(value, np.ndarray) else value.float()
 
 
 def put(parts: Sequence[Array], sizes: Sequence[int], places: Integers, numbers: Floats) -> None:
@@ -120,7 +125,7 @@ def contained(tensors: Tensors, parts: Sequence[AnyArray]) -> AnyArray | Sequenc
 
 def _at(value: AnyArray, places: Integers | slice) -> Floats:
     part = value.reshape(-1)[places]
-    found: Floats = part.astype(np.float64) if isinstance(part, np.ndarray) else part.double().numpy()
+    found: Floats = part.astype(np.float64) if isinstance(part, np.ndarray) else part.double().cpu().numpy()
     return found
 
 

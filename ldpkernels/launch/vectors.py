@@ -70,17 +70,24 @@ def add_noise(
     _native.lattice_noise(spans, *numbers, name, threads_for(int(spans["numel"].sum())))
 
 
-def normal_product(spans: Spans, key: Key, stream: int) -> float:
-    """The sum of products of weights in host memory with the normals of their elements, of keystream `stream`."""
-    name = capabilities.chosen("normals", "cpu")
+def normal_product(spans: Spans, key: Key, stream: int, device: torch.device | None = None) -> float:
+    """The sum of products of weights with the normals of their elements, of keystream `stream`."""
+    name, device = _of_vectors(device, "normals")
+    if name == "triton" and device is not None:
+        return float(_normals_on_triton().normal_product(spans, torch_key(key, device), stream, device))
     if name == "reference":
         return float(_twin().normal_product(spans, key.uint32(), stream))
     return _native.normal_product(spans, key.uint32(), stream, name, threads_for(int(spans["numel"].sum())))
 
 
-def moved_normals(spans: Spans, key: Key, stream: int, along: float, factor: float) -> None:
+def moved_normals(
+    spans: Spans, key: Key, stream: int, along: float, factor: float, device: torch.device | None = None
+) -> None:
     """(g + along x) factor for weights x and the same normals g, to each span's `out`: fp64 for fp64, else fp32."""
-    name = capabilities.chosen("normals", "cpu")
+    name, device = _of_vectors(device, "normals")
+    if name == "triton" and device is not None:
+        _normals_on_triton().moved_normals(spans, torch_key(key, device), stream, along, factor, device)
+        return
     if name == "reference":
         _twin().moved_normals(spans, key.uint32(), stream, along, factor)
         return
@@ -131,9 +138,9 @@ def copied(array: Array, device: torch.device | None) -> AnyArray:
     return torch.from_numpy(array).to(device)
 
 
-def _of_vectors(device: torch.device | None) -> tuple[str, torch.device | None]:
+def _of_vectors(device: torch.device | None, kernel: str = "vectors") -> tuple[str, torch.device | None]:
     """The backend for a whole vector on a device, None for the host; Triton's interpreter wants the host's, too."""
-    name = capabilities.chosen("vectors", device.type if device is not None else "cpu")
+    name = capabilities.chosen(kernel, device.type if device is not None else "cpu")
     if name == "triton" and device is None:
         import torch
 
@@ -146,6 +153,13 @@ def _on_triton() -> ModuleType:
     from ldpkernels.triton import lattice
 
     return lattice
+
+
+def _normals_on_triton() -> ModuleType:
+    """Triton's kernels of normals."""
+    from ldpkernels.triton import normals
+
+    return normals
 
 
 def _twin() -> ModuleType:

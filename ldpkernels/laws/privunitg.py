@@ -11,19 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ldpkernels import _native, launch
 from ldpkernels.accounting.arguments import number
-from ldpkernels.arrays import Array, Floats
+from ldpkernels.arrays import AnyArray, Array, Floats
 from ldpkernels.dtypes import FLOAT64, Dtype
 from ldpkernels.inputs import flat
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Key
 from ldpkernels.laws.vector_law import PureVectorLaw
 from ldpkernels.laws.weightwise import checked_eps
+
+if TYPE_CHECKING:
+    import torch
 
 _MARGIN = 1e-12  # of the odds of the cap: more than the fp64 error of its probability
 _DECISIONS, _NORMALS = 0, 1  # keystreams
@@ -107,27 +110,35 @@ class PrivUnitG(PureVectorLaw):
         return out
 
     def write(
-        self, addresses: Sequence[int], dtypes: Sequence[Dtype], outs: Sequence[Array], key: Key, *, unit: float = 1.0
+        self,
+        addresses: Sequence[int],
+        dtypes: Sequence[Dtype],
+        outs: Sequence[AnyArray],
+        key: Key,
+        device: torch.device | None = None,
+        *,
+        unit: float = 1.0,
     ) -> None:
         """A report of an update whose parts lie at these addresses, in a `unit`, to arrays: fp64 for fp64, else fp32.
 
-        A vector within the ball is taken for one on the sphere: x / |x| or its opposite, with the probabilities that
-        make it x / norm on average. Raises OverflowError, before anything is written, where |x| is not between 2^-500
-        and 2^500: fp64 squares do not say it to the last bits, and what is no unit vector has no guarantee.
+        Everything is on one device; None is the host. A vector within the ball is taken for one on the sphere: x / |x|
+        or its opposite, with the probabilities that make it x / norm on average. Raises OverflowError, before anything
+        is written, where |x| is not between 2^-500 and 2^500: fp64 squares do not say it to the last bits, and what is
+        no unit vector has no guarantee.
         """
-        sizes = [out.size for out in outs]
+        sizes = [math.prod(out.shape) for out in outs]
         if sum(sizes) != self.dimension:
             raise ValueError(f"an update of {sum(sizes)} weights, where dimension={self.dimension}")
-        spans = span_table(addresses, [out.ctypes.data for out in outs], sizes, dtypes)
-        length = launch.norm(spans)
+        spans = span_table(addresses, [flat.address(out) for out in outs], sizes, dtypes)
+        length = launch.norm(spans, device)
         if not 2.0**-500 <= length <= 2.0**500:
             raise OverflowError(f"the length of the update is {length}")
         forward, cap, where = (int(w) for w in _native.keystream(key.uint32(), _DECISIONS, 0, 4, "").view("<u8")[:3])
         ahead = forward < (1 + min(length * unit / self.norm, 1.0)) / 2 * 2**64
         towards = length if ahead else -length  # v = x / towards
         wanted = self._along(cap < self.threshold, (where >> 11) + 0.5)
-        missing = wanted - launch.normal_product(spans, key, _NORMALS) / towards
-        launch.moved_normals(spans, key, _NORMALS, missing / towards, self.norm / self.shrinkage)
+        missing = wanted - launch.normal_product(spans, key, _NORMALS, device) / towards
+        launch.moved_normals(spans, key, _NORMALS, missing / towards, self.norm / self.shrinkage, device)
 
     def _along(self, in_cap: bool, draw: float) -> float:
         """A Gaussian beyond or below gamma, by inverting its law at a 53-bit draw."""

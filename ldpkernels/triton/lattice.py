@@ -8,6 +8,7 @@ lane for every 32 of these bits, which takes its elements one after another (tri
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -37,16 +38,27 @@ AT_ONCE = tl.constexpr(8)
 
 def norm(spans: Spans, device: torch.device) -> float:
     """The Euclidean norm of all weights together, in the bits of the CPU's. The host waits for it."""
+
+    def fill(one: launch.Launch, parts: torch.Tensor) -> None:
+        squares_kernel[(one.programs,)](one.table, parts, *one.numbers, **WIDE_OPTIONS)
+
+    return total_of_stretches(spans, device, fill, root=True)
+
+
+def total_of_stretches(
+    spans: Spans, device: torch.device, fill: Callable[[launch.Launch, torch.Tensor], None], *, root: bool
+) -> float:
+    """What `fill` writes for every stretch, added in order, or its square root. The host waits for it."""
     if not spans["numel"].any():
         return 0.0
     stretches = -(-spans["numel"] // STRETCH)
     found = torch.empty(1, dtype=torch.float64, device=device)
     with launch.launching(device):
         parts = torch.empty(int(stretches.sum()), dtype=torch.float64, device=device)
-        for one in launch.tables.get(("norm", device, spans.tobytes()), device, lambda: _stretches(spans)):
-            squares_kernel[(one.programs,)](one.table, parts, *one.numbers, **WIDE_OPTIONS)
+        for one in launch.tables.get(("stretches", device, spans.tobytes()), device, lambda: _stretches(spans)):
+            fill(one, parts)
         counts = launch.to_device(stretches, device)
-        root_kernel[(1,)](counts, parts, found, len(spans), **launch.OPTIONS)
+        total_kernel[(1,)](counts, parts, found, len(spans), root, **launch.OPTIONS)
         return float(found.item())
 
 
@@ -57,7 +69,7 @@ def quantise(spans: Spans, scale: float, key: torch.Tensor | None, stream: int, 
     chacha = key is not None and launch.is_chacha(key)
     found = []
     with launch.launching(device):
-        for one in _launches(32, spans, chacha, device):
+        for one in launches(32, spans, chacha, device):
             squares = torch.empty((one.programs, 2), dtype=torch.int64, device=device)
             found.append(squares)
             quantise_kernel[(one.programs,)](
@@ -77,7 +89,7 @@ def add_noise(spans: Spans, table: NoiseTable, key: torch.Tensor, bits: int, uni
     blocks = BLOCKS[64][chacha]
     modulus = 0xFFFFFFFF >> (32 - bits) if bits else 0
     with launch.launching(device):
-        for one in _launches(64, spans, chacha, device):
+        for one in launches(64, spans, chacha, device):
             rows, tiles, dtype, aligned = one.numbers
             words = blocks * _per_block(64, chacha) // 32
             pending = torch.empty(one.programs * tiles * words, dtype=torch.int32, device=device)
@@ -103,7 +115,7 @@ def _per_block(bits: int, chacha: bool) -> int:
     return (512 if chacha else 128) // bits
 
 
-def _launches(bits: int, spans: Spans, chacha: bool, device: torch.device) -> list[launch.Launch]:
+def launches(bits: int, spans: Spans, chacha: bool, device: torch.device) -> list[launch.Launch]:
     """A launch for all tensors of a dtype that begin, and whose `out` does, at a multiple of 16 bytes; one for others.
 
     Tiles begin at whole cipher blocks of draws of so many bits.
@@ -153,8 +165,8 @@ def squares_kernel(table, parts, rows, DTYPE: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["spans"])
-def root_kernel(counts, parts, out, spans):
-    """The norm: stretches of a tensor in order, tensors in order. Zeros behind the last stretch change nothing."""
+def total_kernel(counts, parts, out, spans, ROOT: tl.constexpr):
+    """Stretches of a tensor in order, tensors in order, or the root of that. Zeros behind the last change nothing."""
     total = tl.zeros((), tl.float64)
     span = 0
     while span < spans:
@@ -168,11 +180,13 @@ def root_kernel(counts, parts, out, spans):
         total += squares
         parts += count
         span += 1
-    tl.store(out, tl.sqrt(total))
+    if ROOT:
+        total = tl.sqrt(total)
+    tl.store(out, total)
 
 
 @triton.jit
-def _load(pointers, start, numel, SIZE: tl.constexpr, ALIGNED: tl.constexpr):
+def load_tile(pointers, start, numel, SIZE: tl.constexpr, ALIGNED: tl.constexpr):
     """Elements start, start + 1, ... of a tensor, zeros where it has none."""
     e = start + tl.arange(0, SIZE)
     if ALIGNED:
@@ -186,7 +200,7 @@ def _load(pointers, start, numel, SIZE: tl.constexpr, ALIGNED: tl.constexpr):
 
 
 @triton.jit
-def _store(pointers, x, start, numel, SIZE: tl.constexpr, ALIGNED: tl.constexpr):
+def store_tile(pointers, x, start, numel, SIZE: tl.constexpr, ALIGNED: tl.constexpr):
     """Its twin."""
     e = start + tl.arange(0, SIZE)
     if ALIGNED:
@@ -218,7 +232,7 @@ def quantise_kernel(
     t = 0
     while t < count:
         begin = start + t * TILE
-        z = from_bits(_load(data, begin, numel, TILE, ALIGNED), DTYPE).to(tl.float64) * fp64(scale)
+        z = from_bits(load_tile(data, begin, numel, TILE, ALIGNED), DTYPE).to(tl.float64) * fp64(scale)
         if RANDOM:
             words = keystream_words(block + t * BLOCKS, stream.to(tl.uint32), load_key(key, CHACHA), CHACHA, BLOCKS).to(
                 tl.uint32, bitcast=True
@@ -226,7 +240,7 @@ def quantise_kernel(
             z = tl.floor(z + words.to(tl.float64) * 2.3283064365386963e-10)
         z = tl.where(z > -2147483647.0, z, -2147483647.0)  # a NaN too
         q = tl.where(z < 2147483647.0, z, 2147483647.0).to(tl.int32)
-        _store(out, q, begin, numel, TILE, ALIGNED)
+        store_tile(out, q, begin, numel, TILE, ALIGNED)
         e = begin + tl.arange(0, TILE)
         square = tl.where((e >= 0) & (e < numel), q, 0).to(tl.int64)
         square *= square
@@ -288,8 +302,8 @@ def noise_kernel(
         words = keystream_words(block + t * BLOCKS, 0, secret, CHACHA, BLOCKS).to(tl.uint32, bitcast=True)
         lower, upper = tl.split(words.reshape(TILE, 2))
         noise, undecided = quick_noise(upper, lower, high, guide, SHIFT)
-        q = _load(data, begin, numel, TILE, ALIGNED)
-        _store(out, _released(q, noise, unit, modulus, WIDE, MODULAR), begin, numel, TILE, ALIGNED)
+        q = load_tile(data, begin, numel, TILE, ALIGNED)
+        store_tile(out, _released(q, noise, unit, modulus, WIDE, MODULAR), begin, numel, TILE, ALIGNED)
         e = begin + tl.arange(0, TILE)
         bits = (undecided & (e >= 0) & (e < numel)).to(tl.int32).reshape(WORDS, 32) << tl.arange(0, 32)[None, :]
         tl.store(pending + t * WORDS + tl.arange(0, WORDS), tl.sum(bits, axis=1))

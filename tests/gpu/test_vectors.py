@@ -23,11 +23,12 @@ def update(n, dtype):
     return torch.randn(n, generator=torch.Generator().manual_seed(n)).mul_(3.0).to(dtype)
 
 
+@pytest.mark.parametrize("law", [{"mechanism": "gaussian", "sigma": 0.8}, {"eps": 8.0}], ids=["gaussian", "privunitg"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_gaussian_stays_on_the_device(triton, on_gpu, key, dtype):
+def test_reports_stay_on_the_device(triton, on_gpu, key, dtype, law):
     for n in SIZES:
         parts = [update(n, dtype), update(7, torch.float32), torch.zeros(0), update(n, dtype).view(1, -1).T]
-        options = {"mechanism": "gaussian", "sigma": 0.8, "norm": 1.0, "generator": key}
+        options = law | {"norm": 1.0, "generator": key}
         found = on_gpu(ldpkernels.perturb_vector, [t.cuda() for t in parts], **options)
         expected = ldpkernels.perturb_vector(parts, **options)
         assert all(t.is_cuda for t in found)

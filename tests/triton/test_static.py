@@ -97,13 +97,14 @@ def test_ordinal_cldp_compiles_without_inexact_arithmetic(costs):
 
 def test_whole_vectors_compile_without_spills_and_read_by_vectors(costs):
     found = costs("vectors")
-    assert len(found) == 14
+    assert len(found) == 18
     for cost in found.values():
         assert not inexact(cost)
         assert cost["spills"] == 0
         assert cost["stack_bytes"] == 0
     for name, vectors, instructions in (
         ("noise-philox-16", 2, 110),
+        ("moved-philox", 2, 120),
         ("quantise-none-0", 1, 60),
         ("rotate-first", 8, 45),
         ("rotate-later", 8, 35),

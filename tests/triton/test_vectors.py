@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Whole vectors in Triton against the CPU's kernels, bit for bit: norms, integers, noise, rotations, and calls.
+from functools import partial
+
 import numpy as np
 import pytest
 
 import ldpkernels
 from ldpkernels import launch
 from ldpkernels.dtypes import DTYPES
+from ldpkernels.inputs import flat
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.launch import vectors
 from ldpkernels.laws.noise_table import gaussian_table, skellam_table, wide_gaussian_table
@@ -13,7 +16,7 @@ from ldpkernels.laws.noise_table import gaussian_table, skellam_table, wide_gaus
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from ldpkernels.triton import lattice, rotation  # noqa: E402
+from ldpkernels.triton import lattice, normals, rotation  # noqa: E402
 
 PHILOX, CHACHA20 = ldpkernels.key(5), ldpkernels.Key((1, 2, 3, 4))
 KEYS = {"philox": PHILOX, "chacha20": CHACHA20}
@@ -137,6 +140,36 @@ def test_passes_take_all_levels():
         assert all(1 <= count <= rotation.LATER for count in passes[1:])
 
 
+@pytest.mark.parametrize("cipher", KEYS)
+def test_normals_have_the_bits_of_the_cpu(device, cipher):
+    """Two stretches, of which the second ends inside a piece; tensors of every format, anywhere in the stream."""
+    formats, sizes = ("float32", *FORMATS), (65_536 + 30 if cipher == "philox" else 20, 17, 0, 1, 33)
+    arrays = [weights(f, n, n) for f, n in zip(formats, sizes, strict=True)]
+    outs = [np.full(n, 7, np.float64 if f == "float64" else np.float32) for f, n in zip(formats, sizes, strict=True)]
+    there, host = There(device, arrays, outs, formats), on_host(arrays, outs, formats)
+    for spans in (there.spans, host.spans):
+        spans["first"] += 2**33 + 40
+    words, law = KEYS[cipher].tensor(device), (1, 0.0123, 4.56)
+    found = normals.normal_product(there.spans, words, 1, there.device)
+    assert found == launch.normal_product(host.spans, KEYS[cipher], 1) != 0.0
+    normals.moved_normals(there.spans[1:], words, *law, there.device)
+    launch.moved_normals(host.spans[1:], KEYS[cipher], *law)
+    assert there.written() == host.written()
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_moved_normals_of_whole_tiles(device, aligned):
+    x = weights("float32", 901)[0 if aligned else 1 :]
+    there, host = (make([x], [np.zeros(x.size, np.float32)], ["float32"]) for make in (partial(There, device), on_host))
+    for spans, shift in ((there.spans, 0 if aligned else 4), (host.spans, 0 if aligned else 4)):
+        spans["data"] += shift
+        spans["out"] += shift
+        spans["numel"] -= shift
+    normals.moved_normals(there.spans, PHILOX.tensor(device), 1, -0.3, 0.2, there.device)
+    launch.moved_normals(host.spans, PHILOX, 1, -0.3, 0.2)
+    assert there.written() == host.written()
+
+
 def update(device):
     """fp32, fp64 and 16-bit parts, one of them transposed, and one without weights."""
     x = [torch.from_numpy(weights("float32", 60).reshape(6, 10)), torch.from_numpy(weights("float64", 7))]
@@ -144,13 +177,14 @@ def update(device):
     return [t.to(device) for t in (x[0].T, *x[1:])]
 
 
+@pytest.mark.parametrize("mechanism", [{"mechanism": "gaussian", "sigma": 0.7}, {"eps": 8.0}], ids=["gaussian", "cap"])
 @pytest.mark.parametrize("broken", [False, True])
-def test_perturb_vector_leaves_its_report_on_the_device(device, broken):
+def test_perturb_vector_leaves_its_report_on_the_device(device, broken, mechanism):
     """An update that holds a NaN and an infinity is cleaned on the host, and its report lies there too."""
     x = update(device)
     if broken:
         x[0][2, 3], x[1][4] = torch.nan, torch.inf
-    options = {"mechanism": "gaussian", "sigma": 0.7, "norm": 1.0, "generator": PHILOX}
+    options = mechanism | {"norm": 1.0, "generator": PHILOX}
     expected = ldpkernels.perturb_vector([t.cpu() for t in x], **options)
     with ldpkernels.backend("triton"):
         found = ldpkernels.perturb_vector(x, **options)
@@ -175,6 +209,23 @@ def test_what_updates_send_is_the_same(device, broken):
     with ldpkernels.backend("triton"):
         reported = ldpkernels.updates.report_code(x, code, shared, generator=PHILOX)
     assert reported == ldpkernels.updates.report_code(host, code, shared, generator=PHILOX)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_k_of_d_copies_its_coordinates(device, broken, monkeypatch):
+    """And the update where there is something to clean; the report lies in host memory."""
+    x = update(device)
+    if broken:
+        x[0][2, 3], x[1][4] = torch.nan, torch.inf
+    options = {"mechanism": "k-of-d", "norm": 1.0, "generator": PHILOX}
+    expected = ldpkernels.perturb_vector([t.cpu() for t in x], 8.0, **options)
+    if not broken:
+        monkeypatch.setattr(flat, "float64s", None)
+    if device != "cpu":
+        monkeypatch.setattr(flat, "in_host_memory", None if not broken else flat.in_host_memory)
+    with ldpkernels.backend("triton"):
+        found = ldpkernels.perturb_vector(x, 8.0, **options)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def test_a_capture_is_refused_before_anything_is_launched(device, monkeypatch):

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts by callgrind, between marks in one process, and what they are held to."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks import static_cost
+from benchmarks.cost.sections import LARGE, SMALL
+
+TABLE = Path(__file__).parent / "table.json"
+WITHIN = 0.02
+# Of calls that allocate, the last thousand instructions are the allocator's; of kernels, a hundredth an element;
+# rotations are of the size of the cache, and miss a thirtieth an element more or less by where they lie.
+SLACK = {"kernels": 0.05, "calls": 400.0, "sm_90": 0.05, "misses": 0.04}
+DEPENDS = {"kernels": ("compiler",), "calls": ("compiler", "python", "numpy"), "sm_90": ("nvcc",)}  # on which facts
+# Where stack and heap lie decides which lines of a cache of eight ways meet: 64 ways leave little of that.
+CACHE = ["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,64,64", "--LL=8388608,16,64"]
+MARK = "getppid"  # of libc, which nothing else calls: callgrind writes its counts whenever it is entered
+
+
+def facts() -> dict[str, str]:
+    """What counts depend on: the compiler, as it signed the module, and Python and NumPy."""
+    import numpy as np
+
+    from ldpkernels import _native
+
+    signed = re.search(rb"(GCC: \([^)]*\) [\d.]+|clang version [\d.]+)", Path(_native.__file__).read_bytes())
+    python = f"{platform.python_version()}, {platform.python_compiler()}"
+    return {"compiler": signed[1].decode() if signed else "?", "python": python, "numpy": np.__version__}
+
+
+def lacking() -> str:
+    """Why nothing can be counted here; nothing if it can."""
+    if missing := [tool for tool in ("valgrind", "setarch") if shutil.which(tool) is None]:
+        return f"{', '.join(missing)} not found (on Debian: apt install valgrind util-linux)"
+    if subprocess.run(["setarch", "-R", "true"], capture_output=True, check=False).returncode:
+        return "setarch -R is not permitted here, and counts would depend on where things lie in memory"
+    return ""
+
+
+def run(native: str) -> dict[str, dict[str, int]]:
+    """The events of every section, in a process of their own."""
+    set_up = {
+        "PYTHONHASHSEED": "0",
+        "OPENBLAS_NUM_THREADS": "1",
+        "LDPKERNELS_BACKEND": "avx2",
+        "MALLOC_ARENA_MAX": "1",
+        "MALLOC_MMAP_THRESHOLD_": "32768",
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "counts"
+        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--dump-before={MARK}"]
+        valgrind += [] if native else CACHE
+        program = [sys.executable, "-m", "benchmarks.cost", f"--sections={native}"]
+        command = ["setarch", "-R", *valgrind, *program]
+        done = subprocess.run(command, env={**os.environ, **set_up}, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"callgrind failed:\n{(done.stdout + done.stderr)[-3000:]}")
+        names = json.loads(done.stdout.splitlines()[-1])
+        # The dump at a section's second mark holds what lies between its two.
+        dumps = [totals(out.with_name(f"counts.{2 * i + 2}")) for i in range(len(names))]
+    return dict(zip(names, dumps, strict=True))
+
+
+def counted(short: bool = False) -> dict[str, Any]:
+    """Counts of all sections: instructions, and misses of the first-level data cache."""
+    from ldpkernels import _native
+
+    if reason := lacking():
+        sys.exit(reason)
+    found = run(_native.__file__ if short else "")
+    nothing = found["nothing"]
+    kernels_, calls_ = {}, {}
+    for name, one in found.items():
+        kind, _, rest = name.partition(" ")
+        if kind == "call":
+            calls_[rest] = {"instructions": one["Ir"] - nothing["Ir"]}
+        elif kind == "large":
+            before = found[f"small {rest}"]
+            each = {event: (one[event] - before[event]) / (LARGE - SMALL) for event in one}
+            kernels_[rest] = {"instructions": round(each["Ir"], 3)}
+            if not short:
+                kernels_[rest]["misses"] = round(each["D1mr"] + each["D1mw"], 4)
+    code = machine_code() if not short else {"nvcc": "not asked", "kernels": {}}
+    facts_ = {**facts(), "nvcc": code["nvcc"]}
+    return {"facts": facts_, "kernels": kernels_, "calls": calls_, "sm_90": code["kernels"]}
+
+
+def machine_code() -> dict[str, Any]:
+    """nvcc's version, and instructions an element on the hot path of each CUDA kernel of two-point; none without it."""
+    if any(static_cost.find_tool(tool) is None for tool in ("nvcc", "cuobjdump")):
+        return {"nvcc": "none", "kernels": {}}
+    version = re.search(r"release [\d.]+, V([\d.]+)", static_cost.run_tool("nvcc", "--version"))
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = static_cost.compile_kernels("sm_90", Path(folder), dtypes=static_cost.DTYPES)
+        counts = {
+            f"two-point, {result} {dtype}, {cipher}": {
+                "instructions": static_cost.kernel_cost(cubin, cipher, result, dtype).instructions_per_element
+            }
+            for cipher in static_cost.CIPHERS
+            for result in static_cost.RESULTS
+            for dtype in static_cost.DTYPES
+        }
+    return {"nvcc": version[1] if version else "?", "kernels": counts}
+
+
+def totals(path: Path) -> dict[str, int]:
+    """The events of one dump."""
+    text = path.read_text()
+    events = re.search(r"^events: (.*)$", text, re.M)
+    counts = re.search(r"^(?:summary|totals): (.*)$", text, re.M)
+    if not events or not counts:
+        raise ValueError(f"{path} is no dump of callgrind")
+    numbers = [int(n) for n in counts[1].split()]
+    names = events[1].split()
+    return dict(zip(names, numbers + [0] * (len(names) - len(numbers)), strict=True))
+
+
+def dearer(found: dict[str, Any], table: dict[str, Any]) -> list[str]:
+    """What costs more than the table says, or is not in it, of what the same compiler (and Python, NumPy) made."""
+    words = []
+    for group, needed in DEPENDS.items():
+        if any(found["facts"][fact] != table["facts"][fact] for fact in needed):
+            continue
+        if lost := table[group].keys() - found[group].keys():
+            words.append(f"{', '.join(sorted(lost))}: in the table, and not counted")
+        for name, counts in found[group].items():
+            for event, count in counts.items():
+                said = table[group].get(name, {}).get(event)
+                slack = SLACK["misses" if event == "misses" else group]
+                if said is None:
+                    words.append(f"{name}: not in the table; --update adds it")
+                elif count > said * (1 + WITHIN) + slack:
+                    words.append(f"{name}: {count:,.10g} {event}, where the table has {said:,.10g}")
+    return words
+
+
+def shortened(table: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """What a table says of what `--short` found."""
+    kernels_ = {name: {"instructions": table["kernels"][name]["instructions"]} for name in found["kernels"]}
+    return {**table, "kernels": kernels_, "calls": {}, "sm_90": {}}

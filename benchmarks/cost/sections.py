@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is counted: every kernel at two sizes, so that their difference is elements alone, and small calls."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+SMALL, LARGE = 1 << 13, 1 << 15
+
+
+def kernels() -> dict[str, Callable[[int], Callable[[], Any]]]:
+    """For each kernel, what makes a call on n elements; its cost an element is that of the difference of two sizes."""
+    import numpy as np
+
+    import ldpkernels
+    from ldpkernels import _native
+    from ldpkernels.updates import rotate_
+
+    philox, chacha = ldpkernels.key(7), ldpkernels.Key((1, 2, 3, 4))
+
+    def weights(n: int, dtype: Any = np.float32) -> Any:
+        return np.random.default_rng(0).normal(size=n).astype(dtype)
+
+    def perturb(**options: Any) -> Callable[[int], Callable[[], Any]]:
+        dtype = options.pop("dtype", np.float32)
+        options = {"generator": philox, **options}
+
+        def of(n: int) -> Callable[[], Any]:
+            w = weights(n, dtype)
+            return lambda: ldpkernels.perturb_(w, 0.0, 1.0, 1.0, **options)
+
+        return of
+
+    def report(**options: Any) -> Callable[[int], Callable[[], Any]]:
+        def of(n: int) -> Callable[[], Any]:
+            w = weights(n)
+            return lambda: ldpkernels.report(w, 0.0, 1.0, 1.0, **{"generator": philox, **options})
+
+        return of
+
+    def cldp(mechanism: str) -> Callable[[int], Callable[[], Any]]:
+        def of(n: int) -> Callable[[], Any]:
+            w = weights(n)
+            return lambda: ldpkernels.cldp_(w, 1e-3, 1.0, 4, mechanism=mechanism, generator=philox)
+
+        return of
+
+    def threshold(n: int) -> Callable[[], Any]:
+        w = weights(n)
+        return lambda: ldpkernels.two_point_threshold(w, 0.0, 1.0, 1.0)
+
+    def added(mechanism: str) -> Callable[[int], Callable[[], Any]]:
+        def of(n: int) -> Callable[[], Any]:
+            w = weights(8 * n if mechanism == "two-point" else n)
+            reports = [ldpkernels.report(w, 0.0, 1.0, 2.0, mechanism=mechanism, generator=philox)] * 30
+            total = ldpkernels.Aggregate()
+            total.add(*reports)
+            return lambda: total.add(*reports)
+
+        return of
+
+    def mean(n: int) -> Callable[[], Any]:
+        total = ldpkernels.Aggregate()
+        total.add(*[ldpkernels.report(weights(n), 0.0, 1.0, 2.0, generator=philox)] * 30)
+        return total.mean
+
+    def summed(noise: str) -> Callable[[int], Callable[[], Any]]:
+        def of(n: int) -> Callable[[], Any]:
+            gradients = [weights(8 * n // 8).reshape(8, n // 8)]
+            return lambda: ldpkernels.clipped_noised_sum(gradients, 1.0, 1.0, noise=noise, generator=philox)
+
+        return of
+
+    def losses(columns: int) -> Callable[[int], Callable[[], Any]]:
+        def of(n: int) -> Callable[[], Any]:
+            rows = 2 * abs(weights(n)).reshape(n // columns, columns)
+            return lambda: ldpkernels.clipped_noised_sum(rows, 1.0, 1.0, generator=philox)
+
+        return of
+
+    def ranges(n: int) -> Callable[[], Any]:
+        w = {"w": weights(n)}
+        return lambda: ldpkernels.ranges(w, method="minmax")
+
+    def votes(n: int) -> Callable[[], Any]:
+        ballots = np.random.default_rng(0).integers(0, 10, (8, n // 8)).astype(np.uint8)
+        return lambda: ldpkernels.majority_vote(ballots, 10)
+
+    def vector(mechanism: str, **options: Any) -> Callable[[int], Callable[[], Any]]:
+        def of(n: int) -> Callable[[], Any]:
+            w = weights(n)
+            options_ = {"generator": philox, "norm": 1.0, "mechanism": mechanism, **options}
+            return lambda: ldpkernels.perturb_vector(w, 8.0, **options_)
+
+        return of
+
+    def rotation(n: int) -> Callable[[], Any]:
+        w = weights(n)
+        return lambda: rotate_(w, philox)
+
+    def digest(n: int) -> Callable[[], Any]:
+        data = bytes(8 * n)
+        return lambda: _native.crc32c(data)
+
+    return {
+        "perturb_, fp32, Philox": perturb(),
+        "perturb_, fp32, ChaCha20": perturb(generator=chacha),
+        "perturb_, fp64, Philox": perturb(dtype=np.float64),
+        "perturb_, fp16, Philox": perturb(dtype=np.float16),
+        "report, Philox": report(),
+        "report, ChaCha20": report(generator=chacha),
+        "perturb_, sign": perturb(mechanism="sign"),
+        "perturb_, piecewise": perturb(mechanism="piecewise"),
+        "perturb_, hybrid": perturb(mechanism="hybrid"),
+        "report, piecewise": report(mechanism="piecewise"),
+        "report, hybrid": report(mechanism="hybrid"),
+        "cldp_, exponential": cldp("exponential"),
+        "cldp_, laplace": cldp("laplace"),
+        "two_point_threshold": threshold,
+        "Aggregate.add, 30 reports of 8 bits": added("two-point"),
+        "Aggregate.add, 30 reports of bytes": added("piecewise"),
+        "Aggregate.mean, bits": mean,
+        "clipped_noised_sum, gaussian, of 8 rows": summed("gaussian"),
+        "clipped_noised_sum, discrete, of 8 rows": summed("discrete"),
+        "clipped_noised_sum, rows of one": losses(1),
+        "clipped_noised_sum, rows of two": losses(2),
+        "ranges, minmax": ranges,
+        "majority_vote of 8 parties": votes,
+        "digest of 8 bytes": digest,
+        "rotate_": rotation,
+        "perturb_vector, gaussian": vector("gaussian", delta=1e-5),
+        "perturb_vector, privunitg": vector("privunitg"),
+    }
+
+
+def calls() -> dict[str, Callable[[], Any]]:
+    """Calls so small that they are all overhead."""
+    import numpy as np
+
+    import ldpkernels
+
+    key = ldpkernels.key(7)
+    one = np.zeros(10, np.float32)
+    model = {f"layer{i}.weight": np.zeros((4, 4), np.float32) for i in range(10)}
+    upload = ldpkernels.report(model, 0.0, 1.0, 1.0, generator=key).to_bytes()
+    this_round = ldpkernels.expected(model, 0.0, 1.0, 1.0)
+    return {
+        "perturb_, one small array": lambda: ldpkernels.perturb_(one, 0.0, 1.0, 1.0, generator=key),
+        "perturb_, 10 small arrays": lambda: ldpkernels.perturb_(model, 0.0, 1.0, 1.0, generator=key),
+        "report, 10 small arrays": lambda: ldpkernels.report(model, 0.0, 1.0, 1.0, generator=key),
+        "to_bytes, 10 small arrays": lambda: ldpkernels.report(model, 0.0, 1.0, 1.0, generator=key).to_bytes(),
+        "aggregate, 10 uploads": lambda: ldpkernels.aggregate([upload] * 10),
+        "Aggregate(expected).add, an upload": lambda: ldpkernels.Aggregate(this_round).add(upload),
+        "cldp_, one small array": lambda: ldpkernels.cldp_(one, 0.1, 1.0, 2, generator=key),
+    }
+
+
+def bare_kernels(path: str) -> dict[str, Callable[[int], Callable[[], Any]]]:
+    """Some of `kernels` by the module at `path` alone: under callgrind, most of the time is the package's import."""
+    import numpy as np
+
+    loader = importlib.machinery.ExtensionFileLoader("ldpkernels._native", path)
+    native = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(native)
+    lowest = 1155094610  # eps = 1, as everywhere here
+
+    def launched(output: str, key: bytes) -> Callable[[int], Callable[[], Any]]:
+        def of(n: int) -> Callable[[], Any]:
+            w, out = np.random.default_rng(0).normal(size=n).astype(np.float32), np.empty(n, np.int64)
+            spans = np.array([(w.ctypes.data, out.ctypes.data, n, 0, 0)], native.SPAN)
+            laws = native.one_bit_laws("two_point", (0.0,), (1.0,), (0,), lowest, output != "values")
+            return lambda: (native.launch("two_point", output, spans, laws, key, "avx2", 1), w, out)
+
+        return of
+
+    def added(n: int) -> Callable[[], Any]:
+        reports, tally = [np.random.default_rng(0).bytes(n)] * 30, native.Tally(n, "avx2")
+        arrays = [np.frombuffer(report, np.uint8) for report in reports]
+        tally.add(arrays, 1)
+        return lambda: tally.add(arrays, 1)
+
+    def decoded(n: int) -> Callable[[], Any]:
+        tally, out = native.Tally(n // 8, "avx2"), np.empty(n, np.float32)
+        tally.add([np.zeros(n // 8, np.uint8)] * 30, 1)
+        return lambda: tally.decode_f32(0, 0.0, 1.0, out, 1)
+
+    def digest(n: int) -> Callable[[], Any]:
+        data = bytes(8 * n)
+        return lambda: native.crc32c(data)
+
+    philox, chacha = struct.pack("<Q", 7), struct.pack("<4Q", 1, 2, 3, 4)
+    return {
+        "perturb_, fp32, Philox": launched("values", philox),
+        "perturb_, fp32, ChaCha20": launched("values", chacha),
+        "report, Philox": launched("bits", philox),
+        "report, ChaCha20": launched("bits", chacha),
+        "two_point_threshold": launched("thresholds", philox),
+        "Aggregate.add, 30 reports of 8 bits": added,
+        "Aggregate.mean, bits": decoded,
+        "digest of 8 bytes": digest,
+    }
+
+
+def sections(native: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Everything that is counted, in order: nothing at all, calls, and each kernel at two sizes."""
+    yield "nothing", lambda: None
+    if not native:
+        yield from ((f"call {name}", call) for name, call in calls().items())
+    for name, of in (bare_kernels(native) if native else kernels()).items():
+        yield f"small {name}", of(SMALL)
+        yield f"large {name}", of(LARGE)
+
+
+def run_sections(native: str) -> None:
+    """Under callgrind: each section between two marks, after as many calls as let Python settle."""
+    import gc
+
+    mark, names = os.getppid, []
+    for name, call in sections(native):
+        for _ in range(20 if name.startswith(("call", "nothing")) else 2):
+            call()
+        gc.collect()
+        gc.disable()
+        mark()
+        call()
+        mark()
+        gc.enable()
+        names.append(name)
+    print(json.dumps(names))
