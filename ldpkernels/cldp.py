@@ -17,7 +17,8 @@ from ldpkernels.inputs.spans import integer_span, span_table
 from ldpkernels.inputs.transforms import refuse_rows
 from ldpkernels.inputs.views import contiguous, through
 from ldpkernels.keys import Generator, numpy_key, torch_key
-from ldpkernels.laws.ordinal_cldp_thresholds import Noise, Rounding, checked_m, checked_rho, integer_laws, weight_laws
+from ldpkernels.laws.ordinal_cldp_integers import Noise
+from ldpkernels.laws.ordinal_cldp_thresholds import Rounding, checked_m, checked_rho, integer_laws, weight_laws
 
 if TYPE_CHECKING:
     import torch

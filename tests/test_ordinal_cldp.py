@@ -1,33 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-# The law of ordinal CLDP in exact rationals, from the thresholds that are executed; its claims and its moments.
+# The law of ordinal CLDP in exact rationals, from the integers that are executed; its claims and its moments.
 import math
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 
 from ldpkernels import OrdinalCLDP, _native
 from ldpkernels.accounting import MetricEvent
-from ldpkernels.laws.ordinal_cldp_thresholds import DIGITS, coins_for, law_row
-from ldpkernels.laws.ordinal_cldp_thresholds import RANGE as N
+from ldpkernels.laws.ordinal_cldp_integers import MASS, alias, magnitudes_for
+from ldpkernels.laws.ordinal_cldp_integers import RANGE as N
+from ldpkernels.laws.ordinal_cldp_thresholds import law_row
+from ldpkernels.reference.ordinal_cldp import loss, wide
 
 MECHANISMS = ["exponential", "laplace"]
 ALPHAS = [1e-30, 1e-9, 1e-3, 0.1, math.log(2), 1.0, 5.0, 20.0, 300.0, 1e308]
 
 
-def magnitudes(coins, largest):
-    """P(g) / P(0) for g from 0 to `largest`, as integers over one denominator."""
-    ratios = []
+def record(alpha, m, mechanism):
+    """What the kernels are given."""
+    return np.array([law_row(alpha, m, mechanism)], _native.LAWS["ordinal_cldp"])[0]
+
+
+def table(law, number):
+    """The masses of an alias table's 64 values, out of 64 * 2^128, as its columns are read."""
+    masses = [0] * 64
+    for i in range(64):
+        place = 64 * number + i
+        entry, threshold = int(law["entries"][place // 4]) >> 16 * (place % 4) & 0xFFFF, wide(law["thresholds"], place)
+        assert entry >> 6 == threshold >> 118
+        masses[i] += threshold
+        masses[entry & 63] += N - threshold
+    return masses
+
+
+def magnitudes(law, largest):
+    """P(g) for g from 0 to `largest`, as integers over one denominator: of the sampler, from its record."""
+    upper, middle, low, tail = table(law, 0), table(law, 1), int(law["low"]), int(law["tail"])
+    column, unit = low + int(law["middle"]), int(law["unit"])
+    assert unit == tail << column
+    assert sum(middle[: 2 ** int(law["middle"])]) == sum(upper[: tail + 1]) == MASS
+    kept = [N - loss(digits, law) for digits in range(2**low)]
+    f = []
     for g in range(largest + 1):
-        ratio = Fraction(coins.quotient, N) ** (g >> len(coins.digits))
-        for j, t in enumerate(coins.digits):
-            ratio *= Fraction(t, N - t) if g >> j & 1 else 1
-        ratios.append(ratio)
-    common = math.lcm(*(r.denominator for r in ratios))
-    return [int(r * common) for r in ratios]
+        quotient, rest = divmod(g, unit)
+        value = upper[rest >> column] * middle[rest % 2**column >> low] * kept[rest % 2**low]
+        f.append(value * upper[tail] ** quotient * MASS ** (largest // unit - quotient))
+    return f
 
 
 @cache
@@ -48,7 +70,7 @@ def check_pair(f, z, m, v, w, alpha):
         return
     exponent = Fraction(alpha) * abs(v - w)
     if exponent > 2000:
-        return  # the thresholds have 128 digits: no ratio is e^2000, as `test_effective_alpha` shows
+        return  # masses have 134 digits: no ratio is e^2000, as `test_effective_alpha` shows
     bound = exp_bound(exponent)
     left, right = z[w] << 300, z[v] * bound
     for y in range(-m, m + 1):
@@ -58,18 +80,17 @@ def check_pair(f, z, m, v, w, alpha):
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_every_ratio_of_small_boxes(alpha):
     for m in (0, 1, 2, 3, 7, 16):
-        f = magnitudes(coins_for(alpha, m, "exponential"), 2 * m)
+        f = magnitudes(record(alpha, m, "exponential"), 2 * m)
         z = masses(f, m)
         for v in range(-m, m + 1):
             for w in range(-m, m + 1):
                 check_pair(f, z, m, v, w, alpha)
 
 
-@pytest.mark.parametrize("alpha", [1e-3, 0.05, 0.7, 6.0])
-@pytest.mark.parametrize("m", [31, 33, 64])
+@pytest.mark.parametrize(("m", "alpha"), [*product([31, 33, 64], [1e-3, 0.05, 0.7, 6.0]), (600, 1e-3), (600, 3e-5)])
 def test_every_ratio_of_neighbours(m, alpha):
     """Ratios multiply from neighbour to neighbour, so these imply all others."""
-    f = magnitudes(coins_for(alpha, m, "exponential"), 2 * m)
+    f = magnitudes(record(alpha, m, "exponential"), 2 * m)
     z = masses(f, m)
     for v in range(-m, m):
         check_pair(f, z, m, v, v + 1, alpha)
@@ -77,14 +98,14 @@ def test_every_ratio_of_neighbours(m, alpha):
 
 
 def laplace_holds(executed, claimed):
-    """Without a box, neighbours' ratios are those of neighbouring magnitudes; here across several quotients."""
-    coins = coins_for(executed, 10, "laplace")
-    f = magnitudes(coins, min(3 * 2 ** len(coins.digits) + 5, 600))
+    """Without a box, neighbours' ratios are those of neighbouring magnitudes; here across columns and units."""
+    law = record(executed, 10, "laplace")
+    f = magnitudes(law, max(int(law["unit"]) + 5, 100))
     bound = exp_bound(Fraction(claimed))
     return all(a << 300 <= b * bound and b << 300 <= a * bound for a, b in pairwise(f))
 
 
-@pytest.mark.parametrize("alpha", [1e-3, 0.05, math.log(2), 1.0, 6.0, 30.0])
+@pytest.mark.parametrize("alpha", [5e-4, 0.01, 0.05, math.log(2), 1.0, 6.0, 30.0])
 def test_every_ratio_of_laplace(alpha):
     assert laplace_holds(alpha, alpha)
     assert not laplace_holds(alpha * (1 + 1e-12), alpha), "the test has no power"
@@ -92,56 +113,81 @@ def test_every_ratio_of_laplace(alpha):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_effective_alpha(mechanism):
-    """From the integers alone, to 80 digits: never above alpha, hardly below, until 128 digits resolve no more."""
+    """From the integers alone, to 80 digits: never above alpha, hardly below, until the integers resolve no more."""
     for alpha in (2e-17, 1e-12, 4.3e-7, 1e-3, 0.1, 1.0, 20.0, 80.0, 1e3, 1e308):
         for c, rho in ((1.0, 2), (1.0, 10), (1.0, 18)):
             mechanism_object = OrdinalCLDP(alpha, c, rho, mechanism)
-            coins, found = mechanism_object.coins, mechanism_object.effective_alpha
+            law, found = record(alpha, mechanism_object.M, mechanism), mechanism_object.effective_alpha
+            upper, middle, tail = table(law, 0), table(law, 1), int(law["tail"])
             with localcontext(Context(prec=80)):
-                odds = [(Decimal(t) / (N - t)).ln() for t in coins.digits]
-                steps = [abs(o - sum(odds[:i])) for i, o in enumerate(odds)]
-                if coins.quotient:
-                    steps.append(abs((Decimal(coins.quotient) / N).ln() - sum(odds)))
-                exact = max(steps) * (2 if mechanism == "exponential" else 1)
+                fallen, steps = Decimal(0), [Decimal(0)]
+                for j in range(int(law["low"])):
+                    step = (1 - Decimal(loss(2**j, law)) / N).ln()
+                    steps.append(step - fallen)
+                    fallen += step
+                for masses in (middle[: 2 ** int(law["middle"])], upper[:tail]):
+                    steps += [(Decimal(b) / a).ln() - fallen for a, b in pairwise(masses)]
+                    fallen += (Decimal(masses[-1]) / masses[0]).ln()
+                if mechanism == "laplace" or law["unit"] <= 2 * mechanism_object.M:
+                    steps.append((Decimal(upper[tail]) / MASS).ln() - fallen)
+                exact = max(abs(step) for step in steps) * (2 if mechanism == "exponential" else 1)
                 assert exact <= Decimal(found)
             assert found <= alpha
             if 4 * alpha < 256:
                 assert found >= alpha * (1 - 1e-9)
-    assert OrdinalCLDP(1e308, 1.0, 2).effective_alpha == pytest.approx(256 * math.log(2))
+    assert OrdinalCLDP(1e308, 1.0, 2).effective_alpha == pytest.approx(268 * math.log(2))
 
 
 def test_tiny_alpha_is_uniform():
     for alpha in (5e-324, 1e-40):
         mechanism = OrdinalCLDP(alpha, 1.0, 2)
-        assert set(mechanism.coins.digits) == {N // 2}
+        assert len(set(mechanism.magnitudes.upper)) == len(set(mechanism.magnitudes.middle)) == 1
         assert mechanism.effective_alpha == 0
         assert np.array_equal(mechanism.pmf(-100), np.full(201, 1 / 201))
 
 
-def test_the_whole_range_of_alpha_and_m_has_thresholds():
-    """`coins_for` checks alpha itself, exactly; here, that it never has to refuse."""
+def test_the_whole_range_of_alpha_and_m_has_integers():
+    """`magnitudes_for` checks alpha itself, exactly; here, that it never has to refuse, and that what is rare is."""
     for m in (0, 1, 5, 10**10, 2**61, 2**62 - 1):
         for exponent in range(-160, 12):
-            coins = coins_for(2.0**exponent * 1.37, m, "exponential")
-            assert coins.quotient < N
-            assert all(0 < t <= N // 2 for t in coins.digits)
-            assert 2 * m < 2 ** len(coins.digits) or coins.quotient
+            alpha = 2.0**exponent * 1.37
+            found = magnitudes_for(alpha, m, "exponential")
+            assert found.bounded == (2 * m < found.unit)
+            assert found.unit < 2**64
+            assert len(found.losses) <= 52
+            assert min(*found.upper, *found.middle) > 2**90
+            assert sum(found.losses) < 0.005 * N
+            assert found.bounded or found.tail > 0
+            if alpha < 14 and not found.bounded:
+                assert found.tail <= 0.0012 * MASS
+            if exponent % 16 == 0:
+                record(alpha, m, "exponential")
+
+
+def test_alias_tables_have_their_masses():
+    rng = np.random.default_rng(0)
+    for values in (1, 2, 3, 63, 64):
+        shares = rng.integers(0, 2**62, values).astype(object) ** 3
+        masses = [int(MASS * s // sum(shares)) for s in shares]
+        masses[0] += MASS - sum(masses)
+        thresholds, others = alias(masses)
+        found = [0] * 64
+        for i, (threshold, other) in enumerate(zip(thresholds, others, strict=True)):
+            assert 0 <= threshold < N
+            found[i] += threshold
+            found[other] += N - threshold
+        assert found == masses + [0] * (64 - values)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_the_table_holds_the_thresholds(mechanism):
+def test_the_record_holds_the_integers(mechanism):
     for alpha, m in ((4.3e-7, 10**10), (1.0, 5), (1e-15, 2**61)):
-        coins = coins_for(alpha, m, mechanism)
-        law = np.array([law_row(alpha, m, mechanism)], _native.LAWS["ordinal_cldp"])[0]
-        lanes = [
-            sum((int(w) >> lane & 1) << (DIGITS - 1 - i) for i, w in enumerate(law["thresholds"])) for lane in range(64)
-        ]
-        count = len(coins.digits)
-        assert tuple(lanes[:count]) == coins.digits
-        assert lanes[count] == 0
-        assert int(law["sign"]) == 2**count
-        assert sum(lanes[count + 1 :]) == coins.quotient
-        assert law["wide"] == (int(law["sign"] | law["quotient"]) >= 2**32)
+        found, law = magnitudes_for(alpha, m, mechanism), record(alpha, m, mechanism)
+        assert table(law, 0)[: len(found.upper) + 1] == [*found.upper, found.tail][:64]
+        assert table(law, 1)[: len(found.middle)] == [*found.middle]
+        assert [wide(law["losses"], j) for j in range(int(law["low"]))] == [*found.losses]
+        assert law["wide"] == (len(found.losses) > 16)
+        assert int(law["keep"]) << 113 >= loss(2 ** int(law["low"]) - 1, law), "the first digits may not keep too much"
 
 
 @pytest.mark.parametrize("alpha", [1e-6, 0.01, 0.3, 2.0, 9.0])
@@ -150,7 +196,7 @@ def test_moments_are_those_of_the_law(alpha):
     y = np.arange(-m, m + 1)
     mechanism = OrdinalCLDP(alpha, 0.6, 2)
     assert mechanism.M == 60
-    f = magnitudes(mechanism.coins, 2 * m)
+    f = magnitudes(record(alpha, m, "exponential"), 2 * m)
     z = masses(f, m)
     for v in (-m, -7, 0, 41, m):
         exact = [Fraction(f[abs(u - v)], z[v]) for u in range(-m, m + 1)]

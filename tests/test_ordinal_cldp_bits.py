@@ -7,21 +7,22 @@ import ldpkernels
 from ldpkernels import _native
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs.spans import integer_span, span_table
-from ldpkernels.laws.ordinal_cldp_thresholds import integer_laws, weight_laws
+from ldpkernels.laws.ordinal_cldp_thresholds import integer_laws, law_row, weight_laws
 from ldpkernels.reference import ordinal_cldp as reference_cldp
 from tests.conftest import ISAS
 
 BIG = 10**10
 LAWS = [
-    (4.3e-7, BIG, "exponential"),  # 27 lanes
+    (4.3e-7, BIG, "exponential"),  # 13 low digits
     (4.3e-7, BIG, "laplace"),
-    (1.3e-8, 2**40, "exponential"),  # 32 lanes
-    (6e-9, 2**40, "exponential"),  # 33 lanes: wide draws
+    (7e-8, 2**40, "exponential"),  # 16
+    (6e-9, 2**40, "exponential"),  # 20: wide, a draw more
     (1e-12, 10**18, "laplace"),
-    (2e-18, 2**62 - 1, "exponential"),  # 64 lanes
+    (2e-18, 2**62 - 1, "exponential"),  # 51
     (1e-40, 2**62 - 1, "exponential"),  # uniform
     (1.0, 5, "exponential"),
-    (0.03, 64, "exponential"),
+    (0.03, 64, "exponential"),  # a middle table of four values
+    (1e-3, 5000, "laplace"),
     (3.0, 0, "laplace"),
     (3.0, 0, "exponential"),
     (1e308, 9, "exponential"),
@@ -40,11 +41,13 @@ def integers(n, m, seed=0):
 
 def run(v, law, key, backend, first=0, threads=1):
     """The kernel on integers that stand at `first` in the stream."""
-    alpha, m, mechanism = law
+    return launched(v, integer_laws(*law), key, backend, first, threads)
+
+
+def launched(v, laws, key, backend, first=0, threads=1):
     out = np.full(v.shape, 77)
     spans = integer_span(v.ctypes.data, out.ctypes.data, v.size)
     spans["first"] = first
-    laws = integer_laws(alpha, m, mechanism)
     if backend == "reference":
         reference_cldp.ordinal_cldp("values", spans, laws, key.uint32())
     else:
@@ -66,6 +69,53 @@ def test_instruction_sets_agree_on_many(law, key):
     expected = run(v, law, key, ISAS[-1])
     for isa in ISAS[:-1]:
         assert np.array_equal(run(v, law, key, isa), expected), isa
+
+
+@pytest.mark.parametrize("low", [7, 52])
+@pytest.mark.parametrize("what", ["upper", "middle", "loss"])
+def test_every_digit_decides(what, low, key):
+    """Thresholds that are the drawn numbers, or one more, or differ in one digit: sampled as the reference does."""
+    v = np.full(16, 5 * 10**15)
+    law = np.array([law_row(1e-3, 10**16, "laplace")], _native.LAWS["ordinal_cldp"])
+    law["low"], law["wide"], law["keep"] = low, low > 16, 2**15
+    unlike = 0
+    for element in range(16):
+        draw = reference_cldp.draws(key.uint32(), element)
+        first, leading, further = {
+            "upper": (draw(0) >> 6, 10, 2),
+            "middle": (draw(0) >> 22, 10, 4),
+            "loss": (draw(0) >> 49, 15, 6),
+        }[what]
+        number = (first % 2**leading << 128 | draw(further) << 64 | draw(further + 1)) >> leading
+        results = []
+        for threshold in (number, number + 1, number ^ 1 << 60, number ^ 1 << 100, number ^ 1):
+            changed = law.copy()
+            halves = threshold >> 64, threshold % 2**64
+            if what == "loss":
+                changed["losses"][0][:2] = halves  # of digit 0 alone, which half of the elements have
+            else:
+                table = int(what == "middle")
+                column = 64 * table + (draw(0) >> 16 * table) % 64
+                changed["thresholds"][0][2 * column : 2 * column + 2] = halves
+                entry = changed["entries"][0].view(np.uint16)
+                entry[column] = (threshold >> 118) << 6 | entry[column] & 63
+            results.append(reference_cldp.sample(int(v[0]), changed[0], draw))
+            for isa in ISAS:
+                assert launched(v, changed, key, isa)[element] == results[-1], (isa, element)
+        unlike += results[0] != results[1]
+    assert unlike >= (3 if what == "loss" else 8), "the last digit decides"
+
+
+@pytest.mark.parametrize("low", [16, 17])
+def test_all_may_be_open(low, key):
+    """A law under which every sample asks for more draws, and half of all are given up: lists are as long as can be."""
+    law = np.array([law_row(1e-3, 10**16, "laplace")], _native.LAWS["ordinal_cldp"])
+    law["low"], law["wide"], law["keep"] = low, low > 16, 2**15
+    law["losses"][0][:2] = 2**64 - 1
+    v = integers(3000, 10**15)
+    found = [launched(v, law, key, isa) for isa in ISAS]
+    assert all(np.array_equal(f, found[0]) for f in found)
+    assert np.array_equal(found[0][:40], launched(v[:40].copy(), law, key, "reference"))
 
 
 @pytest.mark.parametrize("law", [LAWS[0], LAWS[3]], ids=["narrow", "wide"])

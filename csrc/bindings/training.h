@@ -45,8 +45,8 @@ inline const NamedStep& train_step_named(const std::string& name) {
 }
 
 // A layer as Python describes it: ("convolution", kernel height and width, padding likewise), ("max_pool", side),
-// ("relu",), ("linear",), ("batch_norm",); its weights and biases, which are read and written; whether each trains;
-// what a normalisation adds to the variance.
+// ("relu",), ("linear",), ("batch_norm",), ("group_norm", groups); its weights and biases, which are read and written;
+// whether each trains; what a normalisation adds to the variance.
 struct LayerOf {
   std::string kind;
   std::vector<int64_t> sizes;
@@ -93,6 +93,13 @@ inline Layer shaped(const LayerOf& of, int64_t channels, int64_t height, int64_t
     l.epsilon = of.epsilon;
     if (height * width < 2) wrong("a batch of one would have no deviation");
     if (of.weight && of.weight->size() != channels) wrong("a weight for each channel");
+  } else if (of.kind == "group_norm") {
+    l.kind = LayerKind::group_norm;
+    l.epsilon = of.epsilon;
+    if (sizes.size() != 1 || sizes[0] < 1 || channels % sizes[0] != 0) wrong("groups of as many channels each");
+    l.groups = sizes[0];
+    if (channels / l.groups * height * width < 2) wrong("a group of one number would have no deviation");
+    if (of.weight && of.weight->size() != channels) wrong("a weight for each channel");
   } else {
     wrong("none that is known");
   }
@@ -129,7 +136,7 @@ inline void train_chain(const std::vector<LayerOf>& described, const Table<float
 
   Layer& first_layer = layers[0];
   batch = std::min(batch, std::max<int64_t>(order.shape(1), 1));
-  first_layer.in_planes = first_layer.kind == LayerKind::convolution;
+  first_layer.in_planes = first_layer.kind == LayerKind::convolution && !first_layer.by_tiles();
   Pieces memory;
   laid_out(layers, batch, memory);
   memory.allocate();

@@ -32,6 +32,15 @@ struct Avx512Lanes {
     return (u64)_mm512_mask_blend_epi32(0xaaaa, (__m512i)a, (__m512i)(b << 32));
   }
 
+  // 64 numbers in registers; each lane chooses one by its lowest six bits. Other lanes have no such thing.
+  struct Table {
+    __m512i low, high;
+    explicit LDPK_FN Table(const uint16_t* p) : low(_mm512_loadu_si512(p)), high(_mm512_loadu_si512(p + 32)) {}
+    LDPK_FN u64 operator[](u64 places) const {
+      return (u64)_mm512_maskz_permutex2var_epi16(0x11111111, low, (__m512i)places, high);
+    }
+  };
+
   static LDPK_FN void digits64(const uint8_t* const* planes, int members, int64_t byte, uint8_t* out) {
     __m512i digits = _mm512_setzero_si512();
     for (int p = 0; p < members; ++p) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ordinal CLDP on the CPU: weights in place, or integers to integers. A tile of elements is compared with its
-// thresholds digit by digit, a keystream at a time, in plain loops over arrays. What is then left open goes on in a
-// list, each element with draws of its own. How far the first part goes changes the speed and not the bits.
+// Ordinal CLDP on the CPU: weights in place, or integers to integers. A tile of elements is decided by the leading
+// digits of its draws, in plain loops over arrays. What is then left open goes on in a list, each element with draws of
+// its own, when there are enough to fill registers. How the work is divided changes the speed and not the bits.
 #pragma once
 
 #include "../mechanisms/cldp_weights.h"
@@ -12,149 +12,193 @@
 namespace ldpk {
 
 constexpr int kCldpTile = 512;
+constexpr int kCldpWalks = 64;  // are enough
 
-template <class Lanes, class Cipher, class Word>
-struct OrdinalCldpTile {
-  using Walk = OrdinalCldp<Word>;
-
-  const OrdinalCldpLaw& law;
+template <class Lanes, class Cipher>
+struct OrdinalCldpRange {
+  const Span& span;
+  const OrdinalCldpLaw law;  // a copy: no store changes it, which the compiler does not see of another's
   const Key& key;
-  uint64_t first;  // the first element's number
+
+  // The tile's first element in the span, and how many it has.
+  int64_t begin;
   int64_t n;
-  int64_t values[kCldpTile];
-  int64_t samples[kCldpTile];
 
-  alignas(64) uint32_t buffer[(kCldpTile * sizeof(Word) + 2 * kStepBytes) / 4];
-  alignas(64) Word open[kCldpTile];
-  alignas(64) Word less[kCldpTile];
-  alignas(64) int64_t wanted[kCldpTile];  // -1 where this attempt decides, else 0
+  // The tile's samples; integers' are where they belong at once. These are not among the arrays below: the compiler
+  // asks whether samples overlap with what lies from the first of those to the last.
+  alignas(64) int64_t own_samples[kCldpTile + 8];
+  int64_t* samples = own_samples;
 
-  Walk walks[kCldpTile];
-  int32_t places[kCldpTile];
-  int32_t rejected[kCldpTile];
+  // Lengths differ by a line of the cache: loads that lie whole pages behind a store would wait for it.
+  alignas(64) uint32_t buffers[2][(kCldpTile * 8 + 2 * kStepBytes) / 4];
+  alignas(64) int64_t values[kCldpTile + 8];
+  alignas(64) uint64_t found[kCldpTile + 16];
+  alignas(64) int64_t open[kCldpTile + 24];  // -1 where there is no sample yet, else 0
 
-  OrdinalCldpTile(const OrdinalCldpLaw& l, const Key& k, uint64_t f, int64_t count)
-      : law(l), key(k), first(f), n(count) {}
+  // Elements that go on alone: where they are, their attempts and what these begin with.
+  struct Walk {
+    int64_t at, v;
+    uint32_t attempt;
+    uint64_t draw, low, carried;
+  };
+  Walk walks[kCldpTile + kCldpWalks];
+  int64_t walking = 0;
 
-  const Word* draws(uint32_t stream) { return draws_of<Lanes, Word>(Cipher{}, key, stream, first, n, buffer); }
+  OrdinalCldpRange(const Span& s, const OrdinalCldpLaw& l, const Key& k) : span(s), law(l), key(k) {}
 
-  void compare(uint32_t attempt, int count) {
-    const Word sign = static_cast<Word>(law.sign), lanes = static_cast<Word>(law.lanes);
-    const int64_t size = n;  // no store in the loops can change it, which the compiler does not see of a member
-    Word* __restrict o = open;
-    Word* __restrict l = less;
-    for (int digit = 0; digit < count; ++digit) {
-      const Word* __restrict words = draws((attempt << 16) + digit);
-      const Word threshold = static_cast<Word>(law.thresholds[digit]);
-      if (digit == 0) {
-        for (int64_t e = 0; e < size; ++e) o[e] = lanes, l[e] = words[e] & sign;
-      }
-      for (int64_t e = 0; e < size; ++e) compare_digit(o[e], l[e], words[e], threshold);
+  void run(int64_t from, int64_t end) {
+    for (begin = from; begin < end; begin += n) {
+      const int64_t whole = kCldpTile - (span.first + begin) % kTileUnit;
+      n = end - begin < whole ? end - begin : whole;
+      load();
+      if (span.dtype == kIntegers) samples = reinterpret_cast<int64_t*>(span.out) + begin;
+      sample();
+      if (span.dtype != kIntegers) store(samples, begin, n);
+      while (walking >= kCldpWalks) advance();
     }
-  }
-
-  void accept() {
-    const PlainSample<Word> plain(law);
-    for (int64_t e = 0; e < n; ++e) {
-      int64_t sample;
-      const int64_t chosen = plain(open[e], less[e], values[e], sample) ? wanted[e] : 0;
-      samples[e] = (sample & chosen) | (samples[e] & ~chosen);
-      wanted[e] &= ~chosen;
-    }
-  }
-
-  // The others, one by one: some have a sample yet, some go on where they are, some must try again.
-  void sort(uint32_t attempt, int count, int64_t& walking, int64_t& again) {
-    int64_t left = 0;
-    for (int64_t e = 0; e < n; ++e) {
-      rejected[left] = static_cast<int32_t>(e);
-      left -= wanted[e];
-    }
-    again = 0;
-    for (int64_t i = 0; i < left; ++i) {
-      const int32_t e = rejected[i];
-      Walk walk{open[e], less[e], (attempt << 16) + count, 0};
-      wanted[e] = 0;
-      if (walk.open == 0 && walk.conclude(values[e], law, samples[e])) continue;
-      if (walk.draw >> 16 != attempt) {
-        rejected[again++] = e;
-      } else {
-        places[walking] = e;
-        walks[walking++] = walk;
-      }
-    }
-  }
-
-  void finish(int64_t walking) {
-    uint64_t elements[kCldpTile], streams[kCldpTile];
-    Word words[kCldpTile];
-    const auto place = [&](int64_t i, int32_t e, const Walk& walk) {
-      places[i] = e;
-      walks[i] = walk;
-      elements[i] = first + e;
-      streams[i] = walk.draw;
-    };
-    for (int64_t i = 0; i < walking; ++i) place(i, places[i], walks[i]);
-    while (walking) {
-      for (int64_t i = walking; i % kScatterStep; ++i) elements[i] = streams[i] = 0;
-      scattered_draws<Lanes, Word>(Cipher{}, key, elements, streams, walking, words);
-      int64_t left = 0;
-      for (int64_t i = 0; i < walking; ++i) {
-        const int32_t e = places[i];
-        Walk walk = walks[i];
-        const bool done = walk.step(words[i], values[e], law, samples[e]);
-        place(left, e, walk);
-        left += !done;
-      }
-      walking = left;
-    }
-  }
-
-  void sample() {
-    // What stays open takes a block for a draw, and ChaCha20's are dear.
-    const int count = draws_for(law, Cipher::block_words > 4 ? 4 : 3);
-    int64_t walking = 0, again = n;
-    for (int64_t e = 0; e < n; ++e) wanted[e] = -1;
-    for (uint32_t attempt = 0;; ++attempt) {
-      compare(attempt, count);
-      accept();
-      sort(attempt, count, walking, again);
-      const bool dense = again > n / 8;  // then the whole tile's keystreams cost less than a block a draw
-      for (int64_t i = 0; i < again; ++i) {
-        if (dense) {
-          wanted[rejected[i]] = -1;
-        } else {
-          places[walking] = rejected[i];
-          walks[walking++] = Walk::attempt(attempt + 1, law);
-        }
-      }
-      if (!dense) break;
-    }
-    finish(walking);
-  }
-
-  void load_integers(const int64_t* in) {
-    for (int64_t e = 0; e < n; ++e) {
-      const int64_t v = in[e];
-      values[e] = v > law.bound ? law.bound : v < -law.bound ? -law.bound : v;
-    }
-  }
-
-  template <Dtype dtype>
-  void load_weights(const BitsOf<dtype>* in) {
-    law.bound <= kSmallInteger ? load<dtype, true>(in) : load<dtype, false>(in);
-  }
-
-  template <Dtype dtype>
-  void store_weights(BitsOf<dtype>* __restrict out) const {
-    const double scale = law.scale;
-    const int64_t size = n;
-    for (int64_t e = 0; e < size; ++e) out[e] = rounded_bits<dtype>(static_cast<double>(samples[e]) / scale);
+    while (walking) advance();
   }
 
  private:
+  const uint64_t* draws(uint32_t stream, int buffer = 0) {
+    return draws_of<Lanes, uint64_t>(Cipher{}, key, stream, span.first + begin, n, buffers[buffer]);
+  }
+
+  void look_up_all(const uint64_t* draws) {
+    const auto* entries = reinterpret_cast<const uint16_t*>(law.entries);
+    using u64 = typename Lanes::u64;
+    if constexpr (requires { typename Lanes::Table; }) {
+      const typename Lanes::Table upper(entries), middle(entries + kCldpColumns);
+      for (int64_t e = 0; e < n; e += Lanes::blocks) {
+        u64 d;
+        memcpy(&d, draws + e, sizeof(u64));
+        d = upper[d] | middle[d >> 16] << 16;
+        memcpy(found + e, &d, sizeof(u64));
+      }
+    } else {
+      for (int64_t e = 0; e < n; ++e) found[e] = look_up(entries, draws[e]);
+    }
+  }
+
+  // An attempt of all that are open; the first is of all elements.
+  template <bool is_first>
+  void decide(const uint64_t* __restrict words, const uint64_t* __restrict low) {
+    look_up_all(words);
+    const PlainSample plain(law);
+    const int64_t size = n;  // no store in the loop can change it, which the compiler does not see of a member
+    int64_t* __restrict out = samples;
+    for (int64_t e = 0; e < size; ++e) {
+      int64_t sample;
+      const int64_t rejected = plain(words[e], found[e], low[e], values[e], sample) ? 0 : -1;
+      const int64_t chosen = is_first ? -1 : open[e] & ~rejected;
+      out[e] = is_first ? sample : (sample & chosen) | (out[e] & ~chosen);
+      open[e] = is_first ? rejected : open[e] & rejected;
+    }
+  }
+
+  // The places of what is open, most often few.
+  int64_t gather_open(int32_t* places) {
+    int64_t count = 0;
+    for (int64_t e = n; e % 8; ++e) open[e] = 0;
+    for (int64_t group = 0; group < n; group += 8) {
+      int64_t some = 0;
+      for (int i = 0; i < 8; ++i) some |= open[group + i];
+      if (!some) continue;
+      for (int i = 0; i < 8; ++i) {
+        places[count] = static_cast<int32_t>(group + i);
+        count -= open[group + i];
+      }
+    }
+    return count;
+  }
+
+  void sample() {
+    const OrdinalCldp walk{law};
+    bool dense = true;
+    for (uint32_t attempt = 0; dense; ++attempt) {
+      const uint64_t* words = draws(attempt * kCldpDraws);
+      const uint64_t* low = law.wide ? draws(attempt * kCldpDraws + 1, 1) : words;
+      attempt ? decide<false>(words, low) : decide<true>(words, low);
+      int32_t places[kCldpTile + 8];
+      const int64_t count = gather_open(places);
+      const auto walk_on = [&](int32_t e) {
+        open[e] = 0;
+        walks[walking++] = {begin + e, values[e], attempt, words[e], low[e], 0};
+      };
+      int64_t over = 0;  // of these the attempt is over
+      for (int64_t i = 0; i < count; ++i) {
+        if (walk.wanted(words[places[i]])) {
+          walk_on(places[i]);
+        } else {
+          places[over++] = places[i];
+        }
+      }
+      dense = over > n / 64;  // then the whole tile's keystreams cost less than a block a draw
+      for (int64_t i = 0; i < over && !dense; ++i) walk_on(places[i]);
+    }
+  }
+
+  // An attempt of all that walk. Fetched are the draw that an element may want first, and what the next one begins
+  // with.
+  void advance() {
+    constexpr int size = kCldpTile + kCldpWalks;
+    const OrdinalCldp walk{law};
+    uint64_t elements[size], streams[size], more[size], words[size], low[size];
+    for (int64_t i = 0; i < walking; ++i) elements[i] = span.first + walks[i].at;
+    for (int64_t i = walking; i % kScatterStep; ++i) elements[i] = streams[i] = 0;
+    const auto fetch = [&](uint64_t* out, auto number) {
+      for (int64_t i = 0; i < walking; ++i) streams[i] = number(walks[i]);
+      scattered_draws<Lanes, uint64_t>(Cipher{}, key, elements, streams, walking, out);
+    };
+    fetch(more, [&](const Walk& w) { return w.attempt * kCldpDraws + walk.wanted(w.draw); });
+    fetch(words, [](const Walk& w) { return (w.attempt + 1) * kCldpDraws; });
+    if (law.wide) fetch(low, [](const Walk& w) { return (w.attempt + 1) * kCldpDraws + 1; });
+    int64_t left = 0;
+    for (int64_t i = 0; i < walking; ++i) {
+      Walk w = walks[i];
+      const int had = walk.wanted(w.draw);
+      const auto draw = [&](int d) {
+        return d == 1 ? w.low : d == had ? more[i] : single(w.attempt * kCldpDraws + d, elements[i]);
+      };
+      int64_t sample;
+      if (walk.attempt(w.draw, draw, w.v, w.carried, sample)) {
+        if (span.dtype == kIntegers) {
+          reinterpret_cast<int64_t*>(span.out)[w.at] = sample;
+        } else {
+          store(&sample, w.at, 1);
+        }
+      } else {
+        walks[left++] = {w.at, w.v, w.attempt + 1, words[i], law.wide ? low[i] : 0, w.carried};
+      }
+    }
+    walking = left;
+  }
+
+  uint64_t single(uint32_t stream, uint64_t element) const {
+    constexpr uint64_t per_block = kDrawsPerBlock<uint64_t, Cipher>;
+    uint32_t words[Cipher::block_words];
+    Cipher::block(key, stream, 0, element / per_block, words);
+    const uint64_t at = element % per_block * 2;
+    return words[at] | uint64_t{words[at + 1]} << 32;
+  }
+
+  void load() {
+    if (span.dtype == kIntegers) {
+      const int64_t* in = reinterpret_cast<const int64_t*>(span.data) + begin;
+      for (int64_t e = 0; e < n; ++e) {
+        const int64_t v = in[e];
+        values[e] = v > law.bound ? law.bound : v < -law.bound ? -law.bound : v;
+      }
+      return;
+    }
+    with_dtype(span, [&](auto dtype) {
+      const auto* in = reinterpret_cast<const BitsOf<dtype()>*>(span.data) + begin;
+      law.bound <= kSmallInteger ? load_weights<dtype(), true>(in) : load_weights<dtype(), false>(in);
+    });
+  }
+
   template <Dtype dtype, bool small>
-  void load(const BitsOf<dtype>* __restrict in) {
+  void load_weights(const BitsOf<dtype>* __restrict in) {
     const WeightGrid<small> grid(law);
     const int64_t size = n;
     int64_t* __restrict v = values;
@@ -162,34 +206,24 @@ struct OrdinalCldpTile {
       for (int64_t e = 0; e < size; ++e) v[e] = grid.nearest(Element<dtype>::number(in[e]));
       return;
     }
-    const Word* __restrict words = draws(kRoundingDraw);
+    const uint64_t* __restrict words = draws(kRoundingDraw);
     for (int64_t e = 0; e < size; ++e) {
-      const uint32_t high = static_cast<uint32_t>(words[e] >> (8 * sizeof(Word) - 32));
-      v[e] = grid.stochastic(Element<dtype>::number(in[e]), high);
+      v[e] = grid.stochastic(Element<dtype>::number(in[e]), static_cast<uint32_t>(words[e] >> 32));
     }
+  }
+
+  void store(const int64_t* __restrict from, int64_t at, int64_t count) const {
+    const double scale = law.scale;
+    with_dtype(span, [&](auto dtype) {
+      auto* __restrict out = reinterpret_cast<BitsOf<dtype()>*>(span.data) + at;
+      for (int64_t e = 0; e < count; ++e) out[e] = rounded_bits<dtype()>(static_cast<double>(from[e]) / scale);
+    });
   }
 };
 
-template <class Lanes, class Cipher, class Word>
-void ordinal_cldp_range(const Span& span, const OrdinalCldpLaw& span_law, const Key& key, int64_t begin, int64_t end) {
-  const OrdinalCldpLaw law = span_law;
-  for (int64_t at = begin, n; at < end; at += n) {
-    const int64_t whole = kCldpTile - (span.first + at) % kTileUnit;
-    n = end - at < whole ? end - at : whole;
-    OrdinalCldpTile<Lanes, Cipher, Word> tile(law, key, static_cast<uint64_t>(span.first + at), n);
-    if (span.dtype == kIntegers) {
-      tile.load_integers(reinterpret_cast<const int64_t*>(span.data) + at);
-      tile.sample();
-      memcpy(reinterpret_cast<int64_t*>(span.out) + at, tile.samples, n * sizeof(int64_t));
-      continue;
-    }
-    with_dtype(span, [&](auto dtype) {
-      auto* data = reinterpret_cast<BitsOf<dtype()>*>(span.data) + at;
-      tile.template load_weights<dtype()>(data);
-      tile.sample();
-      tile.template store_weights<dtype()>(data);
-    });
-  }
+template <class Lanes, class Cipher>
+void ordinal_cldp_range(const Span& span, const OrdinalCldpLaw& law, const Key& key, int64_t begin, int64_t end) {
+  OrdinalCldpRange<Lanes, Cipher>(span, law, key).run(begin, end);
 }
 
 template <>
@@ -197,10 +231,7 @@ struct OnCpu<Resampled> {
   template <class Lanes, Output>
   static void run(const Span& span, const OrdinalCldpLaw& law, const Key& key, int64_t begin, int64_t end, Shared*) {
     const bool chacha = key.size == ChaCha20::key_words;
-    if (law.wide && chacha) return ordinal_cldp_range<Lanes, ChaCha20, uint64_t>(span, law, key, begin, end);
-    if (law.wide) return ordinal_cldp_range<Lanes, Philox, uint64_t>(span, law, key, begin, end);
-    if (chacha) return ordinal_cldp_range<Lanes, ChaCha20, uint32_t>(span, law, key, begin, end);
-    ordinal_cldp_range<Lanes, Philox, uint32_t>(span, law, key, begin, end);
+    (chacha ? ordinal_cldp_range<Lanes, ChaCha20> : ordinal_cldp_range<Lanes, Philox>)(span, law, key, begin, end);
   }
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ordinal CLDP in CUDA. A thread takes the elements of one block of the keystreams: as many draws as leave few elements
-// open are computed for all of them at once. Those few start anew, each with cipher blocks of its own, so that nothing
-// but their numbers is kept: in a queue of the thread block, from which its threads take them, so that few warps are
-// busy with all of them. All but the kernel is __host__ __device__ and runs on the host in tests/cuda.
+// Ordinal CLDP in CUDA. A thread takes the elements of one block of the keystreams and decides what their first draws
+// decide. The few that are left start anew, each with cipher blocks of its own, so that nothing but their numbers is
+// kept: in a queue of the thread block, from which its threads take them, so that few warps are busy with all of them.
+// All but the kernel is __host__ __device__ and runs on the host in tests/cuda.
 #pragma once
 
 #include "../mechanisms/cldp_weights.h"
@@ -12,14 +12,20 @@ namespace ldpk {
 
 constexpr int kCldpThreads = 128;
 
-using CldpPlan = Plan<OrdinalCldpLaw, 24>;
+using CldpPlan = Plan<OrdinalCldpLaw, 8>;
 static_assert(sizeof(CldpPlan) <= kLargestPlan);
 
-// The elements that are left, by their numbers in the thread block, in whatever order threads come.
-struct CldpQueue {
+// What the threads of a block share: their law's alias tables, and the elements that are left, by their numbers in the
+// thread block, in whatever order threads come.
+struct CldpShared {
+  uint64_t entries[2 * kCldpColumns / 4];
   int32_t count;
-  uint16_t elements[kCldpThreads * ChaCha20::block_words];
+  uint16_t elements[kCldpThreads * ChaCha20::block_words / 2];
 
+  LDPK_FN void begin(int thread, const OrdinalCldpLaw& law) {
+    if (thread < 2 * kCldpColumns / 4) entries[thread] = law.entries[thread];
+    if (thread == 0) count = 0;
+  }
   LDPK_FN void push(uint16_t element) {
 #if defined(__CUDA_ARCH__)
     elements[atomicAdd(&count, 1)] = element;
@@ -30,86 +36,92 @@ struct CldpQueue {
 };
 
 // A thread block's elements begin `first` behind the span's.
-template <class Cipher, class Word>
+template <class Cipher>
 struct CldpBlock {
-  static constexpr int elements = Cipher::block_words * 4 / sizeof(Word);  // of a thread
+  static constexpr int elements = Cipher::block_words / 2;  // of a thread
 
   const Span& span;
   const OrdinalCldpLaw& law;
   const Key& key;
   const int64_t first;
 
-  LDPK_FN void begin(int thread, CldpQueue& queue) const {
+  LDPK_FN void begin(int thread, CldpShared& shared) const {
     const int64_t start = first + thread * elements;
     if (start + elements <= 0 || start >= span.numel) return;
     const uint64_t block = static_cast<uint64_t>(span.first + start) / elements;
-    Word open[elements], less[elements];
-    const int count = draws_for(law, 5);
-#pragma unroll 1
-    for (int digit = 0; digit < count; ++digit) {
-      Word words[elements];
-      draws(digit, block, words);
-      const Word threshold = static_cast<Word>(law.thresholds[digit]);
-#pragma unroll
-      for (int i = 0; i < elements; ++i) {
-        if (digit == 0) open[i] = static_cast<Word>(law.lanes), less[i] = words[i] & static_cast<Word>(law.sign);
-        compare_digit(open[i], less[i], words[i], threshold);
-      }
-    }
-    const PlainSample<Word> plain(law);
+    uint64_t words[elements], low[elements];
+    draws(0, block, words);
+    if (law.wide) draws(1, block, low);
+    const PlainSample plain(law);
+    const auto* entries = reinterpret_cast<const uint16_t*>(shared.entries);
 #pragma unroll
     for (int i = 0; i < elements; ++i) {
       const int64_t e = start + i;
       int64_t sample;
       if (e < 0 || e >= span.numel) continue;
-      if (plain(open[i], less[i], load(e), sample)) {
+      if (plain(words[i], look_up(entries, words[i]), law.wide ? low[i] : words[i], load(e), sample)) {
         store(e, sample);
       } else {
-        queue.push(static_cast<uint16_t>(thread * elements + i));
+        shared.push(static_cast<uint16_t>(thread * elements + i));
       }
     }
   }
 
   // When all threads have begun.
-  LDPK_FN void finish(int thread, const CldpQueue& queue) const {
+  LDPK_FN void finish(int thread, const CldpShared& shared) const {
 #pragma unroll 1
-    for (int i = thread; i < queue.count; i += kCldpThreads) alone(first + queue.elements[i]);
+    for (int i = thread; i < shared.count; i += kCldpThreads) alone(first + shared.elements[i]);
   }
 
  private:
   LDPK_FN void alone(int64_t e) const {
     const uint64_t element = static_cast<uint64_t>(span.first + e);
     const int64_t v = load(e);
+    const OrdinalCldp walk{law};
+    uint64_t known[kCldpDraws] = {}, carried = 0;
+    uint32_t have = 0, number = 0;
     int64_t sample;
-    auto walk = OrdinalCldp<Word>::attempt(0, law);
+    // An attempt begins anew with every draw that it misses: so the cipher is there once.
 #pragma unroll 1
-    while (!walk.step(draw(walk.draw, element), v, law, sample)) {
+    for (;;) {
+      int missing = -1;
+      const auto more = [&](int d) {
+        if (missing < 0 && !(have >> d & 1)) missing = d;
+        return known[d];
+      };
+      uint64_t then = carried;
+      const bool done = walk.attempt(more(0), more, v, then, sample);
+      if (missing >= 0) {
+        const uint64_t drawn = draw(number + missing, element);
+#pragma unroll
+        for (int d = 0; d < kCldpDraws; ++d) known[d] = d == missing ? drawn : known[d];
+        have |= 1u << missing;
+        continue;
+      }
+      if (done) break;
+      carried = then;
+      have = 0;
+      number += kCldpDraws;
     }
     store(e, sample);
   }
 
-  LDPK_FN void draws(uint32_t number, uint64_t block, Word (&out)[elements]) const {
+  LDPK_FN void draws(uint32_t number, uint64_t block, uint64_t (&out)[elements]) const {
     uint32_t words[Cipher::block_words];
     Cipher::block(key, number, 0, block, words);
 #pragma unroll
-    for (int i = 0; i < elements; ++i) {
-      if constexpr (sizeof(Word) == 4) {
-        out[i] = words[i];
-      } else {
-        out[i] = words[2 * i] | uint64_t{words[2 * i + 1]} << 32;
-      }
-    }
+    for (int i = 0; i < elements; ++i) out[i] = words[2 * i] | uint64_t{words[2 * i + 1]} << 32;
   }
 
   // The word is found by masks: nvcc makes local memory of a block that is indexed at run time.
-  LDPK_FN Word draw(uint32_t number, uint64_t element) const {
-    Word words[elements], found = 0;
+  LDPK_FN uint64_t draw(uint32_t number, uint64_t element) const {
+    uint64_t words[elements], found = 0;
     draws(number, element / elements, words);
 #pragma unroll
     for (uint32_t i = 0; i < elements; ++i) {
       uint32_t mask = 0u - (i == element % elements);
       settle(mask);
-      found |= words[i] & (static_cast<Word>(mask) | (sizeof(Word) == 8 ? static_cast<Word>(uint64_t{mask} << 32) : 0));
+      found |= words[i] & (mask | uint64_t{mask} << 32);
     }
     return found;
   }
@@ -127,8 +139,7 @@ struct CldpBlock {
     });
     const WeightGrid<false> grid(law);
     if (!law.stochastic) return grid.nearest(x);
-    const Word word = draw(kRoundingDraw, static_cast<uint64_t>(span.first + e));
-    return grid.stochastic(x, static_cast<uint32_t>(word >> (8 * sizeof(Word) - 32)));
+    return grid.stochastic(x, static_cast<uint32_t>(draw(kRoundingDraw, static_cast<uint64_t>(span.first + e)) >> 32));
   }
 
   LDPK_FN void store(int64_t e, int64_t sample) const {
@@ -147,14 +158,11 @@ struct CldpBlock {
 // run(block) for thread block c.
 template <class Cipher, class Run>
 LDPK_FN void with_cldp_block(const CldpPlan& plan, int32_t c, Run run) {
+  using Block = CldpBlock<Cipher>;
   const int s = plan.span_of(c);
   const Key key = load_key<Cipher>(plan.key);
-  const auto with = [&](auto word) {
-    using Block = CldpBlock<Cipher, decltype(word)>;
-    const int64_t before = int64_t{c - plan.first_chunk[s]} * kCldpThreads * Block::elements;
-    run(Block{plan.spans[s], plan.laws[s], key, before - lead(plan.spans[s])});
-  };
-  plan.laws[s].wide ? with(uint64_t{}) : with(uint32_t{});
+  const int64_t before = int64_t{c - plan.first_chunk[s]} * kCldpThreads * Block::elements;
+  run(Block{plan.spans[s], plan.laws[s], key, before - lead(plan.spans[s])});
 }
 
 // launch(plan, blocks) for as many launches as the spans need.
@@ -162,9 +170,8 @@ template <class Cipher, class Launch>
 void for_cldp_plans(const Span* spans, const OrdinalCldpLaw* laws, int64_t count, const uint32_t* key, Launch launch) {
   CldpPlan plan;
   plan.key = key;
-  const auto blocks_of = [](const Span& span, const OrdinalCldpLaw& law) {
-    const int64_t elements = law.wide ? CldpBlock<Cipher, uint64_t>::elements : CldpBlock<Cipher, uint32_t>::elements;
-    return divided_up(lead(span) + span.numel, kCldpThreads * elements);
+  const auto blocks_of = [](const Span& span, const OrdinalCldpLaw&) {
+    return divided_up(lead(span) + span.numel, kCldpThreads * CldpBlock<Cipher>::elements);
   };
   for_plans(
       plan, spans, count, [&](int64_t i) -> const OrdinalCldpLaw& { return laws[i]; }, blocks_of,
@@ -176,13 +183,13 @@ void for_cldp_plans(const Span* spans, const OrdinalCldpLaw* laws, int64_t count
 #if defined(__CUDACC__)
 template <class Cipher>
 __global__ void __launch_bounds__(kCldpThreads) ordinal_cldp_kernel(const __grid_constant__ CldpPlan plan) {
-  __shared__ CldpQueue queue;
-  if (threadIdx.x == 0) queue.count = 0;
-  __syncthreads();
+  __shared__ CldpShared shared;
   with_cldp_block<Cipher>(plan, blockIdx.x, [&](const auto& block) {
-    block.begin(threadIdx.x, queue);
+    shared.begin(threadIdx.x, block.law);
     __syncthreads();
-    block.finish(threadIdx.x, queue);
+    block.begin(threadIdx.x, shared);
+    __syncthreads();
+    block.finish(threadIdx.x, shared);
   });
 }
 #endif

@@ -3,116 +3,180 @@
 // drawn again where it leaves the box (exponential) or cut off far outside it (laplace).
 // docs/mechanisms/ordinal_cldp.md.
 //
-// A step is a sign, binary digits that are independent coins, and a quotient: how often a last coin comes up in a row.
-// Each coin is a lane: one bit of a word. A lane holds a uniform number of 128 binary digits, digit by digit, one draw
-// for all lanes at once, and comes up if that number is below the lane's threshold. The host's thresholds are the whole
-// of privacy (ldpkernels/ordinal_cldp.py); nothing here rounds.
+// One draw of 64 bits is a sample but for one in 200: a sign, two values from alias tables of 64 columns, and low
+// digits that are uniform and hardly ever given up. What a few leading digits leave open is decided by digits of other
+// draws. The host's integers are the whole of privacy (ldpkernels/laws/ordinal_cldp_integers.py); nothing here rounds.
 #pragma once
 
 #include "../lanes.h"
 
 namespace ldpk {
 
-constexpr uint32_t kThresholdDigits = 128;
+constexpr int kCldpColumns = 64;  // of an alias table
+constexpr int kCldpLosses = 52;   // low digits at most
+constexpr int kCldpDraws = 8;     // an attempt's
+
+// A draw from its lowest bit on: 6 bits for a column of the upper table and 10 of the number that is compared with the
+// column's threshold; the same for the middle table; 16 for low digits; the sign; 15 of the number that decides on
+// giving up.
+constexpr int kLeadingBits = 10, kLowAt = 32, kSignAt = 48, kKeepAt = 49, kKeepBits = 15;
+constexpr uint64_t kColumnMask = kCldpColumns - 1, kLeadingMask = 0xffff & ~kColumnMask;
 
 struct OrdinalCldpLaw {
   int64_t bound;       // inputs are kept to [-bound, bound]
   int64_t reach;       // outputs lie in [-reach, reach]
   int64_t saturate;    // 1: a step beyond the reach ends there. 0: it is drawn again
-  int64_t wide;        // 1: draws have 64 bits. 0: 32, which are enough for all lanes
   int64_t stochastic;  // 1: a weight is rounded to one of its two neighbours at random. 0: to the nearest
   double scale;        // integers a unit of weight
-  uint64_t lanes;      // the lanes of the digits and of the quotient
-  uint64_t sign;       // the sign's bit, right above the digits: 2^digits, which a quotient is worth
-  uint64_t quotient;   // the quotient's bit, or 0
-  uint64_t thresholds[kThresholdDigits];  // bit l of number i: binary digit i of lane l's threshold
+  int64_t wide;        // 1: the low digits are those of draw 1. 0: there are at most 16
+  int64_t low;         // low digits
+  int64_t middle;      // digits of the middle table
+  uint64_t tail;       // the upper table's last value: `unit` more, and draw again
+  uint64_t unit;       // magnitudes that the other values reach, kept to 64 bits
+  uint64_t keep;       // a sample whose 15 bits are at least this is kept
+  uint64_t entries[2 * kCldpColumns / 4];     // four columns each: a threshold's first ten digits, and the other value
+  uint64_t thresholds[2 * kCldpColumns * 2];  // out of 2^128, the high half first
+  uint64_t losses[kCldpLosses * 2];           // likewise: giving up for a low digit that is there
 
-  LDPK_FIELDS(OrdinalCldpLaw, bound, reach, saturate, wide, stochastic, scale, lanes, sign, quotient, thresholds)
+  LDPK_FIELDS(OrdinalCldpLaw, bound, reach, saturate, stochastic, scale, wide, low, middle, tail, unit, keep, entries,
+              thresholds, losses)
 };
 
-// The next binary digit of all lanes that are still equal to their thresholds.
-template <class Word>
-LDPK_FN void compare_digit(Word& open, Word& less, Word draw, Word threshold) {
-  const Word decided = open & (draw ^ threshold);
-  less |= decided & threshold;
-  open &= ~decided;
+// Columns that a draw chooses in both tables, with the places in the word that the draw has for them.
+LDPK_FN uint64_t look_up(const uint16_t* entries, uint64_t draw) {
+  return entries[draw & kColumnMask] | uint64_t{entries[kCldpColumns + (draw >> 16 & kColumnMask)]} << 16;
 }
 
-// How many draws leave one element in 2^rare, or fewer, with an undecided lane: every draw halves the lanes that are.
-LDPK_FN int draws_for(const OrdinalCldpLaw& law, int rare) {
-#if defined(__CUDA_ARCH__)
-  return rare + 32 - __clz(__popcll(law.lanes));
-#else
-  const int lanes = __builtin_popcountll(law.lanes);
-  return rare + (lanes ? 32 - __builtin_clz(static_cast<unsigned>(lanes)) : 0);
-#endif
-}
-
-// The samples that are plain: every lane decided in the first comparison, no quotient, inside the reach.
-template <class Word>
+// The samples that are plain: every comparison decided by its leading digits, no tail, inside the reach.
 struct PlainSample {
-  uint64_t reach;
-  Word sign, quotient;
+  uint64_t reach, tail, keep, digits;
+  int low_at, middle_at, upper_at;
 
   explicit LDPK_FN PlainSample(const OrdinalCldpLaw& law)
       : reach(static_cast<uint64_t>(law.reach)),
-        sign(static_cast<Word>(law.sign)),
-        quotient(static_cast<Word>(law.quotient)) {}
+        tail(law.tail),
+        keep(law.keep),
+        digits((uint64_t{1} << law.low) - 1),
+        low_at(law.wide ? 0 : kLowAt),
+        middle_at(static_cast<int>(law.low)),
+        upper_at(static_cast<int>(law.low + law.middle)) {}
 
-  LDPK_FN bool operator()(Word open, Word less, int64_t v, int64_t& out) const {
-    const uint64_t at = static_cast<uint64_t>(v), magnitude = less & static_cast<Word>(sign - 1);
-    const uint64_t down = less & sign ? ~uint64_t{0} : 0, up = ~down;
-    const uint64_t room = reach + ((at ^ up) - up);                // at + reach, or reach - at
+  // `found` is look_up(draw); `low` the draw of the low digits.
+  LDPK_FN bool operator()(uint64_t draw, uint64_t found, uint64_t low, int64_t v, int64_t& out) const {
+    const uint64_t apart = draw ^ found;
+    const bool ties = ((apart & kLeadingMask) == 0) | ((apart >> 16 & kLeadingMask) == 0);
+    const uint64_t upper = chosen(draw, found), middle = chosen(draw >> 16, found >> 16);
+    const uint64_t magnitude = (upper << upper_at) + (middle << middle_at) + (low >> low_at & digits);
+    const uint64_t at = static_cast<uint64_t>(v);
+    const uint64_t down = 0 - (draw >> kSignAt & 1);
+    const uint64_t room = reach + ((at ^ ~down) - ~down);          // at + reach, or reach - at
     out = static_cast<int64_t>(at + ((magnitude ^ down) - down));  // at - magnitude, or at + magnitude
-    return ((open | (less & quotient)) == 0) & (magnitude <= room) & ((magnitude | up) != 0);
+    return !ties & (draw >> kKeepAt >= keep) & (upper != tail) & (magnitude <= room) & ((magnitude | ~down) != 0);
+  }
+
+ private:
+  static LDPK_FN uint64_t chosen(uint64_t draw, uint64_t found) {
+    return ((draw & kLeadingMask) < (found & kLeadingMask) ? draw : found) & kColumnMask;
   }
 };
 
-// One element on its way to a sample. Attempt a has the draws from a * 2^16 on, its comparison c those from
-// a * 2^16 + c * 2^7 on: the first is of all lanes, each further one of the quotient's.
-template <class Word>
+// A word of a sample on its way, and the others that its attempt may want: attempt a has the draws from 8 a on. Numbers
+// of 128 binary digits are compared with thresholds: their first digits are in the first draw, the others in two draws
+// of their own, 2 and 3 for the upper table, 4 and 5 for the middle one, 6 and 7 for giving up.
 struct OrdinalCldp {
-  Word open;         // lanes that are not decided
-  Word less;         // lanes that came up, and the sign
-  uint32_t draw;     // which one is next
-  uint64_t carried;  // the quotients so far, in units of output
+  const OrdinalCldpLaw& law;
 
-  static LDPK_FN OrdinalCldp attempt(uint32_t number, const OrdinalCldpLaw& law) {
-    return {static_cast<Word>(law.lanes), 0, number << 16, 0};
+  // Which draw an attempt may want first beside its own; 0 where it is over without any, and nothing is carried.
+  LDPK_FN int wanted(uint64_t draw) const {
+    const uint64_t found = entry(0, draw);
+    const uint64_t upper = ((draw & kLeadingMask) < (found & kLeadingMask) ? draw : found) & kColumnMask;
+    if (is_tied(0, draw) || upper == law.tail) return 2;
+    if (is_tied(1, draw >> 16)) return 4;
+    return draw >> kKeepAt < law.keep ? 6 : 0;
   }
 
-  // True when `out` is the sample.
-  LDPK_FN bool step(Word word, int64_t v, const OrdinalCldpLaw& law, int64_t& out) {
-    if ((draw & 0xffffu) == 0) less = word & static_cast<Word>(law.sign);
-    const uint32_t digit = draw % kThresholdDigits;
-    compare_digit(open, less, word, static_cast<Word>(law.thresholds[digit]));
-    ++draw;
-    if (open != 0 && digit + 1 < kThresholdDigits) return false;
-    return conclude(v, law, out);
-  }
-
-  // All lanes are decided; one that is equal to its threshold to the last digit has not come up.
-  LDPK_FN bool conclude(int64_t v, const OrdinalCldpLaw& law, int64_t& out) {
-    const bool down = (less & law.sign) != 0;
+  // True when `out` is the sample; else the next attempt goes on from `carried`. more(i) is the attempt's draw i.
+  template <class More>
+  LDPK_FN bool attempt(uint64_t draw, More more, int64_t v, uint64_t& carried, int64_t& out) const {
+    const uint64_t upper = value(0, draw, more, 2);
+    if (upper == law.tail) {
+      carried = saturating(carried, law.unit);
+      return false;
+    }
+    const uint64_t middle = value(1, draw >> 16, more, 4);
+    const uint64_t low = (law.wide ? more(1) : draw >> kLowAt) & ((uint64_t{1} << law.low) - 1);
+    const uint64_t step = (upper << (law.low + law.middle)) + (middle << law.low) + low;
+    uint64_t magnitude = saturating(carried, step);
+    carried = 0;
+    if (draw >> kKeepAt < law.keep) {
+      uint64_t loss[2];
+      loss_of(low, loss);
+      if (is_below(loss, draw >> kKeepAt, kKeepBits, more, 6)) return false;
+    }
+    const bool down = (draw >> kSignAt & 1) != 0;
     const uint64_t at = static_cast<uint64_t>(v), reach = static_cast<uint64_t>(law.reach);
     const uint64_t room = down ? at + reach : reach - at;
-    const bool again = (less & law.quotient) != 0;
-    if (again) carried += law.sign;
-    uint64_t magnitude = carried + (less & (law.sign - 1));
-    if (again && magnitude <= room) {
-      open = static_cast<Word>(law.quotient);
-      less &= ~open;
-      draw = ((draw - 1) | (kThresholdDigits - 1)) + 1;
-      return false;
-    }
     if (law.saturate && magnitude > room) magnitude = room;
-    if (magnitude > room || (down && magnitude == 0)) {  // zero has one sign
-      *this = attempt(((draw - 1) >> 16) + 1, law);
-      return false;
-    }
+    if (magnitude > room || (down && magnitude == 0)) return false;  // zero has one sign
     out = static_cast<int64_t>(down ? at - magnitude : at + magnitude);
     return true;
   }
+
+ private:
+  LDPK_FN uint64_t entry(int table, uint64_t field) const {
+    const uint64_t column = table * kCldpColumns + (field & kColumnMask);
+    return law.entries[column / 4] >> (column % 4 * 16);
+  }
+  LDPK_FN bool is_tied(int table, uint64_t field) const { return ((entry(table, field) ^ field) & kLeadingMask) == 0; }
+
+  template <class More>
+  LDPK_FN uint64_t value(int table, uint64_t field, More more, int further) const {
+    const uint64_t column = field & kColumnMask;
+    const uint64_t* threshold = law.thresholds + 2 * (table * kCldpColumns + column);
+    const bool own = is_below(threshold, (field & 0xffff) >> (16 - kLeadingBits), kLeadingBits, more, further);
+    return own ? column : entry(table, field) & kColumnMask;
+  }
+
+  // Whether a number of 128 digits is below a threshold; `bits` of them are `leading`.
+  template <class More>
+  static LDPK_FN bool is_below(const uint64_t* threshold, uint64_t leading, int bits, More more, int further) {
+    const uint64_t head = threshold[0] >> (64 - bits);
+    if (leading != head) return leading < head;
+    const uint64_t next = threshold[0] << bits | threshold[1] >> (64 - bits), drawn = more(further);
+    if (drawn != next) return drawn < next;
+    return more(further + 1) < threshold[1] << bits;
+  }
+
+  // The probability of giving up low digits, out of 2^128: 1 - prod (1 - loss) over those that are there.
+  LDPK_FN void loss_of(uint64_t low, uint64_t (&sum)[2]) const {
+    sum[0] = sum[1] = 0;
+    for (; low; low &= low - 1) {
+#if defined(__CUDA_ARCH__)
+      const int j = __ffsll(static_cast<long long>(low)) - 1;
+#else
+      const int j = __builtin_ctzll(low);
+#endif
+      const uint64_t high = law.losses[2 * j], rest = law.losses[2 * j + 1];
+      uint64_t both[2] = {high_word(sum[0], high), sum[0] * high};
+      add(both, 0, high_word(sum[0], rest));
+      add(both, 0, high_word(sum[1], high));
+      add(sum, high, rest);
+      sum[0] -= both[0] + (sum[1] < both[1]);
+      sum[1] -= both[1];
+    }
+  }
+  static LDPK_FN void add(uint64_t (&sum)[2], uint64_t high, uint64_t low) {
+    sum[1] += low;
+    sum[0] += high + (sum[1] < low);
+  }
+  static LDPK_FN uint64_t high_word(uint64_t a, uint64_t b) {
+#if defined(__CUDA_ARCH__)
+    return __umul64hi(a, b);
+#else
+    return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
+#endif
+  }
+  static LDPK_FN uint64_t saturating(uint64_t a, uint64_t b) { return a + b < a ? ~uint64_t{0} : a + b; }
 };
 
 }  // namespace ldpk

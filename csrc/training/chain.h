@@ -10,7 +10,10 @@ namespace ldpk {
 constexpr int64_t kAlign = 16;
 constexpr LDPK_FN int64_t rounded(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-enum class LayerKind : int64_t { convolution, max_pool, relu, linear, batch_norm };
+// Winograd's convolutions take tiles of images to so many points, and so many tiles at once.
+constexpr int64_t kPoints = 36, kTiles = 28;
+
+enum class LayerKind : int64_t { convolution, max_pool, relu, linear, batch_norm, group_norm };
 
 // A layer: its shapes, its weights, and the memory it works in. `in` and `out` may be the same, and their gradients.
 //
@@ -27,6 +30,7 @@ struct Layer {
   float* bias;    // likewise
   bool has_weight, has_bias, trains_weight, trains_bias;
   float epsilon;   // of a normalisation
+  int64_t groups;  // likewise
   bool rectifies;  // a ReLU follows that a convolution or a normalisation takes along
   bool in_planes;  // the inputs are a client's images, which are planes
   float* in;       // [examples], as all that follows to `chosen`
@@ -36,14 +40,28 @@ struct Layer {
   int64_t in_slope_apart, out_slope_apart;  // from one example to the next: 0 where all use the same memory
   float* padded;                            // inputs of a convolution
   int32_t* chosen;                          // which input of a pool is the largest
-  // Of a convolution:
-  float* spread;           // one example's gradients of outputs
-  float* mirrored;         // weights of the way back: [co][kh][kw][ci in registers], the kernel turned round
-  float* weight_gradient;  // as `weight`
+  float* weight_gradient;                   // as `weight`, of layers whose gradients are sums over examples
   float* bias_gradient;
-  float* factors;  // of a linear layer: gradients of outputs, turned; of a normalisation: [4][channels]
+  // Of a convolution:
+  float* spread;    // one example's gradients of outputs
+  float* mirrored;  // weights of the way back: [co][kh][kw][ci in registers], the kernel turned round
+  float *points, *mirrored_points, *gradient_points;  // the same at points, where it goes by tiles
+  float* tiles;                                       // memory of all convolutions that do
+  float* factors;  // of a linear layer: gradients of outputs, turned; of a normalisation: numbers for each channel
 
-  LDPK_FN bool by_example() const { return kind != LayerKind::linear && kind != LayerKind::batch_norm; }
+  LDPK_FN bool by_example() const {
+    return kind != LayerKind::linear && kind != LayerKind::batch_norm && !(by_tiles() && tiles_of_example() < kTiles);
+  }
+  // Whether a convolution is Winograd's: with fewer channels, or larger a part of tiles outside, it would be no faster.
+  LDPK_FN bool by_tiles() const {
+    return kind == LayerKind::convolution && kh == kw && (kh == 3 || kh == 5) && ci >= 8 && co >= 8 &&
+           2 * kPoints * tiles_of_example() <= kh * kw * oh * ow;
+  }
+  LDPK_FN int64_t tile_side() const { return 7 - kh; }  // of its outputs
+  LDPK_FN int64_t tiles_of_example() const {
+    return rounded(oh, tile_side()) / tile_side() * (rounded(ow, tile_side()) / tile_side());
+  }
+  LDPK_FN int64_t tile_numbers() const { return kPoints * (kTiles + 1) * (in_channels() + out_channels()); }
   LDPK_FN int64_t in_channels() const { return rounded(ci, width); }
   LDPK_FN int64_t out_channels() const { return rounded(co, width); }
   LDPK_FN int64_t in_size() const { return ih * iw * in_channels(); }
@@ -53,7 +71,15 @@ struct Layer {
   LDPK_FN int64_t padded_plane() const { return (ih + 2 * ph) * padded_row(); }
   LDPK_FN int64_t spread_row() const { return iw + kw - 1; }
   LDPK_FN int64_t spread_plane() const { return (ih + kh - 1) * spread_row(); }
-  LDPK_FN int64_t convolution_weights() const { return ci * kh * kw * out_channels(); }
+  LDPK_FN int64_t weights() const {
+    return kind == LayerKind::convolution ? ci * kh * kw * out_channels()
+           : kind == LayerKind::linear    ? co * in_size()
+                                          : in_channels();
+  }
+  LDPK_FN bool sums_gradients() const { return kind == LayerKind::convolution || kind == LayerKind::group_norm; }
+  // From one point to the next of a kernel [inputs][outputs]: no power of two, whose multiples share a few places of
+  // the first cache.
+  static constexpr LDPK_FN int64_t points_apart(int64_t inputs, int64_t outputs) { return inputs * outputs + kAlign; }
 };
 
 struct Chain {

@@ -2,6 +2,7 @@
 // Where a chain's layers have their weights and activations.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -54,16 +55,18 @@ void for_each_weight(const Layer& l, F copy) {
 // The memory of a chain: what its first layer reads.
 inline float* laid_out(std::vector<Layer>& layers, int64_t batch, Pieces& memory) {
   float* images = memory.piece(batch * layers[0].in_numbers());
+  int64_t tile_numbers = 0;
+  for (const Layer& l : layers) tile_numbers = l.by_tiles() ? std::max(tile_numbers, l.tile_numbers()) : tile_numbers;
+  float* tiles = memory.piece(tile_numbers);
   float *out = images, *slope = nullptr;
   int64_t slope_apart = 0;
   bool earlier_trains = false;
   for (size_t i = 0; i < layers.size(); ++i) {
     Layer& l = layers[i];
     const bool convolution = l.kind == LayerKind::convolution, linear = l.kind == LayerKind::linear;
-    const bool in_place = l.kind == LayerKind::relu;
-    const int64_t weights = convolution ? l.convolution_weights() : linear ? l.co * l.in_size() : l.in_channels();
+    const bool in_place = l.kind == LayerKind::relu, of_groups = l.kind == LayerKind::group_norm;
     l.in = out, l.in_slope = slope;
-    l.weight = l.has_weight ? memory.piece(weights) : nullptr;
+    l.weight = l.has_weight ? memory.piece(l.weights()) : nullptr;
     l.bias = l.has_bias ? memory.piece(l.out_channels()) : nullptr;
     l.out = in_place ? l.in : memory.piece(batch * l.out_size());
     earlier_trains |= l.trains_weight || l.trains_bias;
@@ -74,15 +77,22 @@ inline float* laid_out(std::vector<Layer>& layers, int64_t batch, Pieces& memory
     l.in_slope_apart = slope_apart;
     l.out_slope_apart = in_place ? slope_apart : waits ? l.out_size() : 0;
     l.out_slope = in_place ? l.in_slope : memory.piece((waits ? batch : 1) * l.out_size());
-    l.rectifies = (convolution || l.kind == LayerKind::batch_norm) && i + 1 < next;
+    l.rectifies = (convolution || of_groups || l.kind == LayerKind::batch_norm) && i + 1 < next;
     if (convolution) {
-      l.padded = l.in_planes && !l.ph && !l.pw ? l.in : memory.piece(batch * l.ci * l.padded_plane());
-      l.spread = memory.piece(l.co * l.spread_plane());
+      if (l.by_tiles()) {
+        l.tiles = tiles;
+        l.points = memory.piece(kPoints * Layer::points_apart(l.ci, l.out_channels()));
+        l.mirrored_points = memory.piece(kPoints * Layer::points_apart(l.co, l.in_channels()));
+        l.gradient_points = memory.piece(kPoints * Layer::points_apart(l.in_channels(), l.out_channels()));
+      } else {
+        l.padded = l.in_planes && !l.ph && !l.pw ? l.in : memory.piece(batch * l.ci * l.padded_plane());
+        l.spread = memory.piece(l.co * l.spread_plane());
+      }
       l.mirrored = memory.piece(l.co * l.kh * l.kw * l.in_channels());
-      l.weight_gradient = memory.piece(weights);
-      l.bias_gradient = memory.piece(l.out_channels());
     }
-    l.factors = linear ? memory.piece(batch * l.co) : memory.piece(3 * l.in_channels());
+    l.weight_gradient = l.sums_gradients() ? memory.piece(l.weights()) : nullptr;
+    l.bias_gradient = l.sums_gradients() ? memory.piece(l.out_channels()) : nullptr;
+    l.factors = memory.piece(linear ? batch * l.co : (of_groups ? batch * 5 : 3) * l.in_channels());
     l.chosen = l.kind == LayerKind::max_pool ? memory.piece<int32_t>(batch * l.out_size()) : nullptr;
     out = l.out, slope = earlier_trains ? l.out_slope : nullptr, slope_apart = l.out_slope_apart;
   }

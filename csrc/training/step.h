@@ -6,7 +6,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "convolution.h"
+#include "convolution_layer.h"
+#include "normalisation.h"
 #include "products.h"
 
 namespace ldpk {
@@ -15,79 +16,8 @@ template <class M>
 struct Step {
   using V = typename M::V;
   using I = typename M::I;
-
-  // Planes with rows so far apart.
-  static LDPK_CALL void copy_planes(const float* from, int64_t channels, int64_t height, int64_t width, float* to,
-                                    int64_t plane, int64_t row) {
-    for (int64_t c = 0; c < channels; ++c) {
-      for (int64_t y = 0; y < height; ++y, from += width) memcpy(to + c * plane + y * row, from, width * sizeof(float));
-    }
-  }
-
-  // The same from [height][width][pitch].
-  static LDPK_CALL void to_planes(const float* from, int64_t pitch, int64_t channels, int64_t height, int64_t width,
-                                  float* to, int64_t plane, int64_t row) {
-    for (int64_t y = 0; y < height; ++y)
-      transpose<M>(from + y * width * pitch, pitch, width, channels, to + y * row, plane);
-  }
-
-  static LDPK_FN float* padded(const Layer& l, int64_t b) { return l.padded + b * l.ci * l.padded_plane(); }
-
-  static LDPK_FN Planes padded_planes(const Layer& l, int64_t b) {
-    return {padded(l, b), l.padded_plane(), l.padded_row(), l.ci, l.ph, l.ih};
-  }
-
-  static LDPK_CALL void convolve(const Layer& l, int64_t b) {
-    float* planes = padded(l, b);
-    if (l.padded != l.in) {
-      const float* in = l.in + b * l.in_numbers();
-      float* inside = planes + l.ph * l.padded_row() + l.pw;
-      if (l.in_planes) {
-        copy_planes(in, l.ci, l.ih, l.iw, inside, l.padded_plane(), l.padded_row());
-      } else {
-        to_planes(in, l.in_channels(), l.ci, l.ih, l.iw, inside, l.padded_plane(), l.padded_row());
-      }
-    }
-    Convolver<M>::convolve({padded_planes(l, b), l.kh, l.kw, l.weight, l.bias, l.rectifies, l.out + b * l.out_size(),
-                            l.oh, l.ow, l.out_channels()});
-  }
-
-  static LDPK_CALL void convolve_back(const Layer& l, int64_t b) {
-    const float* slope = l.out_slope + b * l.out_slope_apart;
-    if (l.in_slope) {
-      const int64_t above = l.kh - 1 - l.ph, before = l.kw - 1 - l.pw;
-      to_planes(slope, l.out_channels(), l.co, l.oh, l.ow, l.spread + above * l.spread_row() + before, l.spread_plane(),
-                l.spread_row());
-      const Planes planes{l.spread, l.spread_plane(), l.spread_row(), l.co, above, l.oh};
-      Convolver<M>::convolve({planes, l.kh, l.kw, l.mirrored, nullptr, false, l.in_slope + b * l.in_slope_apart, l.ih,
-                              l.iw, l.in_channels()});
-    }
-    if (l.trains_weight)
-      Convolver<M>::gradient({padded_planes(l, b), l.kh, l.kw, slope, l.oh, l.ow, l.out_channels(), l.weight_gradient});
-    for (int64_t c = 0; l.trains_bias && c < l.out_channels(); c += M::width) {
-      V sum{};
-      for (int64_t p = c; p < l.out_size(); p += l.out_channels()) sum += M::load(slope + p);
-      M::store(l.bias_gradient + c, M::load(l.bias_gradient + c) + sum);
-    }
-  }
-
-  // Before the examples of a step go back, and behind them.
-  static LDPK_CALL void begin_back(const Layer& l) {
-    const int64_t taps = l.kh * l.kw;
-    for (int64_t t = 0; l.in_slope && t < taps; ++t)
-      transpose<M>(l.weight + (taps - 1 - t) * l.out_channels(), taps * l.out_channels(), l.ci, l.co,
-                   l.mirrored + t * l.in_channels(), taps * l.in_channels());
-    if (l.trains_weight) memset(l.weight_gradient, 0, l.convolution_weights() * sizeof(float));
-    if (l.trains_bias) memset(l.bias_gradient, 0, l.out_channels() * sizeof(float));
-  }
-  static LDPK_CALL void descend(float* weight, const float* gradient, int64_t count, float rate) {
-    for (int64_t i = 0; i < count; i += M::width)
-      M::store(weight + i, M::load(weight + i) - rate * M::load(gradient + i));
-  }
-  static LDPK_CALL void end_back(const Layer& l, float rate) {
-    if (l.trains_weight) descend(l.weight, l.weight_gradient, l.convolution_weights(), rate);
-    if (l.trains_bias) descend(l.bias, l.bias_gradient, l.out_channels(), rate);
-  }
+  using C = ConvolutionLayer<M>;
+  using N = Normalisation<M>;
 
   // A pool's squares lie side by side. The first of the largest is chosen, and NaN is larger than all.
   static LDPK_CALL void pool(const Layer& l, int64_t b) {
@@ -149,75 +79,6 @@ struct Step {
       M::store(slope + i, M::load(out + i) <= V{} ? V{} : M::load(slope + i));
   }
 
-  // f(p) for the places of a register of channels in an example.
-  template <class F>
-  static LDPK_FN void places(const Layer& l, int64_t c, int64_t b, F f) {
-    for (int64_t p = b * l.in_size() + c; p < (b + 1) * l.in_size(); p += l.in_channels()) f(p);
-  }
-
-  // By the mean and the deviation of the batch. `factors` keeps them for the way back. Sums are of examples' sums,
-  // which rounds less.
-  static LDPK_CALL void normalise(const Layer& l, int64_t examples) {
-    const float count = static_cast<float>(examples * l.ih * l.iw);
-    float *means = l.factors, *inverses = means + l.in_channels(), *scales = inverses + l.in_channels();
-    for (int64_t c = 0; c < l.ci; c += M::width) {
-      V sum{}, squares{};
-      for (int64_t b = 0; b < examples; ++b) {
-        V of{};
-        places(l, c, b, [&](int64_t p) __attribute__((always_inline)) { of += M::load(l.in + p); });
-        sum += of;
-      }
-      const V mean = sum / count;
-      for (int64_t b = 0; b < examples; ++b) {
-        V of{};
-        places(l, c, b, [&](int64_t p) __attribute__((always_inline)) {
-          const V x = M::load(l.in + p) - mean;
-          of += x * x;
-        });
-        squares += of;
-      }
-      M::store(means + c, mean);
-      M::store(inverses + c, squares / count + l.epsilon);
-    }
-    for (int64_t c = 0; c < l.ci; ++c) {  // channels that only fill a register up stay zero
-      inverses[c] = 1.0f / sqrtf(inverses[c]);
-      scales[c] = l.weight ? l.weight[c] * inverses[c] : inverses[c];
-    }
-    for (int64_t c = 0; c < l.ci; c += M::width) {
-      const V mean = M::load(means + c), scale = M::load(scales + c), shift = l.bias ? M::load(l.bias + c) : V{};
-      for (int64_t b = 0; b < examples; ++b)
-        places(l, c, b, [&](int64_t p) __attribute__((always_inline)) {
-          const V y = (M::load(l.in + p) - mean) * scale + shift;
-          M::store(l.out + p, l.rectifies ? M::rectified(y) : y);
-        });
-    }
-  }
-  static LDPK_CALL void normalise_back(const Layer& l, int64_t examples, float rate) {
-    const float count = static_cast<float>(examples * l.ih * l.iw);
-    const float *means = l.factors, *inverses = means + l.in_channels(), *scales = inverses + l.in_channels();
-    for (int64_t c = 0; c < l.ci; c += M::width) {
-      const V mean = M::load(means + c), inverse = M::load(inverses + c), scale = M::load(scales + c);
-      V along{}, across{};
-      for (int64_t b = 0; b < examples; ++b) {
-        V slopes{}, products{};
-        places(l, c, b, [&](int64_t p) __attribute__((always_inline)) {
-          const V slope = M::load(l.out_slope + p);
-          slopes += slope;
-          products += slope * (M::load(l.in + p) - mean);
-        });
-        along += slopes, across += products;
-      }
-      across *= inverse;
-      const V level = along / count, tilt = across * inverse / count;
-      for (int64_t b = 0; l.in_slope && b < examples; ++b)
-        places(l, c, b, [&](int64_t p) __attribute__((always_inline)) {
-          M::store(l.in_slope + p, scale * (M::load(l.out_slope + p) - level - (M::load(l.in + p) - mean) * tilt));
-        });
-      if (l.trains_weight) M::store(l.weight + c, M::load(l.weight + c) - rate * across);
-      if (l.trains_bias) M::store(l.bias + c, M::load(l.bias + c) - rate * along);
-    }
-  }
-
   static LDPK_CALL void linear(const Layer& l, int64_t examples) {
     dots<M>({l.in, l.weight, l.in_size(), l.in_size(), l.in_size()}, examples, l.co, l.out, l.out_size());
     for (int64_t b = 0; l.bias && b < examples; ++b) {
@@ -257,21 +118,45 @@ struct Step {
   }
 
   static LDPK_CALL void forwards(const Chain& chain, int64_t examples) {
+    const Layer* layers = chain.layers;
+    for (int64_t i = 0; i < chain.count; ++i) {
+      if (layers[i].kind == LayerKind::convolution) C::begin(layers[i]);
+    }
     for (int64_t i = 0, end; i < chain.count; i = end) {
-      const Layer* layers = chain.layers;
       for (end = i; end < chain.count && layers[end].by_example();) ++end;
       for (int64_t b = 0; end > i && b < examples; ++b) {
         for (int64_t j = i; j < end; ++j) {
           const Layer& l = layers[j];
-          if (l.kind == LayerKind::convolution) convolve(l, b);
+          if (l.kind == LayerKind::convolution) C::forwards(l, b, 1);
           if (l.kind == LayerKind::max_pool) pool(l, b);
+          if (l.kind == LayerKind::group_norm) N::of_groups(l, b);
           if (l.kind == LayerKind::relu && !(j > 0 && layers[j - 1].rectifies)) relu(l, b);
         }
       }
       if (end > i) continue;
-      layers[i].kind == LayerKind::linear ? linear(layers[i], examples) : normalise(layers[i], examples);
+      if (layers[i].kind == LayerKind::convolution) C::forwards(layers[i], 0, examples);
+      if (layers[i].kind == LayerKind::linear) linear(layers[i], examples);
+      if (layers[i].kind == LayerKind::batch_norm) N::of_batch(layers[i], examples);
       end = i + 1;
     }
+  }
+
+  // Before the examples of a step go back, and behind them: for layers whose gradients are sums over examples.
+  static LDPK_CALL void begin_back(const Layer& l) {
+    if (l.kind == LayerKind::convolution) C::begin_back(l);
+    if (!l.sums_gradients()) return;
+    if (l.trains_weight) memset(l.weight_gradient, 0, l.weights() * sizeof(float));
+    if (l.trains_bias) memset(l.bias_gradient, 0, l.out_channels() * sizeof(float));
+  }
+  static LDPK_FN void descend(float* weight, const float* gradient, int64_t count, float rate) {
+    for (int64_t i = 0; i < count; i += M::width)
+      M::store(weight + i, M::load(weight + i) - rate * M::load(gradient + i));
+  }
+  static LDPK_CALL void end_back(const Layer& l, float rate) {
+    if (l.kind == LayerKind::convolution) C::end_back(l);
+    if (!l.sums_gradients()) return;
+    if (l.trains_weight) descend(l.weight, l.weight_gradient, l.weights(), rate);
+    if (l.trains_bias) descend(l.bias, l.bias_gradient, l.out_channels(), rate);
   }
 
   static LDPK_CALL void back(const Chain& chain, int64_t examples) {
@@ -282,23 +167,24 @@ struct Step {
       for (i = end; i > first && layers[i - 1].by_example();) --i;
       if (i == end) {
         const Layer& l = layers[--i];
-        l.kind == LayerKind::linear ? linear_back(l, examples, chain.rate) : normalise_back(l, examples, chain.rate);
+        begin_back(l);
+        if (l.kind == LayerKind::convolution) C::back(l, 0, examples);
+        if (l.kind == LayerKind::linear) linear_back(l, examples, chain.rate);
+        if (l.kind == LayerKind::batch_norm) N::of_batch_back(l, examples, chain.rate);
+        end_back(l, chain.rate);
         continue;
       }
-      for (int64_t j = i; j < end; ++j) {
-        if (layers[j].kind == LayerKind::convolution) begin_back(layers[j]);
-      }
+      for (int64_t j = i; j < end; ++j) begin_back(layers[j]);
       for (int64_t b = 0; b < examples; ++b) {
         for (int64_t j = end - 1; j >= i; --j) {
           const Layer& l = layers[j];
-          if (l.kind == LayerKind::convolution) convolve_back(l, b);
+          if (l.kind == LayerKind::convolution) C::back(l, b, 1);
           if (l.kind == LayerKind::max_pool) pool_back(l, b);
+          if (l.kind == LayerKind::group_norm) N::of_groups_back(l, b);
           if (l.kind == LayerKind::relu) relu_back(l, b);
         }
       }
-      for (int64_t j = i; j < end; ++j) {
-        if (layers[j].kind == LayerKind::convolution) end_back(layers[j], chain.rate);
-      }
+      for (int64_t j = i; j < end; ++j) end_back(layers[j], chain.rate);
     }
   }
 

@@ -20,7 +20,7 @@ import ldpkernels
 from ldpkernels.arrays import Integers
 from ldpkernels.keys import Generator
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
-from ldpkernels.laws.ordinal_cldp_thresholds import Noise
+from ldpkernels.laws.ordinal_cldp_integers import Noise
 from ldpkernels.wire.envelope import decode, encode
 from ldpkernels.wire.locks import shared_lock
 

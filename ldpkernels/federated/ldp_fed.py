@@ -24,7 +24,7 @@ from ldpkernels.federated.cldp_upload import Terms, Upload, UploadMean, terms_of
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import NOISE, Client, Crew, Local, Mean, Weights, train
-from ldpkernels.laws.ordinal_cldp_thresholds import Noise
+from ldpkernels.laws.ordinal_cldp_integers import Noise
 
 Method = Literal["basic", "single-layer", "alpha-cldp-fed"]
 METHODS = ("basic", "single-layer", "alpha-cldp-fed")

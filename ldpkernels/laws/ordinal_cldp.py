@@ -13,19 +13,13 @@ import numpy as np
 from ldpkernels.accounting.decimals import digits
 from ldpkernels.accounting.events import MetricEvent
 from ldpkernels.arrays import Floats
+from ldpkernels.laws.ordinal_cldp_integers import EXACT, MARGIN, MASS, RANGE, Magnitudes, Noise, magnitudes_for
 from ldpkernels.laws.ordinal_cldp_thresholds import (
-    DIGITS,
-    EXACT,
     LARGEST_INTEGER,
-    MARGIN,
-    RANGE,
-    Coins,
-    Noise,
     checked_alpha,
     checked_mechanism,
     checked_rho,
     checked_room,
-    coins_for,
     largest_integer,
 )
 
@@ -65,14 +59,14 @@ class OrdinalCLDP:
         return largest_integer(self.c, self.rho)
 
     @property
-    def coins(self) -> Coins:
-        """The thresholds that are executed."""
-        return coins_for(self.alpha, self.M, self.mechanism)
+    def magnitudes(self) -> Magnitudes:
+        """The integers that are executed."""
+        return magnitudes_for(self.alpha, self.M, self.mechanism)
 
     @property
     def effective_alpha(self) -> float:
-        """The alpha of the thresholds that are executed, rounded up; never above `alpha`."""
-        return min(self.alpha, _times_up(self.coins.lipschitz, 2 if self.mechanism == "exponential" else 1))
+        """The alpha of the integers that are executed, rounded up; never above `alpha`."""
+        return min(self.alpha, _times_up(self.magnitudes.lipschitz, 2 if self.mechanism == "exponential" else 1))
 
     @property
     def worst_case_eps(self) -> float:
@@ -84,7 +78,7 @@ class OrdinalCLDP:
         >>> OrdinalCLDP(alpha=1.0, c=1.0, rho=10).worst_case_eps
         10000000000.0
         """
-        return _times_up(self.coins.lipschitz, 2 * self.M)
+        return _times_up(self.magnitudes.lipschitz, 2 * self.M)
 
     @property
     def event(self) -> MetricEvent:
@@ -96,7 +90,7 @@ class OrdinalCLDP:
         return MetricEvent(self.effective_alpha, "linf", 2.0 * self.M)
 
     def pmf(self, v: int) -> Floats:
-        """P(y | v) for y from -M to M, of the thresholds that are executed; for M up to 2^20.
+        """P(y | v) for y from -M to M, of the integers that are executed; for M up to 2^20.
 
         The laplace mechanism's outputs go on outside, so that its numbers here sum to less than 1.
 
@@ -106,12 +100,12 @@ class OrdinalCLDP:
         v, m = self._checked(v), self.M
         if m > LARGEST_PMF:
             raise ValueError(f"M={m} is too large to list all probabilities: at most 2^20")
-        log_law = _log_magnitudes(self.coins, 2 * m)
+        log_law = _log_magnitudes(self.magnitudes, 2 * m)
         weights: Floats = np.exp(log_law[np.abs(np.arange(-m, m + 1) - v)])
         if self.mechanism == "exponential":
             weights /= weights.sum()
         else:
-            weights /= _laplace_sum(self.coins)
+            weights /= _laplace_sum(self.magnitudes)
         return weights
 
     def bias(self, v: int) -> float:
@@ -128,7 +122,7 @@ class OrdinalCLDP:
 
     def _moments(self, v: int) -> tuple[float, float]:
         v = self._checked(v)
-        rate = self.coins.lipschitz
+        rate = self.magnitudes.lipschitz
         return _exponential_moments(v, self.M, rate) if self.mechanism == "exponential" else _laplace_moments(rate)
 
     def _checked(self, v: int) -> int:
@@ -145,25 +139,32 @@ def _times_up(x: Decimal, factor: int) -> float:
         return value if Decimal(value) >= exact else math.nextafter(value, math.inf)
 
 
-def _log_magnitudes(found: Coins, largest: int) -> Floats:
+def _log_magnitudes(found: Magnitudes, largest: int) -> Floats:
     """ln P(g) - ln P(0) for g from 0 to `largest`."""
     g = np.arange(largest + 1)
-    count = len(found.digits)
-    total = np.zeros(len(g))
-    for j, log_odds in enumerate(found.log_odds):
-        total += np.where(g >> j & 1, float(log_odds), 0.0)
-    if found.quotient:
-        total += (g >> count) * (math.log(found.quotient) - DIGITS * math.log(2))
+    upper, lower = np.divmod(g % found.unit, found.column)
+    middle, low = np.divmod(lower, 2 ** len(found.losses))
+    total: Floats = _logs(found.upper)[upper] + _logs(found.middle)[middle]
+    for j, loss in enumerate(found.losses):
+        total += np.where(low >> j & 1, math.log1p(-loss / RANGE), 0.0)
+    if not found.bounded:
+        total += (g // found.unit) * (math.log(found.tail) - math.log(MASS))
     return total
 
 
-def _laplace_sum(found: Coins) -> float:
+def _logs(masses: tuple[int, ...]) -> Floats:
+    """Logarithms relative to the first's."""
+    with localcontext(EXACT):
+        return np.array([float((Decimal(mass) / masses[0]).ln()) for mass in masses])
+
+
+def _laplace_sum(found: Magnitudes) -> float:
     """The sum of P(|y - v|) / P(0) over all integers y."""
     with localcontext(EXACT):
-        one_side = 1 / (1 - Decimal(found.quotient) / RANGE)
-        for log_odds in found.log_odds:
-            one_side *= 1 + log_odds.exp()
-        return float(2 * one_side - 1)
+        one_side = Decimal(sum(found.upper)) / found.upper[0] * sum(found.middle) / found.middle[0]
+        for loss in found.losses:
+            one_side *= 1 + Decimal(RANGE - loss) / RANGE
+        return float(2 * one_side / (1 - Decimal(found.tail) / MASS) - 1)
 
 
 def _exponential_moments(v: int, m: int, rate: Decimal) -> tuple[float, float]:

@@ -1,100 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The integers that execute ordinal CLDP: thresholds of coins, and the checks of what a caller asks for.
-
-Thresholds are computed in decimal arithmetic with far more digits than they have, and rounded so that alpha is never
-exceeded; the kernels only compare (csrc/mechanisms/ordinal_cldp.h). docs/mechanisms/ordinal_cldp.md has the proof.
-"""
+"""The kernel's parameters for ordinal CLDP, and the checks of what a caller asks for."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ldpkernels import _native
 from ldpkernels.accounting.arguments import integer, number
-from ldpkernels.accounting.decimals import context
 from ldpkernels.arrays import Laws
 from ldpkernels.dtypes import Dtype
+from ldpkernels.laws.ordinal_cldp_integers import DIGITS, Magnitudes, Noise, alias, magnitudes_for
 from ldpkernels.laws.weightwise import Record
 
-Noise = Literal["exponential", "laplace"]  # what users call the mechanism
+Halves: TypeAlias = NDArray[np.uint64]
 Rounding = Literal["nearest", "stochastic"]
 
-DIGITS = 128  # binary digits of a threshold
-RANGE = 2**DIGITS  # of a threshold
-LARGEST_M = 2**62 - 1  # 63 digits for a step of 2 M, and the sign, are the 64 bits of a draw
+LARGEST_M = 2**62 - 1  # a step of 2 M has 63 digits
 LARGEST_INTEGER = 2**63 - 1
 LARGEST_RHO = 22  # 10 ** 22 is the last power of ten that fp64 holds
-LONGEST_STEP = Fraction(1109, 100)  # 16 ln 2: a quotient is worth a step of at most e^-this
 ROOM = 64  # a laplace step leaves its output's range with probability below e^-64
-
-EXACT = context(100)
-MARGIN = Decimal("1e-60")  # above what 100 digits lose, far below what a threshold resolves
-
-
-class Coins(NamedTuple):
-    """The thresholds, out of 2^128, of a magnitude's binary digits and of its quotient."""
-
-    digits: tuple[int, ...]
-    quotient: int  # 0: the digits reach every magnitude
-    lipschitz: Decimal  # the largest |ln P(g + 1) - ln P(g)| over all magnitudes g
-
-    @property
-    def log_odds(self) -> tuple[Decimal, ...]:
-        """What each digit adds to ln P(g)."""
-        with localcontext(EXACT):
-            return tuple((Decimal(t) / Decimal(RANGE - t)).ln() for t in self.digits)
-
-
-@lru_cache(maxsize=1024, typed=True)  # True is no 1
-def coins_for(alpha: float, m: int, mechanism: Noise) -> Coins:
-    """Thresholds whose law has |ln P(g + 1) - ln P(g)| <= s, where s is alpha / 2 (exponential) or alpha (laplace).
-
-    P(g) multiplies the odds of the binary digits of g. From g to g + 1 a digit comes and all lower ones, if they are
-    there, go; so each threshold is chosen as the smallest integer for which that costs at most s, from the lowest digit
-    on. Below the resolution of a threshold alpha is not noticed, and the digits are fair coins.
-    """
-    rate = Fraction(alpha) / (2 if mechanism == "exponential" else 1)
-    most = (2 * m).bit_length() if mechanism == "exponential" else DIGITS
-    count = 0
-    while count < most and rate * 2 ** (count + 1) <= LONGEST_STEP:
-        count += 1
-    with localcontext(EXACT):
-        s = Decimal(rate.numerator) / Decimal(rate.denominator)
-        lower, lipschitz, digits = Decimal(0), Decimal(0), []
-        for _ in range(count):
-            t = _ceil(RANGE / (1 + (s - lower - MARGIN).max(Decimal(0)).exp()))
-            log_odds = (Decimal(t) / Decimal(RANGE - t)).ln()
-            lipschitz = max(lipschitz, abs(log_odds - lower))
-            lower += log_odds
-            digits.append(t)
-        quotient = 0
-        if count < most:
-            quotient = max(1, _ceil(RANGE * (lower - s + MARGIN).exp()))
-            lipschitz = max(lipschitz, abs((Decimal(quotient) / RANGE).ln() - lower))
-        if not (lipschitz <= s and quotient < RANGE):
-            raise ArithmeticError(f"thresholds for alpha={alpha}, M={m} ({mechanism}) break alpha: a bug")
-    return Coins(tuple(digits), quotient, lipschitz)
+MOST_LOW = 52  # digits: kCldpLosses
+LEADING, KEEPING = 10, 15  # a draw's digits of the numbers that decide: csrc's kLeadingBits and kKeepBits
 
 
 def law_row(
     alpha: float, m: int, mechanism: Noise, *, reach: int = LARGEST_INTEGER, scale: float = 1.0, rounding: str = ""
 ) -> Record:
     """csrc's OrdinalCldpLaw; `reach` is how far laplace outputs may lie from 0."""
-    found, laplace = coins_for(alpha, m, mechanism), mechanism == "laplace"
-    count = len(found.digits)
-    sign, quotient = 2**count, 2 ** (count + 1) if found.quotient else 0
-    wide = sign + quotient >= 2**32
+    found, laplace = magnitudes_for(alpha, m, mechanism), mechanism == "laplace"
+    low, middle = len(found.losses), len(found.middle).bit_length() - 1
+    keep = -(-sum(found.losses) >> DIGITS - KEEPING)  # no probability of giving up is above the sum of all
     return (
-        m, reach if laplace else m, laplace, wide, rounding == "stochastic", scale,
-        np.uint64(sign - 1 + quotient), np.uint64(sign), np.uint64(quotient), _lanes(found),
+        m, reach if laplace else m, laplace, rounding == "stochastic", scale, low > 16, low, middle, len(found.upper),
+        np.uint64(found.unit), keep, *_tables(found),
     )  # fmt: skip
 
 
@@ -194,13 +139,15 @@ def checked_rho(rho: int) -> int:
     return integer("rho", rho, LARGEST_RHO, f"0 to {LARGEST_RHO}: digits after the decimal point")
 
 
-def _ceil(x: Decimal) -> int:
-    return int(x.to_integral_value(ROUND_CEILING))
-
-
 @lru_cache(maxsize=1024, typed=True)  # True is no 1
-def _lanes(found: Coins) -> NDArray[np.uint64]:
-    """Binary digit i, from the highest, of every lane's threshold, as a word."""
-    thresholds = [*found.digits, 0, found.quotient]  # the sign between them is a draw's own bit
-    words = [sum((t >> (DIGITS - 1 - i) & 1) << lane for lane, t in enumerate(thresholds)) for i in range(DIGITS)]
-    return np.array(words, np.uint64)
+def _tables(found: Magnitudes) -> tuple[Halves, Halves, Halves]:
+    """What a draw's columns say, their thresholds, and the losses of low digits."""
+    columns = [alias((*found.upper, found.tail)), alias(found.middle)]
+    entries = [(t >> DIGITS - LEADING) << 6 | other for table in columns for t, other in zip(*table, strict=True)]
+    thresholds = [t for table, _ in columns for t in table]
+    losses = [*found.losses, *[0] * (MOST_LOW - len(found.losses))]
+    return np.array(entries, "<u2").view(np.uint64), _halves(thresholds), _halves(losses)
+
+
+def _halves(numbers: list[int]) -> Halves:
+    return np.array([half for t in numbers for half in (t >> 64, t % 2**64)], np.uint64)

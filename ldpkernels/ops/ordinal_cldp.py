@@ -11,7 +11,8 @@ from ldpkernels import launch
 from ldpkernels.inputs.checks import check_key, checked_tensors, refuse_freed, refuse_outside
 from ldpkernels.inputs.spans import integer_span, span_table
 from ldpkernels.inputs.views import contiguous, through
-from ldpkernels.laws.ordinal_cldp_thresholds import Noise, Rounding, integer_laws, weight_laws
+from ldpkernels.laws.ordinal_cldp_integers import Noise
+from ldpkernels.laws.ordinal_cldp_thresholds import Rounding, integer_laws, weight_laws
 from ldpkernels.ops.define import define, no_output, refuse_apart
 
 

@@ -21,28 +21,26 @@ def ordinal_cldp(_: str, spans: Spans, laws: Laws, key: Words) -> None:
     """The kernel's interface: weights in place, or integers from `data` to `out`."""
     for span, law in zip(spans, laws, strict=True):
         n, first, dtype = int(span["numel"]), int(span["first"]), int(span["dtype"])
-        wide = bool(law["wide"])
         if dtype == INTEGERS:
             values = [int(v) for v in memory(int(span["data"]), n, np.dtype(np.int64))]
             out = memory(int(span["out"]), n, np.dtype(np.int64))
         else:
             out, x = weights(int(span["data"]), n, dtype)
-            values = [integer(float(w), law, draws(key, first + i, wide)) for i, w in enumerate(x)]
+            values = [integer(float(w), law, draws(key, first + i)) for i, w in enumerate(x)]
         bound = int(law["bound"])
         clipped = [min(max(v, -bound), bound) for v in values]
-        samples = [sample(v, law, draws(key, first + i, wide)) for i, v in enumerate(clipped)]
+        samples = [sample(v, law, draws(key, first + i)) for i, v in enumerate(clipped)]
         out[:] = samples if dtype == INTEGERS else _as_weights(samples, float(law["scale"]), dtype)
 
 
-def draws(key: Words, element: int, wide: bool) -> Callable[[int], int]:
-    """Draw number d of an element, as a function of d: 64-bit numbers, or 32-bit ones."""
-    words_of_block, words = (4 if len(key) == 2 else 16), (2 if wide else 1)
-    block, place = divmod(element * words, words_of_block)
+def draws(key: Words, element: int) -> Callable[[int], int]:
+    """64-bit draw number d of an element, as a function of d."""
+    block, place = divmod(2 * element, 4 if len(key) == 2 else 16)
 
     @cache
     def draw(d: int) -> int:
-        found = keystream(key, d, block, 1)[place : place + words]
-        return sum(int(w) << 32 * i for i, w in enumerate(found))
+        low, high = keystream(key, d, block, 1)[place : place + 2]
+        return int(low) | int(high) << 32
 
     return draw
 
@@ -59,38 +57,59 @@ def integer(x: float, law: np.void, draw: Callable[[int], int]) -> int:
     if not law["stochastic"]:
         return round(z)
     floor = int(np.floor(z))
-    high = draw(ROUNDING) >> (32 if law["wide"] else 0)
-    return floor + (high < round((z - floor) * 2.0**32))
+    return floor + (draw(ROUNDING) >> 32 < round((z - floor) * 2.0**32))
 
 
 def sample(v: int, law: np.void, draw: Callable[[int], int]) -> int:
     """One sample for v."""
-    sign, quotient, reach = int(law["sign"]), int(law["quotient"]), int(law["reach"])
+    reach, low_digits, column = int(law["reach"]), int(law["low"]), int(law["low"]) + int(law["middle"])
+    carried = 0
+    for first in count(0, 8):
+        word = draw(first)
 
-    def comes_up(lane: int, first: int) -> bool:
-        """Whether a uniform number of 128 binary digits is below the lane's threshold."""
-        for i, digits in enumerate(law["thresholds"]):
-            drawn, threshold = draw(first + i) >> lane & 1, int(digits) >> lane & 1
-            if drawn != threshold:
-                return drawn < threshold
-        return False
+        def below(threshold: int, leading: int, bits: int, further: int, first: int = first) -> bool:
+            """Whether a number of 128 digits is: the first are `leading`, the others those of draw `further` on."""
+            others = draw(first + further) << 64 | draw(first + further + 1)
+            return (leading << 128 - bits | others >> bits) < threshold
 
-    for attempt in count():
-        first = attempt * 2**16
-        down = bool(draw(first) & sign)
+        def value(table: int, field: int, further: int, below: Callable[..., bool] = below) -> int:
+            """An alias table's value: the column's own, or the other one."""
+            place = 64 * table + field % 64
+            other = int(law["entries"][place // 4]) >> 16 * (place % 4) & 63
+            return field % 64 if below(wide(law["thresholds"], place), field >> 6, 10, further) else other
+
+        upper = value(0, word % 2**16, 2)
+        if upper == law["tail"]:
+            carried += int(law["unit"])
+            continue
+        low = (draw(first + 1) if law["wide"] else word >> 32) % 2**low_digits
+        magnitude: int = carried + (upper << column) + (value(1, (word >> 16) % 2**16, 4) << low_digits) + low
+        carried = 0
+        if below(loss(low, law), word >> 49, 15, 6):
+            continue
+        down = word >> 48 & 1
         room = v + reach if down else reach - v
-        magnitude: int = sum(2**lane for lane in range(sign.bit_length() - 1) if comes_up(lane, first))
-        for comparison in count():
-            if not quotient or not comes_up(quotient.bit_length() - 1, first + 2**7 * comparison):
-                break
-            magnitude += sign
-            if magnitude > room:
-                break
         if law["saturate"]:
             magnitude = min(magnitude, room)
         if magnitude <= room and not (down and magnitude == 0):
             return v - magnitude if down else v + magnitude
     raise AssertionError
+
+
+def loss(low: int, law: np.void) -> int:
+    """The probability of giving up low digits, out of 2^128."""
+    total = 0
+    for j in range(low.bit_length()):
+        if low >> j & 1:
+            one = wide(law["losses"], j)
+            a, b, c, d = total >> 64, total % 2**64, one >> 64, one % 2**64
+            total += one - (a * c + (a * d >> 64) + (b * c >> 64))  # the two happen both, rounded down
+    return total
+
+
+def wide(halves: Array, i: int) -> int:
+    """Number i of 128 bits."""
+    return int(halves[2 * i]) << 64 | int(halves[2 * i + 1])
 
 
 def _as_weights(samples: list[int], scale: float, dtype: int) -> Array:

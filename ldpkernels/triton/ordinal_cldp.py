@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ordinal CLDP in Triton: csrc/mechanisms/ordinal_cldp.h, lane by lane.
 
-A program is one warp. Every element walks its own draws, a cipher block each, until the last of the tile has its
-sample; docs/mechanisms/ordinal_cldp.md has the law.
+A program is one warp. An element whose first draw does not decide gets the others of its attempt, and the next ones,
+until the last of the tile has its sample; docs/mechanisms/ordinal_cldp.md has the law.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from ldpkernels.triton.weights import BF16, F32, F64, bits_of, from_bits
 INTEGERS = tl.constexpr(4)  # the dtype of a span of int64
 ROUNDING = tl.constexpr(2**32 - 1)
 TILE = 64
-DIGITS = 128  # of a threshold
-LAW = ("bound", "reach", "saturate", "wide", "stochastic", "scale", "lanes", "sign", "quotient")
-COLUMNS = Columns(*SPAN, *LAW, thresholds=DIGITS)
+DRAWS = tl.constexpr(8)  # an attempt's
+TABLES = {"entries": 32, "thresholds": 256, "losses": 104}
+LAW = ("bound", "reach", "saturate", "stochastic", "scale", "low", "middle", "tail", "unit", "keep")
+COLUMNS = Columns(*SPAN, *LAW, **TABLES)
 
 
 def launch(output: str, spans: Spans, laws: Laws, key: torch.Tensor, out: torch.Tensor | None) -> None:
@@ -40,7 +41,7 @@ def plan_of(spans: Spans, laws: Laws, _: int) -> list[Part]:
     for row in np.flatnonzero(spans["numel"] > 0):
         span, law = spans[row : row + 1], laws[row : row + 1]
         columns = {"program": 0} | {name: span[name].view(np.int64) for name in SPAN[1:]}
-        columns |= {name: law[name].view(np.int64) for name in (*LAW, "thresholds")}
+        columns |= {name: law[name].view(np.int64) for name in (*LAW, *TABLES)}
         programs = -(-int(span["numel"][0]) // TILE)
         numbers = int(span["dtype"][0]), bool(law["wide"][0])
         parts.append(Part(programs, COLUMNS.table(1, columns), numbers))
@@ -48,19 +49,17 @@ def plan_of(spans: Spans, laws: Laws, _: int) -> list[Part]:
 
 
 @triton.jit
-def _draw(element, number, key, CHACHA: tl.constexpr, WIDE: tl.constexpr):
+def _draw(element, number, key, CHACHA: tl.constexpr):
     """Draw `number` of each element, as uint64."""
-    words: tl.constexpr = 2 if WIDE else 1
-    per_block: tl.constexpr = (16 if CHACHA else 4) // words
-    at = (element % per_block).to(tl.int32) * words
+    per_block: tl.constexpr = 8 if CHACHA else 2
+    at = (element % per_block).to(tl.int32)
     cipher: tl.constexpr = chacha if CHACHA else philox
     block = cipher(element // per_block, number, key)
     low = tl.zeros_like(number)
     high = tl.zeros_like(number)
-    for i in tl.static_range(per_block * words):
-        low = tl.where(at == i, block[i], low)
-        if WIDE:
-            high = tl.where(at + 1 == i, block[i], high)
+    for i in tl.static_range(per_block):
+        low = tl.where(at == i, block[2 * i], low)
+        high = tl.where(at == i, block[2 * i + 1], high)
     return low.to(tl.uint64) | (high.to(tl.uint64) << 32)
 
 
@@ -72,7 +71,7 @@ def _round(z):
 
 
 @triton.jit
-def _integers(weights, row, element, key, CHACHA: tl.constexpr, WIDE: tl.constexpr):
+def _integers(weights, row, element, key, CHACHA: tl.constexpr):
     bound, scale = tl.load(row + COLUMNS.bound), tl.load(row + COLUMNS.scale).to(tl.float64, bitcast=True)
     nearest = bound.to(tl.float64)
     too_high = nearest.to(tl.int64) > bound
@@ -84,9 +83,7 @@ def _integers(weights, row, element, key, CHACHA: tl.constexpr, WIDE: tl.constex
         floor = tl.floor(z)
         share = _round((z - floor) * 4294967296.0).to(tl.int64)
         number = tl.zeros_like(element).to(tl.uint32) + ROUNDING
-        drawn = _draw(element, number, key, CHACHA, WIDE)
-        if WIDE:
-            drawn = drawn >> 32
+        drawn = _draw(element, number, key, CHACHA) >> 32
         k = floor.to(tl.int64) + (drawn.to(tl.int64) < share).to(tl.int64)
     else:
         k = _round(z).to(tl.int64)
@@ -94,44 +91,101 @@ def _integers(weights, row, element, key, CHACHA: tl.constexpr, WIDE: tl.constex
 
 
 @triton.jit
+def _load(address):
+    return tl.load(address).to(tl.uint64, bitcast=True)
+
+
+@triton.jit
+def _below(high, low, leading, BITS: tl.constexpr, needed, element, number, key, CHACHA: tl.constexpr):
+    """Whether numbers of 128 digits are below thresholds. BITS of them are `leading`, draws `number` and the next begin
+    with the others, and are drawn if any of those `needed` is not decided yet."""
+    head = high >> (64 - BITS)
+    found = leading < head
+    tied = needed & (leading == head)
+    if tl.max(tied.to(tl.int32), axis=0) != 0:
+        following = (high << BITS) | (low >> (64 - BITS))
+        drawn = _draw(element, number, key, CHACHA)
+        last = _draw(element, number + 1, key, CHACHA) < (low << BITS)
+        found = tl.where(tied, (drawn < following) | ((drawn == following) & last), found)
+    return found
+
+
+@triton.jit
+def _value(field, row, TABLE: tl.constexpr, needed, element, number, key, CHACHA: tl.constexpr):
+    """An alias table's value: the column's own, or the other one."""
+    column = (field & 63).to(tl.int32)
+    threshold = row + COLUMNS.thresholds + 128 * TABLE + 2 * column
+    entry = _load(row + COLUMNS.entries + 16 * TABLE + column // 4) >> (column % 4 * 16).to(tl.uint64)
+    leading = (field >> 6) & 1023
+    own = _below(_load(threshold), _load(threshold + 1), leading, 10, needed, element, number, key, CHACHA)
+    return tl.where(own, field & 63, entry & 63)
+
+
+@triton.jit
+def _loss(digits, row):
+    """The probability of giving up low digits, out of 2^128, as two halves."""
+    high, low = tl.zeros_like(digits), tl.zeros_like(digits)
+    for j in range(tl.load(row + COLUMNS.low).to(tl.int32)):
+        c, d = _load(row + COLUMNS.losses + 2 * j), _load(row + COLUMNS.losses + 2 * j + 1)
+        c, d = tl.zeros_like(digits) + c, tl.zeros_like(digits) + d
+        both_low, both_high = high * c, tl.umulhi(high, c)
+        one, other = tl.umulhi(high, d), tl.umulhi(low, c)
+        both_low += one
+        both_high += (both_low < one).to(tl.uint64)
+        both_low += other
+        both_high += (both_low < other).to(tl.uint64)
+        sum_low = low + d
+        sum_high = high + c + (sum_low < d).to(tl.uint64)
+        there = (digits & 1) != 0
+        high = tl.where(there, sum_high - both_high - (sum_low < both_low).to(tl.uint64), high)
+        low = tl.where(there, sum_low - both_low, low)
+        digits = digits >> 1
+    return high, low
+
+
+@triton.jit
+def _together(a, b):
+    """Sums, kept to 64 bits."""
+    total = a + b
+    return tl.where(total < a, tl.zeros_like(a) - 1, total)
+
+
+@triton.jit
 def _samples(v, inside, element, row, key, CHACHA: tl.constexpr, WIDE: tl.constexpr):
-    reach = tl.load(row + COLUMNS.reach).to(tl.uint64, bitcast=True)
-    saturate = tl.load(row + COLUMNS.saturate)
-    lanes = tl.load(row + COLUMNS.lanes).to(tl.uint64, bitcast=True)
-    sign = tl.load(row + COLUMNS.sign).to(tl.uint64, bitcast=True)
-    quotient = tl.load(row + COLUMNS.quotient).to(tl.uint64, bitcast=True)
+    reach, saturate = _load(row + COLUMNS.reach), tl.load(row + COLUMNS.saturate)
+    low_digits, middle_digits = _load(row + COLUMNS.low), _load(row + COLUMNS.middle)
+    tail, unit, keep = _load(row + COLUMNS.tail), _load(row + COLUMNS.unit), _load(row + COLUMNS.keep)
     at = v.to(tl.uint64, bitcast=True)
-    zero = tl.zeros_like(at)
-    number = zero.to(tl.uint32)
-    undecided, less, carried, out = zero + lanes, zero, zero, at
+    carried, out = tl.zeros_like(at), at
+    number = carried.to(tl.uint32)
     walking = inside
     while tl.max(walking.to(tl.int32), axis=0) != 0:
-        word = _draw(element, number, key, CHACHA, WIDE)
-        digit = number & 127
-        threshold = tl.load(row + COLUMNS.thresholds + digit.to(tl.int32)).to(tl.uint64, bitcast=True)
-        less = tl.where((number & 65535) == 0, word & sign, less)
-        decided = undecided & (word ^ threshold)
-        less |= decided & threshold
-        undecided = undecided ^ decided  # which are some of them
-        concluded = (undecided == 0) | (digit == 127)
+        word = _draw(element, number, key, CHACHA)
+        upper = _value(word, row, 0, walking, element, number + 2, key, CHACHA)
+        is_tail = upper == tail
+        needed = walking & ~is_tail
+        middle = _value(word >> 16, row, 1, needed, element, number + 4, key, CHACHA)
+        low = word >> 32
+        if WIDE:
+            low = _draw(element, number + 1, key, CHACHA)
+        low = low & ((tl.zeros_like(at) + 1 << low_digits) - 1)
+        leading = word >> 49
+        needed = needed & (leading < keep)
+        given_up = inside & ~inside
+        if tl.max(needed.to(tl.int32), axis=0) != 0:
+            high_loss, low_loss = _loss(low, row)
+            given_up = needed & _below(high_loss, low_loss, leading, 15, needed, element, number + 6, key, CHACHA)
 
-        down = (less & sign) != 0
+        step = (upper << (low_digits + middle_digits)) + (middle << low_digits) + low
+        magnitude = _together(carried, step)
+        down = ((word >> 48) & 1) != 0
         room = tl.where(down, at + reach, reach - at)
-        again = (less & quotient) != 0
-        total = carried + tl.where(again, sign, zero)
-        magnitude = total + (less & (sign - 1))
-        goes_on = concluded & again & (magnitude <= room)
-        capped = tl.where((saturate != 0) & (magnitude > room), room, magnitude)
-        accepted = concluded & ~goes_on & (capped <= room) & ~(down & (capped == 0))
-        rejected = concluded & ~goes_on & ~accepted
-
-        out = tl.where(walking & accepted, tl.where(down, at - capped, at + capped), out)
+        magnitude = tl.where((saturate != 0) & (magnitude > room), room, magnitude)
+        accepted = walking & ~is_tail & ~given_up & (magnitude <= room) & ~(down & (magnitude == 0))
+        out = tl.where(accepted, tl.where(down, at - magnitude, at + magnitude), out)
+        carried = tl.where(is_tail, _together(carried, tl.zeros_like(at) + unit), 0)
         walking = walking & ~accepted
-        carried = tl.where(rejected, zero, tl.where(goes_on, total, carried))
-        undecided = tl.where(rejected, zero + lanes, tl.where(goes_on, zero + quotient, undecided))
-        less = tl.where(goes_on, less ^ quotient, less)  # which has come up
-        after = tl.where(goes_on, (number | 127) + 1, number + 1)
-        number = tl.where(rejected, ((number >> 16) + 1) << 16, after)
+        number += DRAWS
     return out.to(tl.int64, bitcast=True)
 
 
@@ -154,7 +208,7 @@ def ordinal_cldp_kernel(
     else:
         BITS_OF: tl.constexpr = bits_of(DTYPE)
         data = tl.load(table + COLUMNS.data).to(tl.pointer_type(BITS_OF)) + e
-        v = _integers(from_bits(tl.load(data, inside, 0), DTYPE), table, element, words, CHACHA, WIDE)
+        v = _integers(from_bits(tl.load(data, inside, 0), DTYPE), table, element, words, CHACHA)
         y = _samples(v, inside, element, table, words, CHACHA, WIDE)
         x = y.to(tl.float64) / tl.load(table + COLUMNS.scale).to(tl.float64, bitcast=True)
         if DTYPE == F64:

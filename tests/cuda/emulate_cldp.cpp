@@ -9,10 +9,11 @@ template <class Cipher>
 void run(const Span* spans, const OrdinalCldpLaw* laws, int64_t count, const uint32_t* key) {
   for_cldp_plans<Cipher>(spans, laws, count, key, [](const CldpPlan& plan, int32_t blocks) {
     for (int32_t block = 0; block < blocks; ++block) {
-      CldpQueue queue{};
+      CldpShared shared;
       with_cldp_block<Cipher>(plan, block, [&](const auto& whole) {
-        for (int thread = 0; thread < kCldpThreads; ++thread) whole.begin(thread, queue);
-        for (int thread = 0; thread < kCldpThreads; ++thread) whole.finish(thread, queue);
+        for (int thread = 0; thread < kCldpThreads; ++thread) shared.begin(thread, whole.law);
+        for (int thread = 0; thread < kCldpThreads; ++thread) whole.begin(thread, shared);
+        for (int thread = 0; thread < kCldpThreads; ++thread) whole.finish(thread, shared);
       });
     }
   });

@@ -34,9 +34,8 @@ def setting(clients=3, size=6, seed=1):
 def reference_sample(values, alpha, M, mechanism, key):
     """One integer at a time, by the reference sampler."""
     law = integer_laws(alpha, M, mechanism)[0]
-    wide = bool(law["wide"])
     words = key.uint32()
-    return [reference_cldp.sample(v, law, reference_cldp.draws(words, i, wide)) for i, v in enumerate(values)]
+    return [reference_cldp.sample(v, law, reference_cldp.draws(words, i)) for i, v in enumerate(values)]
 
 
 def ldp_fed_as_written(network, clients, config, alphas):

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step of local training against the definition: the gradient of a loss in fp64, by differences of its values.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <vector>
@@ -117,13 +118,18 @@ int main() {
     layers.push_back(l), weights.push_back(w);
     channels = l.co, height = l.oh, width = l.ow;
   };
-  add(LayerKind::convolution, 5, 3, 3, 1, 1);
+  add(LayerKind::convolution, 8, 3, 3, 1, 1);
   add(LayerKind::batch_norm, 0, 1, 1, 0, 0);
   add(LayerKind::relu, 0, 1, 1, 0, 0);
+  add(LayerKind::convolution, 9, 3, 3, 1, 1);
+  add(LayerKind::convolution, 8, 5, 5, 2, 2);
   add(LayerKind::max_pool, 0, 2, 2, 0, 0);
   add(LayerKind::convolution, 9, 3, 2, 0, 1);
   add(LayerKind::relu, 0, 1, 1, 0, 0);
   add(LayerKind::linear, kClasses, 1, 1, 0, 0);
+
+  const auto by_tiles = [](const Layer& l) { return l.by_tiles(); };
+  if (std::count_if(layers.begin(), layers.end(), by_tiles) != 2) return 1;
 
   const double rate = 1.0, step = 1e-6;
   layers[0].in_planes = true;
@@ -142,7 +148,7 @@ int main() {
   STEP({layers.data(), static_cast<int64_t>(layers.size()), kClasses, static_cast<float>(rate)}, labels.data(),
        kExamples);
 
-  double worst = 0.0, furthest = 0.0;
+  double worst = 0.0, furthest = 0.0;  // of a part of the weights, and all biases
   const auto compare = [&](double& weight, float found) {
     const double before = weight;
     weight = before + step;
@@ -156,9 +162,11 @@ int main() {
   for (size_t i = 0; i < layers.size(); ++i) {
     const Layer& l = layers[i];
     if (!l.has_weight) continue;
-    for_each_weight(l, [&](int64_t own, int64_t place) { compare(weights[i].weight[place], l.weight[own]); });
+    for_each_weight(l, [&](int64_t own, int64_t place) {
+      if (place % 17 == 0) compare(weights[i].weight[place], l.weight[own]);
+    });
     for (int64_t o = 0; o < l.co; ++o) compare(weights[i].bias[o], l.bias[o]);
   }
   std::printf("a step of training: %.1e off, of a way of %.2f\n", worst, furthest);
-  return worst < 1e-6 && furthest > 0.01 ? 0 : 1;
+  return worst < 5e-6 * furthest && furthest > 0.01 ? 0 : 1;
 }
