@@ -34,8 +34,9 @@ the limit. fp64 has a pipe of its own, which is not counted. **Nothing here was 
 yet.**
 """
 OF_VECTORS = """\
-Reading and writing 4 bytes an element. Noise gathers four entries of its table besides, which are in the first-level
-cache; six draws of a thousand leave something open, which another kernel decides, a lane for 32 elements.
+Reading and writing 4 bytes an element, 8 where it is of fp64. Noise gathers four entries of its table besides, which
+are in the first-level cache; six draws of a thousand leave something open, which another kernel decides, a lane for 32
+elements.
 """
 CLIPPED = """\
 Instructions an element, and how many of a thread's loads are under way before the first is added. A multiprocessor has
@@ -135,13 +136,15 @@ VECTORS = {
     "quantise-philox-0": ("integers of fp32, rounded by Philox", 8),
     "noise-philox-16": ("noise of deviation 2^22, Philox", 8),
     "noise-chacha20-0": ("noise modulo 2^bits, ChaCha20", 8),
+    "moved-philox": ("PrivUnitG's report of fp32, Philox", 8),
+    "moved-chacha20": ("PrivUnitG's report of fp64, ChaCha20", 16),
     "rotate-first": ("rotation, 12 levels of 2^12 numbers", 8),
     "rotate-later": ("rotation, 7 levels of 32 columns", 8),
 }
 
 
 def vector_lines(folder: Path) -> list[list[str]]:
-    """Kernels of whole vectors: what each moves is 8 bytes an element."""
+    """Kernels of whole vectors, by the bytes that each moves for an element."""
     out = folder / "vectors.json"
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     command = [sys.executable, "-m", "benchmarks.triton_code", "vectors", str(out)]
