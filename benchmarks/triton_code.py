@@ -135,6 +135,13 @@ def others():
         types = {"x": pointer, "scales": "*fp64", "stride": "i32", "out": "*fp64", "inverse_unit": "i64", "rows": "i32"}
         constants = {"WIDE": wide, "GRID": grid, "LANES": rows.LANES}
         yield ("blocks", grid), compiled(rows.blocks_kernel, types | numbers, constants, rows), "blocks_kernel", 1
+        types = {"x": pointer, "norms": "*fp64", "sums": "*fp64", "bound": "i64", "inverse_unit": "i64", "rows": "i32"}
+        options, vectors = rows.NUMBER_OPTIONS, ("x", "norms")
+        constants = {"WIDE": wide, "GRID": grid}
+        kernel = static.compiled(rows.numbers_kernel, types, constants, ARCH, options, vectors)
+        yield ("numbers", grid), kernel, "numbers_kernel", 64
+        kernel = static.compile_clipped_for(ARCH, "float64" if grid else "float32", split=True)
+        yield ("split", grid), kernel, "sums_kernel", 1
     types = {"parts": "*fp64", "out": "*fp64", "blocks": "i32"} | numbers
     yield (), compiled(rows.groups_kernel, types, {"LANES": rows.LANES}, rows), "groups_kernel", 1
     yield (), compiled(next_key.next_key_kernel, {"state": "*i64", "out": "*i32"}, {}), "next_key_kernel", 1

@@ -17,6 +17,10 @@ constexpr int kPieces = kStretch / kPiece;  // of a stretch
 constexpr int64_t kRowBlock = 64;
 constexpr int64_t kRowGroup = 4096;
 
+// Single numbers: lanes of a piece of rows in the data's precision, pieces of a group in fp64 in order, groups in
+// order.
+constexpr int kNumberLanes = 64;
+
 // The sums of a tensor: lanes of a part, parts in order.
 constexpr int kSummaryLanes = 16;
 constexpr int64_t kSummaryPart = int64_t{1} << 16;
@@ -24,6 +28,7 @@ constexpr int64_t kSummaryPart = int64_t{1} << 16;
 static_assert(kSquareLanes == 16 && kPiece == 1024 && kStretch == 65536 && kRowBlock == 64 && kRowGroup == 4096);
 static_assert(kSummaryLanes == 16 && kSummaryPart == 65536);
 static_assert(kPiece % kSquareLanes == 0 && kStretch % kPiece == 0 && kRowGroup % kRowBlock == 0);
+static_assert(kNumberLanes == 64 && kPiece % kNumberLanes == 0 && kRowGroup % kPiece == 0);
 
 // The sum of a piece's lanes.
 LDPK_FN double sum_of_lanes(double (&lanes)[kSquareLanes]) {

@@ -49,10 +49,12 @@ class ClippedInfo(Generic[Value]):
     """What clipping met. **It is exact and private**: for the owner of the data, never for release.
 
     `norms` has the norm of each row, [B], or with per-layer clipping [B, layers]; a poisoned row's is not finite.
+    `single`: a row is a single number, whose norm is exact.
     """
 
     norms: Value
     bounds: tuple[float, ...]
+    single: bool = False
 
     @property
     def poisoned(self) -> int:
@@ -61,7 +63,9 @@ class ClippedInfo(Generic[Value]):
 
     @property
     def clipped(self) -> int:
-        """How many rows were scaled down, in some layer."""
+        """How many rows were scaled down, in some layer, or single numbers clamped; a norm of C counts."""
+        if self.single:
+            return int(((self.norms >= self.bounds[0]) & self._finite()).sum())
         over = [self._column(i) * law.MARGIN > bound for i, bound in enumerate(self.bounds)]
         some = over[0]
         for column in over[1:]:
@@ -135,8 +139,8 @@ def clipped_noised_sum(
     """The sum of x's rows, each clipped to Euclidean norm C, plus noise of standard deviation C * sigma.
 
     One row is one sample: adding or removing it changes the sum by C at most, so that releasing the sum once is a
-    Gaussian mechanism with noise multiplier sigma. A row is scaled by min(1, C / norm). **A row with NaN or Inf is left
-    out**, as if it were zero, and does not disturb the others.
+    Gaussian mechanism with noise multiplier sigma. A row is scaled by min(1, C / norm); a single number, as a loss is,
+    is clamped to [-C, C]. **A row with NaN or Inf is left out**, as if it were zero, and does not disturb the others.
 
     Args:
         x: [B] or [B, ...], or a sequence or mapping of such tensors or arrays, one a layer: the gradients of a model by
@@ -283,7 +287,8 @@ def _reduce(
     if not return_info:
         return result
     bounds = tuple(law.bounds(limits, how[1], len(tensors)))
-    return result, ClippedInfo(norms[:, 0] if norms.shape[1] == 1 else norms, bounds)
+    single = law.is_single([math.prod(t.shape[1:]) for t in tensors])
+    return result, ClippedInfo(norms[:, 0] if norms.shape[1] == 1 else norms, bounds, single)
 
 
 def _few_columns(

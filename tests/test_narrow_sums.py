@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sums of matrices of few columns in one pass have the bits of two passes, with and without norms, on every backend.
+# Those of one column are in test_single_numbers.py.
 import numpy as np
 import pytest
 import torch
@@ -23,7 +24,7 @@ def matrix(rows, columns, dtype, spread):
 
 @pytest.mark.parametrize("isa", _native.isas())
 @pytest.mark.parametrize("noise", ["gaussian", "discrete"])
-@pytest.mark.parametrize("columns", [0, 1, 2, 3, 4, 7, 8])
+@pytest.mark.parametrize("columns", [2, 3, 4, 7, 8])
 def test_one_pass_has_the_bits_of_two(monkeypatch, columns, noise, isa):
     """C=64 clips next to nothing, so that whole chunks of rows are taken as they are; C=1 clips a half."""
     for rows in ROWS:

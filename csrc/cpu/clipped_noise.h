@@ -14,6 +14,11 @@
 
 namespace ldpk {
 
+template <class T, int width>
+struct Vector {
+  typedef T type __attribute__((vector_size(sizeof(T) * width)));
+};
+
 // Elements [0, n) of a row as fp32 or fp64: themselves, or a copy in `buffer`.
 template <class Lanes, Dtype dtype>
 LDPK_FN const FloatOf<dtype>* widened(const BitsOf<dtype>* in, int64_t n, FloatOf<dtype>* buffer) {
@@ -130,51 +135,12 @@ void sum_rows(const Span& span, const RowScales& scales, double unit, int64_t ro
       }
     } else {
       FloatOf<dtype> narrow[kRowBlock];
-      for (int r = 0; r < count; ++r) narrow[r] = scale_as(FloatOf<dtype>{}, scale[r]);
+      for (int r = 0; r < count; ++r) narrow[r] = at_most(FloatOf<dtype>{}, scale[r]);
       for (int64_t j = 0; j < n; ++j) acc[j] = 0;
       int r = 0;
       for (; r + 8 <= count; r += 8) add_eight<Lanes, dtype>(rows + r, narrow + r, n, acc);
       for (; r < count; ++r) add_one<Lanes, dtype>(rows[r], narrow[r], n, acc, buffer);
       for (int64_t j = 0; j < n; ++j) total[j] += acc[j];
-    }
-  }
-}
-
-// The same for a matrix of one column, in total[0]: products by the register, then the sums of 16 blocks of rows at
-// once.
-template <class Lanes, Dtype dtype>
-void sum_numbers(const Span& span, const RowScales& scales, double unit, int64_t row, int64_t row_end, double* total) {
-  constexpr int64_t blocks = 16, chunk = blocks * kRowBlock;
-  FloatOf<dtype> buffer[chunk], products[chunk];
-  double scale[chunk], integers[chunk];
-  total[0] = 0;
-  for (; row < row_end; row += chunk) {
-    const int64_t n = row_end - row < chunk ? row_end - row : chunk;
-    using Bits = BitsOf<dtype>;
-    const FloatOf<dtype>* __restrict x =
-        widened<Lanes, dtype>(reinterpret_cast<const Bits*>(span.data) + row, n, buffer);
-    for (int64_t i = 0; i < n; ++i) scale[i] = scales.numbers[(row + i) * scales.stride];
-    if (scales.bound > 0) {
-      for (int64_t i = 0; i < n; ++i) scale[i] = row_scale(scale[i], scales.bound);
-    }
-    if (unit > 0) {
-      for (int64_t i = 0; i < n; ++i) {
-        const double product = __builtin_trunc(x[i] * (scale[i] / unit));
-        integers[i] = scale[i] == 0 ? 0 : product;
-      }
-      for (int64_t i = 0; i < n; ++i) total[0] += integers[i];
-    } else {
-      for (int64_t i = 0; i < n; ++i) {
-        const FloatOf<dtype> product = x[i] * scale_as(FloatOf<dtype>{}, scale[i]);
-        products[i] = scale[i] == 0 ? 0 : product;
-      }
-      for (int64_t i = n; i < chunk; ++i) products[i] = 0;
-      FloatOf<dtype> sums[blocks] = {};
-      for (int64_t i = 0; i < kRowBlock; ++i) {
-#pragma GCC unroll 16
-        for (int b = 0; b < blocks; ++b) sums[b] += products[b * kRowBlock + i];
-      }
-      for (const FloatOf<dtype> sum : sums) total[0] += sum;
     }
   }
 }
@@ -185,17 +151,8 @@ void row_squares(const Span& span, int64_t row, int64_t row_end, int64_t begin, 
                  int64_t stride) {
   with_dtype(span, [&](auto dtype) {
     const auto* data = reinterpret_cast<const BitsOf<dtype()>*>(span.data);
-    if (span.numel != 1) {
-      for (; row < row_end; ++row)
-        out[row * stride] = squares_of<Lanes, dtype()>(data + row * span.numel + begin, end - begin);
-      return;
-    }
-    FloatOf<dtype()> buffer[kPiece];
-    for (; row < row_end; row += kPiece) {
-      const int64_t n = row_end - row < kPiece ? row_end - row : kPiece;
-      const FloatOf<dtype()>* x = widened<Lanes, dtype()>(data + row, n, buffer);
-      for (int64_t i = 0; i < n; ++i) out[(row + i) * stride] = static_cast<double>(x[i]) * static_cast<double>(x[i]);
-    }
+    for (; row < row_end; ++row)
+      out[row * stride] = squares_of<Lanes, dtype()>(data + row * span.numel + begin, end - begin);
   });
 }
 
@@ -216,10 +173,7 @@ void row_scales(const double* bounds, int64_t layers, int64_t row, int64_t row_e
 template <class Lanes>
 void row_sums(const Span& span, const RowScales& scales, double unit, int64_t row, int64_t row_end, int64_t begin,
               int64_t end, double* total) {
-  with_dtype(span, [&](auto dtype) {
-    if (span.numel == 1) return sum_numbers<Lanes, dtype()>(span, scales, unit, row, row_end, total);
-    sum_rows<Lanes, dtype()>(span, scales, unit, row, row_end, begin, end, total);
-  });
+  with_dtype(span, [&](auto dtype) { sum_rows<Lanes, dtype()>(span, scales, unit, row, row_end, begin, end, total); });
 }
 
 // total += noise of columns from `element` on, which is even.

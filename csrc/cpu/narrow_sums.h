@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clipped sums of a matrix of few columns, as losses are: one pass from rows to sums, with rows across the lanes. The
+// Clipped sums of a matrix of few columns: one pass from rows to sums, with rows across the lanes. The
 // bits are those of clipped_noise.h, whose comments say in which order numbers are added.
 #pragma once
 
 #include <cmath>
 
 #include "clipped_noise.h"
+#include "single_numbers.h"
 
 namespace ldpk {
 
@@ -65,23 +66,14 @@ LDPK_FN double sum_of(const Lane& lane, int j) {
 // The norms of n rows, whose columns from the last on to `width` are zero: lanes of squares as in squares_of.
 template <int width, class Float>
 LDPK_FN void norms_of_rows(const Float (*x)[kNarrowRows], int64_t n, double* __restrict norms) {
-  if constexpr (width == 1 && sizeof(Float) == 4) {
-    for (int64_t i = 0; i < n; ++i) norms[i] = std::fabs(static_cast<double>(x[0][i]));  // the root of an exact square
-  } else {
-    for (int64_t i = 0; i < n; ++i) {
-      const auto square = [&](int j) { return static_cast<double>(x[j][i]) * static_cast<double>(x[j][i]); };
-      norms[i] = sum_of<1, width>(square, 0);
-    }
-    for (int64_t i = 0; i < n; ++i) norms[i] = sqrt(norms[i]);
+  for (int64_t i = 0; i < n; ++i) {
+    const auto square = [&](int j) { return static_cast<double>(x[j][i]) * static_cast<double>(x[j][i]); };
+    norms[i] = sum_of<1, width>(square, 0);
   }
+  for (int64_t i = 0; i < n; ++i) norms[i] = sqrt(norms[i]);
 }
 
-template <class T, int width>
-struct Vector {
-  typedef T type __attribute__((vector_size(sizeof(T) * width)));
-};
-
-// What row_scale and scale_as make of norms, up to whole registers. Written out, as compilers choose branches for what
+// What row_scale and at_most make of norms, up to whole registers. Written out, as compilers choose branches for what
 // a row's norm decides.
 template <class Lanes, class Float>
 LDPK_FN void factors_of(const double* norms, double bound, int64_t n, Float* factors) {
@@ -171,45 +163,40 @@ void narrow_range(const Span& span, double bound, double unit, int64_t row, int6
                   double* total) {
   using Float = FloatOf<dtype>;
   const int64_t columns = span.numel;
-  alignas(64) Float x[width][kNarrowRows], flat[width > 1 ? width * kNarrowRows : 1], factors[kNarrowRows];
+  alignas(64) Float x[width][kNarrowRows], flat[width * kNarrowRows], factors[kNarrowRows];
   alignas(64) double norm[kNarrowRows];
   for (int64_t j = 0; j < columns; ++j) total[j] = 0;
   for (; row < row_end; row += kNarrowRows) {
     const int64_t n = row_end - row < kNarrowRows ? row_end - row : kNarrowRows;
     const auto* data = reinterpret_cast<const BitsOf<dtype>*>(span.data) + row * columns;
-    const Float(*rows)[kNarrowRows] = x;
-    if constexpr (width == 1) {
-      rows = reinterpret_cast<const Float(*)[kNarrowRows]>(widened<Lanes, dtype>(data, n, x[0]));
+    const Float* all = widened<Lanes, dtype>(data, n * columns, flat);
+    if (columns == width) {
+      turn_columns<width>(all, n, 0, 1, x);
     } else {
-      const Float* all = widened<Lanes, dtype>(data, n * columns, flat);
-      if (columns == width) {
-        turn_columns<width>(all, n, 0, 1, x);
-      } else {
-        for (int64_t j = 0; j < columns; ++j) {
-          for (int64_t i = 0; i < n; ++i) x[j][i] = all[i * columns + j];
-        }
-        for (int64_t j = columns; j < width; ++j) memset(x[j], 0, sizeof(x[j]));
+      for (int64_t j = 0; j < columns; ++j) {
+        for (int64_t i = 0; i < n; ++i) x[j][i] = all[i * columns + j];
       }
+      for (int64_t j = columns; j < width; ++j) memset(x[j], 0, sizeof(x[j]));
     }
-    norms_of_rows<width>(rows, n, norm);
+    norms_of_rows<width>(x, n, norm);
     if (norms) memcpy(norms + row, norm, n * sizeof(double));
     if (unit == 0 && n == kNarrowRows && all_within(norm, bound)) {  // products by 1, without a division
-      for (int64_t j = 0; j < columns; ++j) add_blocks<Lanes>(rows[j], total[j]);
+      for (int64_t j = 0; j < columns; ++j) add_blocks<Lanes>(x[j], total[j]);
       continue;
     }
     for (int64_t i = n; i % 16 != 0; ++i) norm[i] = 0;
     if (unit > 0) {
       alignas(64) double scale[kNarrowRows];
       factors_of<Lanes>(norm, bound, n, scale);
-      for (int64_t j = 0; j < columns; ++j) add_integers<Lanes>(rows[j], scale, unit, n, total[j]);
+      for (int64_t j = 0; j < columns; ++j) add_integers<Lanes>(x[j], scale, unit, n, total[j]);
     } else {
       factors_of<Lanes>(norm, bound, n, factors);
-      for (int64_t j = 0; j < columns; ++j) add_column<Lanes>(rows[j], factors, n, total[j]);
+      for (int64_t j = 0; j < columns; ++j) add_column<Lanes>(x[j], factors, n, total[j]);
     }
   }
 }
 
-// total[j] = the clipped sum of column j over rows [row, row_end), which begin a block; norms[i] = the norm of row i.
+// total[j] = the clipped sum of column j over rows [row, row_end), which begin a group; norms[i] = the norm of row i.
 template <class Lanes>
 void narrow_rows(const Span& span, double bound, double unit, int64_t row, int64_t row_end, double* norms,
                  double* total) {
@@ -217,7 +204,7 @@ void narrow_rows(const Span& span, double bound, double unit, int64_t row, int64
     const auto run = [&](auto width) {
       narrow_range<Lanes, dtype(), width()>(span, bound, unit, row, row_end, norms, total);
     };
-    if (span.numel == 1) return run(std::integral_constant<int, 1>{});
+    if (span.numel == 1) return number_range<Lanes, dtype()>(span, bound, unit, row, row_end, norms, total);
     if (span.numel == 2) return run(std::integral_constant<int, 2>{});
     if (span.numel <= 4) return run(std::integral_constant<int, 4>{});
     run(std::integral_constant<int, kNarrowColumns>{});

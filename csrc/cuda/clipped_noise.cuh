@@ -8,14 +8,11 @@
 #include "../chacha.h"
 #include "../philox.h"
 #include "clipped_norms.cuh"
+#include "clipped_numbers.cuh"
 
 namespace ldpk {
 
 constexpr int kSumBlocks = 4;  // thread blocks that a multiprocessor has at once: 64 registers a thread
-
-// Sums of one tile's columns: for normal noise in the data's precision, for discrete noise integers in fp64.
-template <bool grid, Dtype dtype>
-using ClippedSum = std::conditional_t<grid || dtype == Dtype::f64, double, float>;
 
 template <class Sum, int columns>
 struct SumsTile {
@@ -67,7 +64,7 @@ struct SumsThread {
 #pragma unroll
     for (int i = lane; i < kRowBlock; i += kLanes) {
       const double scale = first + i < rows ? scales[(first + i) * plan.layers] : 0.0;
-      tile.scales[warp][i] = grid ? static_cast<Sum>(scale * plan.inverse_unit) : scale_as(Sum{}, scale);
+      tile.scales[warp][i] = grid ? static_cast<Sum>(scale * plan.inverse_unit) : at_most(Sum{}, scale);
     }
   }
 
@@ -167,6 +164,7 @@ LDPK_FN void noise_of_columns(const ClippedPlan& plan, int32_t block, int thread
     const int64_t column = begin + i;
     if (column >= s.span.numel) break;
     double total = s.layer.totals[column];
+#pragma unroll 8
     for (int64_t g = 1; g < row_groups(plan.rows); ++g) total += s.layer.totals[g * plan.columns + column];
     if constexpr (grid) {
       total = (total + drawn[i]) * noise.unit;

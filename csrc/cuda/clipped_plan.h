@@ -17,6 +17,10 @@ static_assert(kSumWarps * kLanes == kClippedThreads);
 template <class Cipher, bool grid>
 constexpr int noise_columns = grid ? 1 : Cipher::block_words / 2;
 
+// Sums of columns: for normal noise in the data's precision, for discrete noise integers in fp64.
+template <bool grid, Dtype dtype>
+using ClippedSum = std::conditional_t<grid || dtype == Dtype::f64, double, float>;
+
 // What a matrix has beside its span. parts: sums of squares, [stretches, rows]; totals: sums of rows, `plan.columns`
 // apart for each group.
 struct ClippedLayer {
@@ -74,8 +78,12 @@ struct ClippedBlock {
       : span(plan.spans[s]), layer(plan.laws[s]), number(block - plan.first_chunk[s]) {}
 };
 
+// Whether a row is a single number, which has neither squares nor a scale.
+inline bool is_single(const Span* spans, int64_t count) { return count == 1 && spans[0].numel == 1; }
+
 // fp64 numbers of memory that a call needs besides norms and outputs.
 inline int64_t clipped_workspace(const Span* spans, int64_t count, int64_t rows, int64_t layers) {
+  if (is_single(spans, count)) return row_groups(rows);
   int64_t numbers = rows * layers;
   for (int64_t s = 0; s < count; ++s)
     numbers += rows * divided_up(spans[s].numel, kStretch) + row_groups(rows) * spans[s].numel;
@@ -105,7 +113,7 @@ struct ClippedCall {
     plan.noise = noise;
     plan.inverse_unit = noise.unit > 0 ? 1 / noise.unit : 0;
     for (int64_t s = 0; s < count; ++s) plan.columns += spans[s].numel;
-    double* totals = workspace + rows * layers;
+    double* totals = workspace + (is_single(spans, count) ? 0 : rows * layers);
     double* parts = totals + row_groups(rows) * plan.columns;
     const auto layer_of = [&](int64_t i) {
       const int64_t layer = layers > 1 ? i : 0;
@@ -123,7 +131,8 @@ struct ClippedCall {
         });
   }
 
-  // The kernels in order. A launcher has squares, norms, sums<grid> and noise<Cipher, grid>, each of (plan, blocks).
+  // The kernels in order. A launcher has squares, norms and sums<grid>, or numbers<grid>, and noise<Cipher, grid>, each
+  // of (plan, blocks).
   template <class Cipher, class Launcher>
   void run(const Launcher& launcher) const {
     noise.unit > 0 ? run<Cipher, true>(launcher) : run<Cipher, false>(launcher);
@@ -137,14 +146,19 @@ struct ClippedCall {
         if (blocks > 0) launch(plan, blocks);
       };
     };
-    each([&](const Span& s) { return divided_up(rows, rows_of_block(s)) * stretches_of(s); },
-         some([&](auto& plan, int32_t blocks) { launcher.squares(plan, blocks); }));
-    each([](const Span&) { return 0; },
-         [&](auto& plan, int32_t) {
-           if (rows > 0) launcher.norms(plan, static_cast<int32_t>(divided_up(rows, kClippedThreads)));
-         });
-    each([&](const Span& s) { return tiles_of(s, rows) * row_groups(rows); },
-         some([&](auto& plan, int32_t blocks) { launcher.template sums<grid>(plan, blocks); }));
+    if (is_single(spans, count)) {
+      each([&](const Span&) { return row_groups(rows); },
+           [&](auto& plan, int32_t blocks) { launcher.template numbers<grid>(plan, blocks); });
+    } else {
+      each([&](const Span& s) { return divided_up(rows, rows_of_block(s)) * stretches_of(s); },
+           some([&](auto& plan, int32_t blocks) { launcher.squares(plan, blocks); }));
+      each([](const Span&) { return 0; },
+           [&](auto& plan, int32_t) {
+             if (rows > 0) launcher.norms(plan, static_cast<int32_t>(divided_up(rows, kClippedThreads)));
+           });
+      each([&](const Span& s) { return tiles_of(s, rows) * row_groups(rows); },
+           some([&](auto& plan, int32_t blocks) { launcher.template sums<grid>(plan, blocks); }));
+    }
     each([](const Span& s) { return divided_up(s.numel, kClippedThreads * noise_columns<Cipher, grid>); },
          some([&](auto& plan, int32_t blocks) { launcher.template noise<Cipher, grid>(plan, blocks); }));
   }

@@ -163,8 +163,8 @@ struct ClippedLauncher {
   cudaStream_t stream;
 
   template <class Kernel>
-  void launch(Kernel kernel, const ClippedPlan& plan, int32_t blocks) const {
-    kernel<<<blocks, kClippedThreads, 0, stream>>>(plan);
+  void launch(Kernel kernel, const ClippedPlan& plan, int32_t blocks, int threads = kClippedThreads) const {
+    kernel<<<blocks, threads, 0, stream>>>(plan);
     check(cudaGetLastError(), "cannot launch a kernel of clipped sums");
   }
   void squares(const ClippedPlan& plan, int32_t blocks) const { launch(clipped_squares_kernel, plan, blocks); }
@@ -172,6 +172,10 @@ struct ClippedLauncher {
   template <bool grid>
   void sums(const ClippedPlan& plan, int32_t blocks) const {
     launch(clipped_sums_kernel<grid, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>, plan, blocks);
+  }
+  template <bool grid>
+  void numbers(const ClippedPlan& plan, int32_t blocks) const {
+    launch(clipped_numbers_kernel<grid, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>, plan, blocks, kNumberThreads);
   }
   template <class Cipher, bool grid>
   void noise(const ClippedPlan& plan, int32_t blocks) const {

@@ -41,12 +41,19 @@ struct RowScales {
   }
 };
 
-// Never above the scale: a clipped row stays within its bound.
-LDPK_FN float scale_as(float, double scale) {
-  const float f = static_cast<float>(scale);
-  return f > scale ? bit_cast<float>(bit_cast<uint32_t>(f) - 1) : f;
+// The largest number of the type that is at most x >= 0: scales and bounds so rounded keep a row within its bound.
+LDPK_FN float at_most(float, double x) {
+  const float f = static_cast<float>(x);
+  return f > x ? bit_cast<float>(bit_cast<uint32_t>(f) - 1) : f;
 }
-LDPK_FN double scale_as(double, double scale) { return scale; }
+LDPK_FN double at_most(double, double x) { return x; }
+
+// A single number kept to [-bound, bound]; 0 if it is not finite.
+template <class Float>
+LDPK_FN Float clamped(Float x, Float bound) {
+  const Float above = x > -bound ? x : -bound, kept = above < bound ? above : bound;
+  return fabs(x) < static_cast<Float>(INFINITY) ? kept : Float{0};
+}
 
 // ln u for a normal number u in (0, 1] (FreeBSD's e_log.c, which errs by less than an ulp).
 LDPK_FN double natural_log(double u) {

@@ -140,7 +140,7 @@ def clipped_sums_on_cpu(
     if len(spans) == 1 and 0 < columns <= _native.NARROW:
         norms = np.empty((rows, 1))
         law = (limits[0], noise.stddev, divisor, noise.unit, noise.grid_std)
-        _native.narrow_sums(spans, rows, norms, *law, key, isa, threads_for(4 * columns * rows))
+        _native.narrow_sums(spans, rows, norms, *law, key, isa, _threads_for_narrow(columns, rows))
         return norms
     squares = _native.clipped_squares(spans, rows, isa, threads_for(columns * rows))
     norms = norms_of(squares, len(limits))
@@ -160,7 +160,12 @@ def narrow_sum(
     """Write the noised sum of one plain matrix's clipped rows to `out`: the same in one pass, without their norms."""
     spans = span_table([int(plain.spans["data"][0])], [out.ctypes.data], [out.size], plain.dtypes)
     law = (limit, noise.stddev, divisor, noise.unit, noise.grid_std)
-    _native.narrow_sums(spans, rows, None, *law, key, isa, threads_for(4 * plain.numel))
+    _native.narrow_sums(spans, rows, None, *law, key, isa, _threads_for_narrow(out.size, rows))
+
+
+def _threads_for_narrow(columns: int, rows: int) -> int:
+    """A thread clamps a million single numbers while three others start."""
+    return threads_for(rows // 8 if columns == 1 else 4 * columns * rows)
 
 
 def norms_of(squares: Floats, columns: int) -> Floats:

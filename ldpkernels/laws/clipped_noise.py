@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from ldpkernels.dtypes import power_of_two
 
 NOISES = ("gaussian", "discrete")
@@ -81,6 +83,18 @@ def noise_of(C: Sequence[float], sigma: float, noise: str, rows: int) -> Noise:
         most = int(EXACT * unit / Fraction(bound))
         raise ValueError(f"{rows} rows are too many for discrete noise of sigma={sigma}: pass {most} at most in a call")
     return Noise(0.0, float(unit), math.ceil(Fraction(bound) * Fraction(sigma) / unit))
+
+
+def is_single(sizes: Sequence[int]) -> bool:
+    """Whether a sample of tensors of these sizes is a single number: it has neither norm nor scale, and is clamped."""
+    return list(sizes) == [1]
+
+
+def at_most(bound: float, dtype: type[np.float32 | np.float64]) -> float:
+    """The largest number of a floating-point type that is at most `bound`: what single numbers are clamped to."""
+    with np.errstate(over="ignore"):
+        nearest = dtype(bound)
+    return float(nearest if float(nearest) <= bound else np.nextafter(nearest, dtype(0)))
 
 
 def scales(norms: Any, limits: Sequence[float], where: Any) -> Any:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -84,6 +85,9 @@ def _gradients(
     divisor: float,
 ) -> list[torch.Tensor]:
     """s g for a row within its bound; s (g - u <u, g>), with u the row over its norm, for a clipped one."""
+    if law.is_single([math.prod(t.shape[1:]) for t in x]):
+        within = norms[:, 0] < limits[0]  # neither clamped nor poisoned
+        return [torch.where(within, grad_sums[0] / divisor, 0.0).to(x[0].dtype).reshape(x[0].shape)]
     scales = law.scales(norms, limits, torch.where)
     flat = [t.reshape(t.shape[0], -1).to(_wide(t.dtype)) for t in x]
     g = [grad.reshape(-1).to(t.dtype) for grad, t in zip(grad_sums, flat, strict=True)]

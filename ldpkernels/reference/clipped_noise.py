@@ -11,13 +11,15 @@ import numpy as np
 from ldpkernels.arrays import Array, Floats, Spans, Words
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.launch import norms_of
-from ldpkernels.laws.clipped_noise import Noise, scales
+from ldpkernels.laws.clipped_noise import Noise, is_single, scales
 from ldpkernels.reference.ciphers import chacha20, keystream, philox4x32
 from ldpkernels.reference.memory import memory, weights
 
 
 def clipped_sums(spans: Spans, rows: int, limits: Sequence[float], noise: Noise, divisor: float, key: Words) -> Floats:
     """Both passes: the norms of the rows, and the noised sum of every matrix to its `out`."""
+    if is_single(spans["numel"].tolist()):
+        return _single_numbers(spans[0], rows, limits[0], noise, divisor, key)
     norms = norms_of(squares(spans, rows), len(limits))
     with np.errstate(invalid="ignore", over="ignore"):
         factors = np.stack(scales(norms, limits, np.where), 1)
@@ -43,18 +45,51 @@ def squares(spans: Spans, rows: int) -> Array:
 def sums(spans: Spans, factors: Floats, noise: Noise, divisor: float, key: Array) -> None:
     """(Sum of scaled rows + noise) / divisor of every matrix, to its `out`."""
     for i, span in enumerate(spans):
-        n, scale = int(span["numel"]), factors[:, i if factors.shape[1] > 1 else 0]
+        scale = factors[:, i if factors.shape[1] > 1 else 0]
         x = _matrix(span, len(factors))
         with np.errstate(over="ignore", invalid="ignore"):
             total = _grid_sum(x, scale, noise.unit) if noise.unit else _float_sum(x, scale)
-            first = int(span["first"])
-            if noise.grid_std:
-                total += [discrete_gaussian(words(key, first + j), noise.grid_std) for j in range(n)]
-            elif noise.stddev:
-                total += noise.stddev * normals(key, first, n)
-            total = (total * noise.unit if noise.unit else total) / divisor
-            dtype = np.dtype(np.float64 if span["dtype"] == DTYPES["float64"].code else np.float32)
-            memory(int(span["out"]), n, dtype)[:] = total
+        _release(span, total, noise, divisor, key)
+
+
+def _release(span: np.void, total: Array, noise: Noise, divisor: float, key: Array) -> None:
+    first, n = int(span["first"]), int(span["numel"])
+    if noise.grid_std:
+        total = total + [discrete_gaussian(words(key, first + j), noise.grid_std) for j in range(n)]
+    elif noise.stddev:
+        total = total + noise.stddev * normals(key, first, n)
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = (total * noise.unit if noise.unit else total) / divisor
+        dtype = np.dtype(np.float64 if span["dtype"] == DTYPES["float64"].code else np.float32)
+        memory(int(span["out"]), n, dtype)[:] = total
+
+
+def _single_numbers(span: np.void, rows: int, limit: float, noise: Noise, divisor: float, key: Array) -> Floats:
+    """Numbers that are clamped; their magnitudes are their norms."""
+    x = _matrix(span, rows)[:, 0]
+    bound = _at_most(limit, x.dtype)
+    kept = np.where(np.isfinite(x), np.clip(x, np.negative(bound), bound), x.dtype.type(0))
+    if noise.unit:
+        total = float(sum(int(v) for v in np.trunc(kept.astype(np.float64) / noise.unit)))
+    else:
+        total = 0.0
+        for group in range(0, rows, 4096):
+            total += _pieces(kept[group : group + 4096])
+    _release(span, np.array([total]), noise, divisor, key)
+    return np.abs(x.astype(np.float64))[:, None]
+
+
+def _pieces(kept: Array) -> float:
+    """Pieces of 1024 in 64 lanes in the data's precision, added in fp64."""
+    total = 0.0
+    for piece in range(0, len(kept), 1024):
+        lanes = np.zeros(64, kept.dtype)
+        for i, number in enumerate(kept[piece : piece + 1024]):
+            lanes[i % 64] += number
+        for half in (32, 16, 8, 4, 2, 1):
+            lanes = lanes[:half] + lanes[half:]
+        total += float(lanes[0])
+    return total
 
 
 def normals(key: Array, first: int, n: int, number: int = 0) -> Array:
@@ -168,7 +203,8 @@ def _grid_sum(x: Array, scale: Array, unit: float) -> Array:
 
 
 def _at_most(scale: float, dtype: np.dtype[np.generic]) -> np.generic:
-    number = dtype.type(scale)
+    with np.errstate(over="ignore"):
+        number = dtype.type(scale)
     return number if float(number) <= scale else np.nextafter(number, dtype.type(0))
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 
 from ldpkernels.inputs.spans import first_elements
-from ldpkernels.laws.clipped_noise import Noise, scales
+from ldpkernels.laws.clipped_noise import Noise, at_most, is_single, scales
 from ldpkernels.triton.ciphers import keystream_words, load_key
 from ldpkernels.triton.discrete_gaussian import discrete_gaussian
 from ldpkernels.triton.launch import fp64_bits, is_chacha, launching
@@ -27,9 +28,13 @@ STRETCH = 1 << 16
 BLOCKS = 128  # cipher blocks a program
 SAMPLERS = 128  # columns of a program that draws discrete noise: one a thread
 ROWS = tl.constexpr(64)  # of a block; blocks of a group
+GROUP_PIECES = tl.constexpr(4)  # pieces of single numbers; so many lanes has each
+NUMBER_LANES = tl.constexpr(64)
+UNDER_WAY = tl.constexpr(16)  # loads of sums of groups before the first is added
 FEW = 128  # programs that leave a device idle: then blocks of rows are added beside each other
 LANES = 128  # sums of a program that adds rows, one a thread
 OPTIONS = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": False}
+NUMBER_OPTIONS = OPTIONS | {"num_warps": 2}  # four lanes a thread: 16 bytes of fp32
 
 
 def clipped_sums(
@@ -46,6 +51,8 @@ def clipped_sums(
     them.
     """
     with launching(key.device):
+        if is_single([out.numel() for out in outs]):
+            return _single_numbers(x[0], outs[0], limits[0], noise, divisor, key)
         norms = torch.stack(_norms(x, outs, len(x[0]), len(limits)), 1)
         factors = torch.stack(scales(norms, limits, torch.where), 1)
         firsts = first_elements([out.numel() for out in outs])
@@ -71,20 +78,62 @@ def _norms(x: Sequence[torch.Tensor], outs: Sequence[torch.Tensor], rows: int, l
 def _sum(
     t: torch.Tensor, factors: torch.Tensor, out: torch.Tensor, key: torch.Tensor, law: Noise, divisor: float, first: int
 ) -> None:
-    grid, chacha = law.unit > 0, is_chacha(key)
-    size = float(law.grid_std) if grid else law.stddev
-    per_block = 8 if chacha else 2
-    blocks = SAMPLERS // per_block if grid else BLOCKS
-    tile = blocks * per_block
-    numbers = [fp64_bits(number) for number in (size, divisor, law.unit, 1 / law.unit if grid else 0.0)]
-    programs, rows = -(-out.numel() // tile), t.shape[0]
-    split = programs <= FEW and rows > ROWS.value
+    split = -(-out.numel() // _tile(key, law)) <= FEW and t.shape[0] > ROWS.value
+    rows = t.shape[0]
     if split:
-        t, rows = _groups(t, factors, out, numbers[-1], grid)
-    sums_kernel[(programs,)](
-        t, factors, factors.stride(0), out, key, *numbers, rows, out.numel(), first,
-        _wide(out), grid, size > 0, chacha, blocks, split, **OPTIONS,
+        t, rows = _groups(t, factors, out, _inverse_unit(law), law.unit > 0)
+    _release(t, factors, rows, out, key, law, divisor, first, split)
+
+
+def _release(
+    t: torch.Tensor,
+    factors: torch.Tensor,
+    rows: int,
+    out: torch.Tensor,
+    key: torch.Tensor,
+    law: Noise,
+    divisor: float,
+    first: int,
+    split: bool,
+) -> None:
+    """The noised sum of rows, or where `split` of sums of groups, to `out`."""
+    grid, chacha, tile = law.unit > 0, is_chacha(key), _tile(key, law)
+    size = float(law.grid_std) if grid else law.stddev
+    numbers = [fp64_bits(number) for number in (size, divisor, law.unit)]
+    sums_kernel[(-(-out.numel() // tile),)](
+        t, factors, factors.stride(0), out, key, *numbers, _inverse_unit(law), rows, out.numel(), first,
+        _wide(out), grid, size > 0, chacha, tile // _columns_of_block(key), split, **OPTIONS,
     )  # fmt: skip
+
+
+def _columns_of_block(key: torch.Tensor) -> int:
+    return 8 if is_chacha(key) else 2
+
+
+def _tile(key: torch.Tensor, law: Noise) -> int:
+    """Columns of a program of `sums_kernel`."""
+    return SAMPLERS if law.unit > 0 else BLOCKS * _columns_of_block(key)
+
+
+def _inverse_unit(law: Noise) -> int:
+    return fp64_bits(1 / law.unit if law.unit > 0 else 0.0)
+
+
+def _single_numbers(
+    t: torch.Tensor, out: torch.Tensor, limit: float, law: Noise, divisor: float, key: torch.Tensor
+) -> torch.Tensor:
+    """Numbers that are clamped: a program a group."""
+    rows = t.shape[0]
+    groups = -(-rows // (GROUP_PIECES.value * PIECE.value))
+    norms = torch.empty((rows, 1), dtype=torch.float64, device=t.device)
+    sums = torch.empty(groups, dtype=torch.float64, device=t.device)
+    if groups:
+        bound = fp64_bits(at_most(limit, np.float64 if out.dtype == torch.float64 else np.float32))
+        numbers_kernel[(groups,)](
+            t, norms, sums, bound, _inverse_unit(law), rows, _wide(out), law.unit > 0, **NUMBER_OPTIONS
+        )
+    _release(sums, sums, groups, out, key, law, divisor, 0, True)
+    return norms
 
 
 def _groups(
@@ -163,6 +212,53 @@ def root_kernel(numbers):
 
 
 @triton.jit
+def _clamped_lanes(
+    x, norms, element, rows, limit, inverse_unit, WIDE: tl.constexpr, GRID: tl.constexpr, WHOLE: tl.constexpr
+):  # fmt: skip
+    """The lanes of pieces, of which the first elements are given. Without masks, a WHOLE group is read by vectors.
+
+    Norms are written apart, from numbers that are near by then: no load waits behind a write.
+    """
+    lanes = tl.zeros((GROUP_PIECES, NUMBER_LANES), tl.float64 if GRID else WIDE)
+    for i in tl.static_range(PIECE // NUMBER_LANES):
+        j = element + i * NUMBER_LANES
+        v = (tl.load(x + j) if WHOLE else tl.load(x + j, j < rows, 0.0)).to(WIDE)
+        magnitude = tl.abs(v)
+        kept = tl.where(magnitude < float("inf"), tl.minimum(tl.maximum(v, -limit), limit), 0.0)
+        lanes += _cut(kept.to(tl.float64) * fp64(inverse_unit)) if GRID else kept
+    for i in tl.static_range(PIECE // NUMBER_LANES):
+        j = element + i * NUMBER_LANES
+        if WHOLE:
+            tl.store(norms + j, tl.abs(tl.load(x + j).to(WIDE)).to(tl.float64))
+        else:
+            tl.store(norms + j, tl.abs(tl.load(x + j, j < rows, 0.0).to(WIDE)).to(tl.float64), j < rows)
+    return lanes
+
+
+@triton.jit(do_not_specialize=["bound", "inverse_unit", "rows"])
+def numbers_kernel(x, norms, sums, bound, inverse_unit, rows, WIDE: tl.constexpr, GRID: tl.constexpr):
+    """The sum of a group of clamped numbers, and their norms. A piece's number i goes to lane i mod 64."""
+    group = tl.program_id(0).to(tl.int64)
+    piece = tl.arange(0, GROUP_PIECES)
+    element = (group * GROUP_PIECES + piece)[:, None] * PIECE + tl.arange(0, NUMBER_LANES)[None, :]
+    limit = fp64(bound).to(WIDE)  # exact
+    if (group + 1) * (GROUP_PIECES * PIECE) <= rows:
+        lanes = _clamped_lanes(x, norms, element, rows, limit, inverse_unit, WIDE, GRID, True)
+    else:
+        lanes = _clamped_lanes(x, norms, element, rows, limit, inverse_unit, WIDE, GRID, False)
+    half = tl.sum(lanes.reshape(GROUP_PIECES, 2, 32), axis=1)  # two numbers each: one addition, so one order
+    half = tl.sum(half.reshape(GROUP_PIECES, 2, 16), axis=1)
+    half = tl.sum(half.reshape(GROUP_PIECES, 2, 8), axis=1)
+    half = tl.sum(half.reshape(GROUP_PIECES, 2, 4), axis=1)
+    half = tl.sum(half.reshape(GROUP_PIECES, 2, 2), axis=1)
+    pieces = tl.sum(half, axis=1).to(tl.float64)
+    total = tl.zeros((), tl.float64)
+    for i in tl.static_range(GROUP_PIECES):  # one after the other: zeros change nothing
+        total += tl.sum(tl.where(piece == i, pieces, 0.0), axis=0)
+    tl.store(sums + group, total)
+
+
+@triton.jit
 def natural_log(u):
     """ln u for normal fp64 numbers in (0, 1]."""
     half_root = 0x3FE6A09E667F3BCD
@@ -216,11 +312,16 @@ def normals(block, key, CHACHA: tl.constexpr, BLOCKS: tl.constexpr):
 
 
 @triton.jit
+def _cut(units):
+    """Cut towards zero."""
+    return tl.where(units < 0, tl.ceil(units), tl.floor(units))
+
+
+@triton.jit
 def _scaled(v, scale, inverse_unit, WIDE: tl.constexpr, GRID: tl.constexpr):
     """What is added of a row: v times its scale, which is rounded down, or whole units of that."""
     if GRID:
-        units = v.to(tl.float64) * (scale * fp64(inverse_unit))  # exact: a power of two
-        result = tl.where(units < 0, tl.ceil(units), tl.floor(units))
+        result = _cut(v.to(tl.float64) * (scale * fp64(inverse_unit)))  # exact: a power of two
     else:
         narrow = scale.to(WIDE)
         if WIDE == tl.float32:  # noqa: SIM300
@@ -283,8 +384,11 @@ def sums_kernel(
     group = 0
     while group < rows:
         if SPLIT:
-            total += tl.load(x + group.to(tl.int64) * columns + column, inside, 0.0)
-            group += 1
+            start = tl.zeros((TILE,), tl.int32) + group
+            for i in tl.static_range(UNDER_WAY):  # zeros change nothing
+                there = inside & (start + i < rows)
+                total += tl.load(x + (start + i).to(tl.int64) * columns + column, there, 0.0)
+            group += UNDER_WAY
         else:
             subtotal = tl.zeros((TILE,), tl.float64)
             block = group

@@ -77,13 +77,14 @@ def compile_clipped_for(
     dtype: Literal["float32", "float64"] = "float32",
     noise: Literal["gaussian", "discrete"] = "gaussian",
     cipher: Cipher = "philox",
+    split: bool = False,
 ) -> Any:
-    """The kernel of clipped sums, likewise."""
+    """The kernel of clipped sums, likewise; where `split`, of the sums of groups."""
     wide, pointer = (tl.float32, "*fp32") if dtype == "float32" else (tl.float64, "*fp64")
     grid, chacha = noise == "discrete", cipher == "chacha20"
     blocks = clipped_noise.SAMPLERS // (8 if chacha else 2) if grid else clipped_noise.BLOCKS
-    constants = {"WIDE": wide, "GRID": grid, "NOISY": True, "CHACHA": chacha, "BLOCKS": blocks, "SPLIT": False}
-    types = {"x": pointer, "scales": "*fp64", "stride": "i32", "out": pointer, "key": "*i64"}
+    constants = {"WIDE": wide, "GRID": grid, "NOISY": True, "CHACHA": chacha, "BLOCKS": blocks, "SPLIT": split}
+    types = {"x": "*fp64" if split else pointer, "scales": "*fp64", "stride": "i32", "out": pointer, "key": "*i64"}
     types |= dict.fromkeys(("size", "divisor", "unit", "inverse_unit"), "i64")
     types |= {"rows": "i32", "columns": "i32", "first": "i64"}
     return compiled(clipped_noise.sums_kernel, types, constants, arch, clipped_noise.OPTIONS)

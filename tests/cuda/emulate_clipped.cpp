@@ -38,6 +38,23 @@ struct OnHost {
       });
     }
   }
+  template <bool grid>
+  void numbers(const ClippedPlan& plan, int32_t blocks) const {
+    for (int32_t b = 0; b < blocks; ++b) {
+      const ClippedBlock block(plan, b);
+      with_dtype(block.span, [&](auto dtype) {
+        using Thread = NumbersThread<grid, decltype(dtype)::value>;
+        typename Thread::Tile tile;
+        const auto each = [&](auto step) {
+          for (int t = 0; t < kNumberThreads; ++t) step(Thread{plan, block, t});
+        };
+        each([&](const Thread& thread) { thread.add(tile); });
+        for (int half = kNumberLanes / 2; half > 0; half /= 2)
+          each([&](const Thread& thread) { thread.fold(tile, half); });
+        each([&](const Thread& thread) { thread.finish(tile); });
+      });
+    }
+  }
   template <class Cipher, bool grid>
   void noise(const ClippedPlan& plan, int32_t blocks) const {
     for (int32_t b = 0; b < blocks; ++b) {

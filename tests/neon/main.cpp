@@ -156,7 +156,7 @@ void check_clipped(const Key& key) {
     for (int64_t columns : {1, 2, 7, 70, 1030}) {
       const Bytes x = weights(dtype, rows * columns);
       for (const ClippedNoise& noise : {ClippedNoise{0.7, 3, 0, 0}, ClippedNoise{0, 3, 0x1p-26, 70001}}) {
-        std::vector<double> norms[2], scales[2], totals[2];
+        std::vector<double> norms[2], scales[2], totals[2], sums[2];
         Bytes out[2];
         for (int i : {0, 1}) {
           const Kernels& kernels = i ? kNeonKernels : kScalarKernels;
@@ -171,6 +171,10 @@ void check_clipped(const Key& key) {
           kernels.row_scales(bounds, 2, 0, rows, norms[i].data(), scales[i].data());
           for (double& norm : norms[i]) norm = norm == norm ? norm : -1;  // the bits of a NaN are anyone's
           kernels.row_sums(span, {scales[i].data(), 2, 0}, noise.unit, 0, rows, 0, columns, totals[i].data());
+          if (columns <= kNarrowColumns) {
+            sums[i].assign(columns, 0);
+            kernels.narrow_rows(span, 0.5, noise.unit, 0, rows, nullptr, sums[i].data());
+          }
           kernels.noised(span, noise, key, 0, columns, totals[i].data());
         }
         const auto bytes = [](const std::vector<double>& v) {
@@ -180,6 +184,7 @@ void check_clipped(const Key& key) {
         const std::string what = " of dtype " + std::to_string(static_cast<int>(dtype));
         expect_equal(bytes(norms[0]), bytes(norms[1]), "norms" + what);
         expect_equal(bytes(scales[0]), bytes(scales[1]), "scales" + what);
+        expect_equal(bytes(sums[0]), bytes(sums[1]), "sums of few columns" + what);
         expect_equal(out[0], out[1], "clipped sums" + what);
       }
     }

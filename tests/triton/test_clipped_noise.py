@@ -61,10 +61,21 @@ def test_rows_of_several_stretches(both, monkeypatch):
     both([rows(2, 66_600)], 3.0, 0.5, generator=KEYS["philox"])
 
 
-def test_no_rows_no_noise_and_rows_of_one_number(both):
-    both([rows(70)], 0.5, 1.0, generator=KEYS["philox"])
+def test_no_rows_and_no_noise(both):
     both([rows(3, 5)], 0.5, 0.0, generator=KEYS["philox"], batch_size=7)
     both([rows(0, 5)], 0.5, 1.0, generator=KEYS["philox"], batch_size=7)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "discrete"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_single_numbers(both, dtype, noise):
+    """No rows, a few, a second piece, a second group; some poisoned, some at the bound."""
+    for n in (0, 5, 1100, 4200):
+        x = rows(n, dtype=dtype, seed=n)
+        if n > 1000:
+            x[3], x[700], x[900], x[1030] = torch.nan, -torch.inf, 0.5, 60000
+        both([x], 0.7 if n < 4200 else 0.5, 1.0, generator=KEYS["philox"], noise=noise, batch_size=9)
+    both([rows(70)[:, None]], 0.5, 0.0, generator=KEYS["chacha20"], noise=noise)
 
 
 @pytest.mark.parametrize("split", [False, True])
@@ -163,17 +174,17 @@ def test_arrays_have_the_same_bits_in_the_interpreter(device):
 
 
 def test_few_columns_are_split_and_many_are_not(both, monkeypatch):
-    """Losses, [B], are one program's otherwise: 64 rows are a block, and one more makes two of them."""
+    """They are one program's otherwise: 64 rows are a block, and one more makes two of them."""
     from ldpkernels.triton import clipped_noise
 
     split = []
     monkeypatch.setattr(clipped_noise, "_groups", lambda *a, whole=clipped_noise._groups: split.append(a) or whole(*a))
-    losses = rows(70) * 3
-    losses[5], losses[66] = torch.nan, 0
+    pairs = rows(70, 2) * 3
+    pairs[5], pairs[66] = torch.nan, 0
     for noise in ("gaussian", "discrete"):
-        both([losses], 0.5, 1.0, generator=KEYS["philox"], noise=noise)
-    both([rows(64)], 0.5, 1.0, generator=KEYS["philox"])
+        both([pairs], 0.5, 1.0, generator=KEYS["philox"], noise=noise)
+    both([rows(64, 2)], 0.5, 1.0, generator=KEYS["philox"])
     assert len(split) == 2
     monkeypatch.setattr(clipped_noise, "FEW", 0)
-    both([losses], 0.5, 1.0, generator=KEYS["philox"])
+    both([pairs], 0.5, 1.0, generator=KEYS["philox"])
     assert len(split) == 2

@@ -115,8 +115,9 @@ def test_whole_vectors_compile_without_spills_and_read_by_vectors(costs):
 
 def test_what_ranges_tallies_and_votes_need_compiles_and_fuses_nothing(costs):
     found = costs("others")
-    assert len(found) == 20
-    for cost in found.values():
+    assert len(found) == 24
+    for name, cost in found.items():
         assert not inexact(cost)
-        assert cost["spills"] == 0
-        assert cost["registers"] <= 128
+        assert cost["spills"] <= (10 if name.startswith("split") else 0)  # as above
+        assert cost["registers"] <= (168 if name.startswith("numbers") else 128)  # two warps a program
+    assert found["numbers-False"]["loads_at_once"] >= 15  # of the 16 vectors of single numbers that a thread adds
