@@ -143,9 +143,9 @@ struct OrdinalCldpRange {
   void advance() {
     constexpr int size = kCldpTile + kCldpWalks;
     const OrdinalCldp walk{law};
-    uint64_t elements[size], streams[size], more[size], words[size], low[size];
+    uint64_t elements[size] = {}, streams[size] = {};  // scattered_draws reads some behind the last
+    uint64_t more[size], words[size], low[size];
     for (int64_t i = 0; i < walking; ++i) elements[i] = span.first + walks[i].at;
-    for (int64_t i = walking; i % kScatterStep; ++i) elements[i] = streams[i] = 0;
     const auto fetch = [&](uint64_t* out, auto number) {
       for (int64_t i = 0; i < walking; ++i) streams[i] = number(walks[i]);
       scattered_draws<Lanes, uint64_t>(Cipher{}, key, elements, streams, walking, out);
