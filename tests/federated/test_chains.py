@@ -194,11 +194,14 @@ def test_the_drivers_train_chains_in_cpp():
         assert all(torch.equal(found[n], expected[n]) for n in weights)
 
 
-def test_workers_change_no_bit():
-    network, weights, clients = setting("ldp-fl-cnn", clients=17, size=10)
+@pytest.mark.parametrize(("name", "count"), [("ldp-fl-cnn", 17), ("grouped", 5)])
+def test_workers_change_no_bit(name, count):
+    """The second has group normalisation, and a convolution by Winograd's algorithm."""
+    network, weights, clients = setting(name, clients=count, size=10)
+    assert chains.fits(network, weights, *clients[0].data)
     expected = list(training.train(network, weights, clients, Local(batch=5), 0))
-    for count in (1, 2):
-        with training.crew(network, clients, count) as crew:
+    for workers in (1, 2):
+        with training.crew(network, clients, workers) as crew:
             found = list(training.train(network, weights, clients, Local(batch=5), 0, workers=crew))
         for (_, one), (_, other) in zip(found, expected, strict=True):
             assert all(torch.equal(one[n], other[n]) for n in weights)

@@ -32,18 +32,22 @@ struct Weights {
 
 Numbers forwards(const Layer& l, const Weights& w, const Numbers& in) {
   Numbers out{l.co, l.oh, l.ow, std::vector<double>(kExamples * l.co * l.oh * l.ow)};
-  std::vector<double> means(l.co), scales(l.co);
-  for (int64_t c = 0; l.kind == LayerKind::batch_norm && c < l.co; ++c) {
-    const double count = kExamples * l.ih * l.iw;
+  std::vector<double> means(kExamples * l.co), scales(kExamples * l.co);  // [examples][channels]
+  // A batch's normalisation has the channel of all examples as its set of numbers, a group's a few of one example.
+  const bool of_batch = l.kind == LayerKind::batch_norm, normalises = of_batch || l.kind == LayerKind::group_norm;
+  const int64_t pixels = l.ih * l.iw, apart = l.ci * pixels, size = l.groups ? l.ci / l.groups : 1;
+  for (int64_t i = 0; normalises && i < kExamples * l.ci; ++i) {
+    const int64_t c = i % l.ci, from = c / size * size, own = i / l.ci;
+    const double count = (of_batch ? kExamples : 1) * size * pixels;
     const auto each = [&](auto f) {
-      for (int64_t b = 0; b < kExamples; ++b) {
-        for (int64_t p = 0; p < l.ih * l.iw; ++p) f(in.of[(b * l.ci + c) * l.ih * l.iw + p]);
+      for (int64_t b = of_batch ? 0 : own; b < (of_batch ? kExamples : own + 1); ++b) {
+        for (int64_t p = 0; p < size * pixels; ++p) f(in.of[b * apart + from * pixels + p]);
       }
     };
     double squares = 0.0;
-    each([&](double number) { means[c] += number / count; });
-    each([&](double number) { squares += (number - means[c]) * (number - means[c]); });
-    scales[c] = w.weight[c] / std::sqrt(squares / count + l.epsilon);
+    each([&](double number) { means[i] += number / count; });
+    each([&](double number) { squares += (number - means[i]) * (number - means[i]); });
+    scales[i] = w.weight[c] / std::sqrt(squares / count + l.epsilon);
   }
   for (int64_t i = 0; i < static_cast<int64_t>(out.of.size()); ++i) {
     const int64_t x = i % l.ow, y = i / l.ow % l.oh, o = i / (l.ow * l.oh) % l.co, b = i / (l.ow * l.oh * l.co);
@@ -65,7 +69,7 @@ Numbers forwards(const Layer& l, const Weights& w, const Numbers& in) {
       number = w.bias[o];
       for (int64_t t = 0; t < inputs; ++t) number += w.weight[o * inputs + t] * in.of[b * inputs + t];
     }
-    if (l.kind == LayerKind::batch_norm) number = (in.of[i] - means[o]) * scales[o] + w.bias[o];
+    if (normalises) number = (in.of[i] - means[b * l.co + o]) * scales[b * l.co + o] + w.bias[o];
   }
   return out;
 }
@@ -108,9 +112,10 @@ int main() {
     if (kind == LayerKind::convolution) l.oh = height + 2 * ph - kh + 1, l.ow = width + 2 * pw - kw + 1;
     if (kind == LayerKind::max_pool) l.oh = height / kh, l.ow = width / kw;
     if (kind == LayerKind::linear) l.oh = l.ow = 1;
-    l.epsilon = 1e-5f;
+    l.epsilon = 1e-5f, l.groups = kind == LayerKind::group_norm ? 3 : 0;
     const int64_t per_output = kind == LayerKind::convolution ? l.ci * kh * kw : l.ci * l.ih * l.iw;
-    const int64_t count = kind == LayerKind::batch_norm ? l.co : outputs ? outputs * per_output : 0;
+    const bool normalises = kind == LayerKind::batch_norm || kind == LayerKind::group_norm;
+    const int64_t count = normalises ? l.co : outputs ? outputs * per_output : 0;
     l.has_weight = l.has_bias = l.trains_weight = l.trains_bias = count > 0;
     Weights w{std::vector<double>(count), std::vector<double>(count ? l.co : 0)};
     for (double& x : w.weight) x = static_cast<float>(draw() / 3);
@@ -122,6 +127,7 @@ int main() {
   add(LayerKind::batch_norm, 0, 1, 1, 0, 0);
   add(LayerKind::relu, 0, 1, 1, 0, 0);
   add(LayerKind::convolution, 9, 3, 3, 1, 1);
+  add(LayerKind::group_norm, 0, 1, 1, 0, 0);
   add(LayerKind::convolution, 8, 5, 5, 2, 2);
   add(LayerKind::max_pool, 0, 2, 2, 0, 0);
   add(LayerKind::convolution, 9, 3, 2, 0, 1);
