@@ -120,8 +120,8 @@ battery: $(STAMP)
 exhaustive: $(STAMP)
 	$(PY) -m pytest -m exhaustive --capture=no
 
-neon:
-	tests/neon/run
+neon: $(STAMP)
+	PYTHON=$(CURDIR)/$(PY) tests/neon/run
 
 # DIST="--python /path/to/python3.14" adds an interpreter; python -m release.wheels --help says more.
 dist: $(STAMP)
