@@ -56,4 +56,4 @@ def test_every_kernel_is_in_the_table():
     assert TABLE["kernels"].keys() == sections.kernels().keys()
     assert TABLE["calls"].keys() == sections.calls().keys()
     for counts in TABLE["kernels"].values():
-        assert counts["instructions"] > 1
+        assert counts["instructions"] > 0.5

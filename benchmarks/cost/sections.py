@@ -79,7 +79,7 @@ def kernels() -> dict[str, Callable[[int], Callable[[], Any]]]:
 
     def losses(columns: int) -> Callable[[int], Callable[[], Any]]:
         def of(n: int) -> Callable[[], Any]:
-            rows = 2 * abs(weights(n)).reshape(n // columns, columns)
+            rows = 2 * abs(weights(8 * n if columns == 1 else n)).reshape(-1, columns)
             return lambda: ldpkernels.clipped_noised_sum(rows, 1.0, 1.0, generator=philox)
 
         return of
@@ -128,7 +128,7 @@ def kernels() -> dict[str, Callable[[int], Callable[[], Any]]]:
         "Aggregate.mean, bits": mean,
         "clipped_noised_sum, gaussian, of 8 rows": summed("gaussian"),
         "clipped_noised_sum, discrete, of 8 rows": summed("discrete"),
-        "clipped_noised_sum, rows of one": losses(1),
+        "clipped_noised_sum, 8 rows of one": losses(1),
         "clipped_noised_sum, rows of two": losses(2),
         "ranges, minmax": ranges,
         "majority_vote of 8 parties": votes,
