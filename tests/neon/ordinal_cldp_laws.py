@@ -21,10 +21,17 @@ BOXES = (
     (1e-13, 2**52, 2**62, 4e15),  # integers that no sum with 1.5 * 2^52 rounds
 )
 
-rows = [
-    law_row(alpha, m, mechanism, reach=reach, scale=scale, rounding=rounding)
-    for (alpha, m, reach, scale), mechanism, rounding in product(
-        BOXES, ("exponential", "laplace"), ("nearest", "stochastic")
-    )
-]
-Path(sys.argv[1]).write_bytes(np.array(rows, dtype=_native.LAWS["ordinal_cldp"]).tobytes())
+
+def main() -> None:
+    """Every box, mechanism and rounding, to the file that is named."""
+    rows = [
+        law_row(alpha, m, mechanism, reach=reach, scale=scale, rounding=rounding)
+        for (alpha, m, reach, scale), mechanism, rounding in product(
+            BOXES, ("exponential", "laplace"), ("nearest", "stochastic")
+        )
+    ]
+    Path(sys.argv[1]).write_bytes(np.array(rows, dtype=_native.LAWS["ordinal_cldp"]).tobytes())
+
+
+if __name__ == "__main__":
+    main()
