@@ -57,3 +57,37 @@ def test_every_kernel_is_in_the_table():
     assert TABLE["calls"].keys() == sections.calls().keys()
     for counts in TABLE["kernels"].values():
         assert counts["instructions"] > 0.5
+
+
+DUMP = """# callgrind format
+positions: line
+events: Ir D1mr
+ob=(1) /usr/lib/libpython3.11.so.1.0
+fl=(1) ceval.c
+fn=(1) evaluate
+1 1000 7
+cob=(2) /site-packages/ldpkernels/_native.so
+cfn=(2) perturb
+calls=1 0
+1 50 4
++3 20
+
+ob=(2)
+fn=(2)
+0 40 4
+cob=(1)
+cfn=(1)
+calls=1 1
+0 1020 7
+0 10
+"""
+
+
+def test_costs_are_counted_where_they_are_spent_and_the_interpreters_can_be_left_out(tmp_path):
+    path = tmp_path / "counts.2"
+    path.write_text(DUMP)
+    assert count.totals(path) == {"Ir": 1070, "D1mr": 11}
+    assert count.totals(path, interpreter=False) == {"Ir": 50, "D1mr": 4}
+    path.write_text("nothing of the kind")
+    with pytest.raises(ValueError, match="no dump"):
+        count.totals(path)
