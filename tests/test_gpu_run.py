@@ -10,9 +10,13 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks.gpu import bench
+from benchmarks.gpu import run as gpu_run
+from benchmarks.gpu.operations import KEYS, OPERATIONS, poisoned, same
 from benchmarks.gpu.run import sources_digest
+from benchmarks.gpu.sanitize import turned
 from benchmarks.gpu.steps import Run, Step
 from ldpkernels import _native
 
@@ -124,6 +128,53 @@ def test_a_row_that_fails_is_a_row(monkeypatch):
     assert "ZeroDivisionError" in text
     assert text.index("| bad ") < text.index("| good ")
     assert "1 ps: missed" in text or "1e-12" in text
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_kernel_that_writes_nothing_would_be_seen(name):
+    """Whatever it should write then is an input as it was, or new memory."""
+    operation = OPERATIONS[name]
+    for dtype in operation.dtypes:
+        inputs, before = operation.make(dtype), operation.make(dtype)
+        found = operation.call(inputs, KEYS["philox"])
+        places = [t.data_ptr() for t in inputs]
+        with poisoned():
+            left = [
+                before[places.index(f.data_ptr())] if f.data_ptr() in places else torch.empty_like(f) for f in found
+            ]
+        assert any(f.numel() for f in found)
+        assert not any(same(a, b) for a, b in zip(left, found, strict=True) if a.numel())
+
+
+def test_poison_ends_with_its_block():
+    with poisoned():
+        assert torch.empty(3).isnan().all()
+        assert (torch.empty(3, dtype=torch.uint8) == 255).all()
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize(
+    ("told", "chosen"),
+    [
+        ("  --kernel-name arg    key1=val1\n  --kernel-name-exclude arg", "--kernel-name"),
+        ("  --kernel-regex arg   key1=val1\n  --kernel-regex-exclude arg", "--kernel-regex"),
+        ("  --kernel-name-exclude arg", None),
+    ],
+)
+def test_the_sanitizer_watches_our_kernels_by_the_option_that_it_has(tmp_path, monkeypatch, told, chosen):
+    """As the real one, it fails on a program that does not use CUDA."""
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(f"#!/bin/sh\n[ \"$1\" = --help ] || exit 255\ncat <<'EOF'\n{told}\nEOF\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert gpu_run._sanitizer_options() == ([chosen, "kns=ldpk"] if chosen else [])
+
+
+def test_tools_side_by_side_have_all_operations_from_places_of_their_own():
+    operations = list(OPERATIONS.items())
+    starts = [turned(operations, f"{i}/4") for i in range(4)]
+    assert len({turn[0][0] for turn in starts}) == 4
+    assert all(sorted(turn, key=operations.index) == operations for turn in starts)
 
 
 @pytest.fixture
