@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The run on a GPU without one: deadlines, crashes, results that survive, and a rehearsal with Triton's interpreter.
+import argparse
 import ast
 import json
 import re
@@ -19,6 +20,8 @@ from benchmarks.gpu.run import sources_digest
 from benchmarks.gpu.sanitize import turned
 from benchmarks.gpu.steps import Run, Step
 from ldpkernels import _native
+from ldpkernels.commands import fl
+from ldpkernels.commands.options import add_commands
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -115,6 +118,35 @@ def test_only_the_end_of_a_long_output_is_kept(run, monkeypatch):
     text = (run.out / "build.log").read_text()
     assert "the end" in text
     assert len(text) < 1500
+
+
+def test_a_file_that_a_step_keeps_is_in_its_log_however_it_ends(run, tmp_path):
+    kept = tmp_path / "rounds.csv"
+    step = python(f"import pathlib, time; pathlib.Path({str(kept)!r}).write_text('1,2'); time.sleep(60)", limit=2.0)
+    step.kept = kept
+    assert not run.step(step)
+    assert "1,2" in (run.out / "build.log").read_text()
+    assert not run.step(Step("none", ["no-such-program"], 9.0, "build.log", kept=tmp_path / "missing"))
+
+
+def test_papers_share_the_time_and_run_where_their_data_is(tmp_path, monkeypatch):
+    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
+    (tmp_path / "cifar-10-batches-bin").mkdir()
+    options = argparse.Namespace(data=tmp_path, runs=None, rehearse=False)
+    run = Run(tmp_path / "out", 300.0, tmp_path)
+    monkeypatch.setattr(run, "step", lambda step: run.steps.append(step))
+    gpu_run._papers(run, options)
+    limits = {step.name: step.limit for step in run.steps}
+    assert limits.pop("han-xue-fashion-mnist") == 0
+    assert "not run: --data has no FashionMNIST" in summary(run)
+    assert [round(limit) for limit in limits.values()] == [100, 150, 300]  # as the first two took no time
+    parser = argparse.ArgumentParser()
+    fl.add_parser(add_commands(parser, "COMMAND"))
+    for step in run.steps:
+        if step.command:
+            args = parser.parse_args(step.command[3:])
+            assert (args.device, args.resume, args.data) == ("cuda", True, str(tmp_path))
+            assert step.kept.name == "metrics.csv"
 
 
 def test_a_row_that_fails_is_a_row(monkeypatch):

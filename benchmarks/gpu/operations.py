@@ -148,12 +148,12 @@ OPERATIONS = dict(_operations())
 def poisoned() -> Iterator[None]:
     """New memory is filled with NaN and largest integers: what a kernel leaves unwritten is not what was there before,
     which may well be the result of the same call."""
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("warn")
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.set_deterministic_debug_mode(before)
 
 
 def same(found: torch.Tensor, expected: torch.Tensor) -> bool:
