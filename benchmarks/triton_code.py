@@ -13,7 +13,7 @@ from pathlib import Path
 
 import triton.language as tl
 
-from benchmarks.static_cost import analyse_cubin
+from benchmarks.disassembly import analyse_cubin
 from ldpkernels.triton import clipped_noise as rows
 from ldpkernels.triton import (
     lattice,
