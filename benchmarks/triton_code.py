@@ -15,7 +15,19 @@ import triton.language as tl
 
 from benchmarks.static_cost import analyse_cubin
 from ldpkernels.triton import clipped_noise as rows
-from ldpkernels.triton import lattice, next_key, normals, quantiles, rotation, static, summary, tally, votes
+from ldpkernels.triton import (
+    lattice,
+    next_key,
+    order,
+    privunitg,
+    quantiles,
+    rotation,
+    single_numbers,
+    static,
+    summary,
+    tally,
+    votes,
+)
 
 ARCH = 90
 
@@ -79,19 +91,20 @@ def vectors():
         yield ("quantise", cipher, code), kernel, "quantise_kernel", 16 if chacha else 4
     for code in range(4):
         types = {"table": "*i64", "parts": "*fp64", "rows": "i32"}
-        kernel = static.compiled(lattice.squares_kernel, types, {"DTYPE": code}, ARCH, rows.OPTIONS)
+        kernel = compiled(lattice.squares_kernel, types, {"DTYPE": code}, order)
         yield ("squares", code), kernel, "squares_kernel", 8
     types = {"counts": "*i64", "parts": "*fp64", "out": "*fp64", "spans": "i32"}
     yield ("total",), compiled(lattice.total_kernel, types, {"ROOT": True}), "total_kernel", 1
     for code, cipher in ((0, "philox"), (1, "chacha20")):
         chacha = cipher == "chacha20"
         types = {"table": "*i64", "key": "*i64", "parts": "*fp64", "stream": "i32", "rows": "i32"}
-        kernel = static.compiled(normals.product_kernel, types, {"DTYPE": code, "CHACHA": chacha}, ARCH, rows.OPTIONS)
+        constants = {"DTYPE": code, "CHACHA": chacha}
+        kernel = compiled(privunitg.product_kernel, types, constants, order)
         yield ("product", cipher), kernel, "product_kernel", 8
         types = {"table": "*i64", "key": "*i64", "along": "i64", "factor": "i64", "stream": "i32"}
         constants = {"DTYPE": code, "WIDE": code == 1, "ALIGNED": True, "CHACHA": chacha}
         constants["BLOCKS"] = lattice.BLOCKS[64][chacha]
-        kernel = compiled(normals.moved_kernel, types | {"rows": "i32", "tiles": "i32"}, constants)
+        kernel = compiled(privunitg.moved_kernel, types | {"rows": "i32", "tiles": "i32"}, constants)
         yield ("moved", cipher), kernel, "moved_kernel", 8
     types = {"x": "*fp32", "signs": "*i32", "low": "i32", "factor": "fp32"}
     for name, levels, columns in (("first", rotation.FIRST, 1), ("later", rotation.LATER, rotation.STRIP.value)):
@@ -134,16 +147,16 @@ def others():
     for pointer, wide, grid in (("*fp32", tl.float32, False), ("*fp64", tl.float64, True)):
         types = {"x": pointer, "scales": "*fp64", "stride": "i32", "out": "*fp64", "inverse_unit": "i64", "rows": "i32"}
         constants = {"WIDE": wide, "GRID": grid, "LANES": rows.LANES}
-        yield ("blocks", grid), compiled(rows.blocks_kernel, types | numbers, constants, rows), "blocks_kernel", 1
+        yield ("blocks", grid), compiled(rows.blocks_kernel, types | numbers, constants, order), "blocks_kernel", 1
         types = {"x": pointer, "norms": "*fp64", "sums": "*fp64", "bound": "i64", "inverse_unit": "i64", "rows": "i32"}
-        options, vectors = rows.NUMBER_OPTIONS, ("x", "norms")
+        options, vectors = single_numbers.NUMBER_OPTIONS, ("x", "norms")
         constants = {"WIDE": wide, "GRID": grid}
-        kernel = static.compiled(rows.numbers_kernel, types, constants, ARCH, options, vectors)
+        kernel = static.compiled(single_numbers.numbers_kernel, types, constants, ARCH, options, vectors)
         yield ("numbers", grid), kernel, "numbers_kernel", 64
         kernel = static.compile_clipped_for(ARCH, "float64" if grid else "float32", split=True)
         yield ("split", grid), kernel, "sums_kernel", 1
     types = {"parts": "*fp64", "out": "*fp64", "blocks": "i32"} | numbers
-    yield (), compiled(rows.groups_kernel, types, {"LANES": rows.LANES}, rows), "groups_kernel", 1
+    yield (), compiled(rows.groups_kernel, types, {"LANES": rows.LANES}, order), "groups_kernel", 1
     yield (), compiled(next_key.next_key_kernel, {"state": "*i64", "out": "*i32"}, {}), "next_key_kernel", 1
 
 

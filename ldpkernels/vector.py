@@ -112,10 +112,8 @@ def perturb_vector(
     law = vector_mechanism(mechanism, eps, sum(sizes), norm, bound, delta=delta, sigma=sigma)
     key = vector_key(tensors, generator)
     kinds = [np.float64 if dtype is FLOAT64 else np.float32 for dtype in dtypes]
-    if isinstance(law, VectorGaussian):
-        return flat.contained(tensors, _gaussian(law, tensors.values, dtypes, kinds, key))
-    if isinstance(law, PrivUnitG):
-        return flat.contained(tensors, _along(law, tensors.values, dtypes, kinds, key))
+    if isinstance(law, (PrivUnitG, VectorGaussian)):
+        return flat.contained(tensors, _report(law, tensors.values, dtypes, kinds, key))
     outs: list[Array] = [np.zeros(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
     chosen = law.coordinates(key)
     numbers = _clipped_at(tensors.values, dtypes, sizes, chosen, norm)
@@ -174,28 +172,8 @@ def _clipped_at(
     return flat.at(values, sizes, places) * (norm / length if length > norm else 1.0)
 
 
-def _gaussian(
-    law: VectorGaussian,
-    values: Sequence[AnyArray],
-    dtypes: Sequence[Dtype],
-    kinds: Sequence[type[np.floating]],
-    key: Key,
-) -> Sequence[AnyArray]:
-    """The parts as they lie in memory; where the norm is no number, cleaned of what is none, in fp64 on the host."""
-    values, device = flat.in_reach(values)
-    sizes = [math.prod(value.shape) for value in values]
-    outs = [launch.empty(size, kind, device) for size, kind in zip(sizes, kinds, strict=True)]
-    try:
-        law.write([flat.address(value) for value in values], dtypes, outs, key, device)
-    except OverflowError:
-        cleaned = flat.clipped(flat.float64s(flat.in_host_memory(values)), law.norm)
-        parts = [launch.copied(part, device) for part in np.split(cleaned, np.cumsum(sizes)[:-1])]
-        law.write([flat.address(part) for part in parts], [FLOAT64] * len(parts), outs, key, device)
-    return outs
-
-
-def _along(
-    law: PrivUnitG,
+def _report(
+    law: PrivUnitG | VectorGaussian,
     values: Sequence[AnyArray],
     dtypes: Sequence[Dtype],
     kinds: Sequence[type[np.floating]],
@@ -207,13 +185,18 @@ def _along(
     outs = [launch.empty(size, kind, device) for size, kind in zip(sizes, kinds, strict=True)]
     try:
         law.write([flat.address(value) for value in values], dtypes, outs, key, device)
+        return outs
     except OverflowError:
-        x, unit = flat.direction(flat.float64s(flat.in_host_memory(values)))
-        wide = [launch.empty(size, np.float64, device) for size in sizes]
-        parts = [launch.copied(part, device) for part in np.split(x, np.cumsum(sizes)[:-1])]
-        law.write([flat.address(part) for part in parts], [FLOAT64] * len(parts), wide, key, device, unit=unit)
-        return [part if kind is np.float64 else flat.narrowed(part) for part, kind in zip(wide, kinds, strict=True)]
-    return outs
+        x = flat.float64s(flat.in_host_memory(values))
+    x, unit = flat.direction(x) if isinstance(law, PrivUnitG) else (flat.clipped(x, law.norm), 1.0)
+    parts = [launch.copied(part, device) for part in np.split(x, np.cumsum(sizes)[:-1])]
+    addresses, wide = [flat.address(part) for part in parts], [FLOAT64] * len(parts)
+    if isinstance(law, VectorGaussian):
+        law.write(addresses, wide, outs, key, device)
+        return outs
+    reports = [launch.empty(size, np.float64, device) for size in sizes]
+    law.write(addresses, wide, reports, key, device, unit=unit)
+    return [one if kind is np.float64 else flat.narrowed(one) for one, kind in zip(reports, kinds, strict=True)]
 
 
 def _checked_norm(norm: float) -> float:

@@ -12,7 +12,7 @@
 namespace ldpk {
 
 constexpr int kCldpTile = 512;
-constexpr int kCldpWalks = 64;  // are enough
+constexpr int kCldpWalks = 64;  // with fewer, the list waits for the next tile's
 
 template <class Lanes, class Cipher>
 struct OrdinalCldpRange {
@@ -153,7 +153,7 @@ struct OrdinalCldpRange {
     for (int64_t i = 0; i < walking; ++i) elements[i] = span.first + walks[i].at;
     const auto fetch = [&](uint64_t* out, auto number) {
       for (int64_t i = 0; i < walking; ++i) streams[i] = number(walks[i]);
-      scattered_draws<Lanes, uint64_t>(Cipher{}, key, elements, streams, walking, out);
+      scattered_draws<Lanes>(Cipher{}, key, elements, streams, walking, out);
     };
     fetch(more, [&](const Walk& w) { return w.attempt * kCldpDraws + walk.wanted(w.draw); });
     fetch(words, [](const Walk& w) { return (w.attempt + 1) * kCldpDraws; });

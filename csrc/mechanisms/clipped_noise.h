@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The noise of clipped sums: a normal pair from four words, and the discrete Gaussian from integers alone.
-// docs/mechanisms/clipped_noise.md has the laws; ldpkernels/reference_clipped_noise.py is the twin.
+// docs/mechanisms/clipped_noise.md has the laws; ldpkernels/reference/clipped_noise.py is the twin.
 //
 // The normal pair uses fp64 additions, multiplications, divisions and square roots in one fixed order, with nothing
 // fused and nothing from a mathematical library: IEEE 754 rounds each alike, so every backend has the same bits.

@@ -74,7 +74,7 @@ def normal_product(spans: Spans, key: Key, stream: int, device: torch.device | N
     """The sum of products of weights with the normals of their elements, of keystream `stream`."""
     name, device = _of_vectors(device, "normals")
     if name == "triton" and device is not None:
-        return float(_normals_on_triton().normal_product(spans, torch_key(key, device), stream, device))
+        return float(_privunitg_on_triton().normal_product(spans, torch_key(key, device), stream, device))
     if name == "reference":
         return float(_twin().normal_product(spans, key.uint32(), stream))
     return _native.normal_product(spans, key.uint32(), stream, name, threads_for(int(spans["numel"].sum())))
@@ -86,7 +86,7 @@ def moved_normals(
     """(g + along x) factor for weights x and the same normals g, to each span's `out`: fp64 for fp64, else fp32."""
     name, device = _of_vectors(device, "normals")
     if name == "triton" and device is not None:
-        _normals_on_triton().moved_normals(spans, torch_key(key, device), stream, along, factor, device)
+        _privunitg_on_triton().moved_normals(spans, torch_key(key, device), stream, along, factor, device)
         return
     if name == "reference":
         _twin().moved_normals(spans, key.uint32(), stream, along, factor)
@@ -155,11 +155,11 @@ def _on_triton() -> ModuleType:
     return lattice
 
 
-def _normals_on_triton() -> ModuleType:
-    """Triton's kernels of normals."""
-    from ldpkernels.triton import normals
+def _privunitg_on_triton() -> ModuleType:
+    """Triton's kernels of PrivUnitG."""
+    from ldpkernels.triton import privunitg
 
-    return normals
+    return privunitg
 
 
 def _twin() -> ModuleType:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole vectors on the grid in Triton: norms, weights to integers with the exact sum of their squares, and noise.
 
-docs/mechanisms/vector_gaussian.md has the law; the additions are those of clipped sums, the integers and draws those of
+docs/mechanisms/vector_gaussian.md has the law; the additions are those of order.py, the integers and draws those of
 csrc/cpu/lattice.h. One draw in a hundred leaves something open: a first kernel marks it, a bit each, and a second has a
 lane for every 32 of these bits, which takes its elements one after another (triton/lattice_noise.py).
 """
@@ -21,9 +21,9 @@ from ldpkernels.dtypes import FLOAT64
 from ldpkernels.laws.noise_table import NoiseTable
 from ldpkernels.triton import launch
 from ldpkernels.triton.ciphers import keystream_words, load_key
-from ldpkernels.triton.clipped_noise import OPTIONS as WIDE_OPTIONS
-from ldpkernels.triton.clipped_noise import STRETCH, stretch_squares
 from ldpkernels.triton.lattice_noise import quick_noise, slow_noise
+from ldpkernels.triton.order import OPTIONS as WIDE_OPTIONS
+from ldpkernels.triton.order import STRETCH, stretch_squares
 from ldpkernels.triton.rotation import rotate as rotate
 from ldpkernels.triton.table import SPAN, Columns, Part, parts_by, place_of, row_of, span_columns
 from ldpkernels.triton.weights import BF16, F16, F32, F64, bits_of, fp64, from_bits
@@ -51,7 +51,7 @@ def total_of_stretches(
     """What `fill` writes for every stretch, added in order, or its square root. The host waits for it."""
     if not spans["numel"].any():
         return 0.0
-    stretches = -(-spans["numel"] // STRETCH)
+    stretches = _counts(spans)
     found = torch.empty(1, dtype=torch.float64, device=device)
     with launch.launching(device):
         parts = torch.empty(int(stretches.sum()), dtype=torch.float64, device=device)
@@ -131,11 +131,16 @@ def launches(bits: int, spans: Spans, chacha: bool, device: torch.device) -> lis
     return launch.tables.get(known, device, lambda: parts_by(spans["dtype"] * 2 + aligned, spans, spans, part))
 
 
+def _counts(spans: Spans) -> Array:
+    """Of stretches."""
+    return -(-spans["numel"] // STRETCH.value)
+
+
 def _stretches(spans: Spans) -> list[Part]:
-    counts = -(-spans["numel"] // STRETCH)
+    counts = _counts(spans)
 
     def part(dtype: int, spans: Spans, first: Array) -> Part:
-        programs = np.concatenate([[0], np.cumsum(-(-spans["numel"] // STRETCH))])
+        programs = np.concatenate([[0], np.cumsum(_counts(spans))])
         columns = {name: spans[name].view(np.int64) for name in SPAN[1:]}
         columns |= {"program": programs[:-1], "part": first}
         return Part(int(programs[-1]), PARTS.table(len(spans), columns), (len(spans), dtype))
@@ -156,7 +161,7 @@ def squares_kernel(table, parts, rows, DTYPE: tl.constexpr):
     program = tl.program_id(0)
     row = row_of(table, rows, program, PARTS.width)
     stretch = program - tl.load(row + PARTS.program)
-    begin = stretch.to(tl.int64) * 65536
+    begin = stretch.to(tl.int64) * STRETCH
     NUMBER: tl.constexpr = _numbers(DTYPE)
     WIDE: tl.constexpr = tl.float64 if DTYPE == F64 else tl.float32
     data = tl.load(row + PARTS.data).to(tl.pointer_type(NUMBER)) + begin

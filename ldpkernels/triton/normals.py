@@ -1,51 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PrivUnitG's two passes in Triton: the product of a vector with normals, then the normals, moved along the vector.
-
-The normals are made anew for the second, as in csrc/cpu/privunitg.h; their additions are those of csrc/order.h with
-nothing fused. docs/mechanisms/vector.md.
-"""
+"""csrc's normals in Triton: two from each four words of a keystream. docs/mechanisms/clipped_noise.md."""
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 
-from ldpkernels.arrays import Spans
-from ldpkernels.dtypes import FLOAT64
-from ldpkernels.triton import launch
-from ldpkernels.triton.ciphers import chacha, load_key, philox
-from ldpkernels.triton.clipped_noise import OPTIONS as WIDE_OPTIONS
-from ldpkernels.triton.clipped_noise import PIECE, PIECES, natural_log, sine_cosine
-from ldpkernels.triton.lattice import BLOCKS, COLUMNS, PARTS, launches, load_tile, store_tile, total_of_stretches
-from ldpkernels.triton.table import place_of, row_of
-from ldpkernels.triton.weights import bits_of, fp64, from_bits
+from ldpkernels.triton.ciphers import chacha, philox
 
 
-def normal_product(spans: Spans, key: torch.Tensor, stream: int, device: torch.device) -> float:
-    """The sum of products of weights with the normals of their elements, in the CPU's bits. The host waits for it."""
+@triton.jit
+def natural_log(u):
+    """ln u for normal fp64 numbers in (0, 1]."""
+    half_root = 0x3FE6A09E667F3BCD
+    bits = u.to(tl.int64, bitcast=True) + (0x3FF0000000000000 - half_root)
+    k = (bits >> 52).to(tl.float64) - 1023.0
+    f = ((bits & 0x000FFFFFFFFFFFFF) + half_root).to(tl.float64, bitcast=True) - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    w = z * z
+    even = w * (0.3999999999940941908 + w * (0.2222219843214978396 + w * 0.1531383769920937332))
+    inner = 0.2857142874366239149 + w * (0.1818357216161805012 + w * 0.1479819860511658591)
+    odd = z * (0.6666666666666735130 + w * inner)
+    square = 0.5 * f * f
+    low = k * 1.90821492927058770002e-10
+    return k * 6.93147180369123816490e-01 - ((square - (s * (square + (even + odd)) + low)) - f)
 
-    def fill(one: launch.Launch, parts: torch.Tensor) -> None:
-        product_kernel[(one.programs,)](
-            one.table, key, parts, stream, *one.numbers, launch.is_chacha(key), **WIDE_OPTIONS
-        )
 
-    return total_of_stretches(spans, device, fill, root=False)
-
-
-def moved_normals(
-    spans: Spans, key: torch.Tensor, stream: int, along: float, factor: float, device: torch.device
-) -> None:
-    """(g + along x) factor for weights x and their normals g, to each span's `out`: fp64 for fp64, else fp32."""
-    is_chacha = launch.is_chacha(key)
-    numbers = launch.fp64_bits(along), launch.fp64_bits(factor)
-    with launch.launching(device):
-        for one in launches(64, spans, is_chacha, device):
-            rows, tiles, dtype, aligned = one.numbers
-            moved_kernel[(one.programs,)](
-                one.table, key, *numbers, stream, rows, tiles, dtype, dtype == FLOAT64.code, aligned, is_chacha,
-                BLOCKS[64][is_chacha], **launch.OPTIONS,
-            )  # fmt: skip
+@triton.jit
+def sine_cosine(x):
+    """Sine and cosine for |x| <= pi/4."""
+    z = x * x
+    rs = -2.50507602534068634195e-08 + z * 1.58969099521155010221e-10
+    rs = 8.33333333332248946124e-03 + z * (-1.98412698298579493134e-04 + z * (2.75573137070700676789e-06 + z * rs))
+    rc = 2.08757232129817482790e-09 + z * -1.13596475577881948265e-11
+    rc = 2.48015872894767294178e-05 + z * (-2.75573143513906633035e-07 + z * rc)
+    rc = z * (4.16666666666666019037e-02 + z * (-1.38888888888741095749e-03 + z * rc))
+    half = 0.5 * z
+    w = 1.0 - half
+    return x + (z * x) * (-1.66666666666666324348e-01 + z * rs), w + (((1.0 - w) - half) + z * rc)
 
 
 @triton.jit
@@ -82,64 +75,3 @@ def normal_pair(w0, w1, w2, w3):
     a, b = tl.where(swap, sine, cosine), tl.where(swap, cosine, sine)
     first = radius * tl.where(((quadrant + 1) & 2) != 0, -a, a)
     return first, radius * tl.where((quadrant & 2) != 0, -b, b)
-
-
-@triton.jit(do_not_specialize=["stream", "rows"], do_not_specialize_on_alignment=["table", "key", "parts"])
-def product_kernel(table, key, parts, stream, rows, DTYPE: tl.constexpr, CHACHA: tl.constexpr):
-    """The sum of products of one stretch of one tensor: 16 lanes of each piece, pieces in order."""
-    AT_ONCE: tl.constexpr = 2 if CHACHA else 8  # blocks of 16 normals
-    program = tl.program_id(0)
-    row = row_of(table, rows, program, PARTS.width)
-    stretch = program - tl.load(row + PARTS.program)
-    begin = stretch.to(tl.int64) * (PIECE * PIECES)
-    left = tl.load(row + PARTS.numel) - begin
-    data = tl.load(row + PARTS.data).to(tl.pointer_type(bits_of(DTYPE))) + begin
-    secret = load_key(key, CHACHA)
-    piece = tl.arange(0, PIECES)
-    element = piece[:, None] * PIECE + tl.arange(0, 16)[None, :]
-    first_block = (tl.load(row + PARTS.first) + begin) // (16 // AT_ONCE)
-    block = first_block + (piece[:, None] * (PIECE // 16 * AT_ONCE) + tl.arange(0, AT_ONCE)[None, :]).to(tl.int64)
-    sums = tl.zeros((PIECES, 16), tl.float64)
-    i = 0
-    while i * 16 < tl.minimum(left, PIECE):
-        j = element + i * 16
-        x = from_bits(tl.load(data + j, j < left, 0), DTYPE).to(tl.float64)
-        sums += x * normals(block + i * AT_ONCE, stream.to(tl.uint32), secret, CHACHA, PIECES, AT_ONCE)
-        i += 1
-    half = tl.sum(sums.reshape(PIECES, 2, 8), axis=1)  # two numbers each: one addition, so one order
-    half = tl.sum(half.reshape(PIECES, 2, 4), axis=1)
-    half = tl.sum(half.reshape(PIECES, 2, 2), axis=1)
-    pieces = tl.sum(half, axis=1)
-    total = tl.zeros((), tl.float64)
-    i = 0
-    while i * PIECE < tl.minimum(left, PIECE * PIECES):  # one after the other: zeros change nothing
-        total += tl.sum(tl.where(piece == i, pieces, 0.0), axis=0)
-        i += 1
-    tl.store(parts + tl.load(row + PARTS.part) + stretch, total)
-
-
-@triton.jit(
-    do_not_specialize=["along", "factor", "stream", "rows", "tiles"], do_not_specialize_on_alignment=["table", "key"]
-)
-def moved_kernel(
-    table, key, along, factor, stream, rows, tiles,
-    DTYPE: tl.constexpr, WIDE: tl.constexpr, ALIGNED: tl.constexpr, CHACHA: tl.constexpr, BLOCKS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of one tensor."""
-    PER_BLOCK: tl.constexpr = 8 if CHACHA else 2
-    TILE: tl.constexpr = BLOCKS * PER_BLOCK
-    program = tl.program_id(0)
-    row = row_of(table, rows, program, COLUMNS.width)
-    start, block, count, numel = place_of(row, program, tiles, TILE, PER_BLOCK)
-    data = tl.load(row + COLUMNS.data).to(tl.pointer_type(bits_of(DTYPE)))
-    out = tl.load(row + COLUMNS.out).to(tl.pointer_type(tl.float64 if WIDE else tl.float32))
-    secret = load_key(key, CHACHA)
-    blocks = block + tl.arange(0, BLOCKS).to(tl.int64)[None, :]
-    t = 0
-    while t < count:
-        begin = start + t * TILE
-        g = normals(blocks + t * BLOCKS, stream.to(tl.uint32), secret, CHACHA, 1, BLOCKS).reshape(TILE)
-        x = from_bits(load_tile(data, begin, numel, TILE, ALIGNED), DTYPE).to(tl.float64)
-        moved = (g + fp64(along) * x) * fp64(factor)
-        store_tile(out, moved if WIDE else moved.to(tl.float32), begin, numel, TILE, ALIGNED)
-        t += 1

@@ -11,7 +11,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from ldpkernels.dtypes import DTYPES
-from ldpkernels.triton import clipped_noise, ordinal_cldp, piecewise, two_point
+from ldpkernels.triton import clipped_noise, order, ordinal_cldp, piecewise, two_point
 from ldpkernels.triton.launch import OPTIONS
 from ldpkernels.triton.table import BLOCKS
 
@@ -87,7 +87,7 @@ def compile_clipped_for(
     types = {"x": "*fp64" if split else pointer, "scales": "*fp64", "stride": "i32", "out": pointer, "key": "*i64"}
     types |= dict.fromkeys(("size", "divisor", "unit", "inverse_unit"), "i64")
     types |= {"rows": "i32", "columns": "i32", "first": "i64"}
-    return compiled(clipped_noise.sums_kernel, types, constants, arch, clipped_noise.OPTIONS)
+    return compiled(clipped_noise.sums_kernel, types, constants, arch, order.OPTIONS)
 
 
 def out_type(pointer: str | None) -> dict[str, str]:

@@ -88,6 +88,7 @@ def test_groups_of_rows_are_added_in_order(device, dtype, grid, split):
     all rows, blocks of them are added beside each other.
     """
     from ldpkernels.triton import clipped_noise as kernels
+    from ldpkernels.triton import order
     from ldpkernels.triton.launch import fp64_bits
 
     n, columns, unit = 4096 + 64 + 3, 3, 2.0**-20
@@ -118,7 +119,7 @@ def test_groups_of_rows_are_added_in_order(device, dtype, grid, split):
         False,
         2,
         split,
-        **kernels.OPTIONS,
+        **order.OPTIONS,
     )
     expected = torch.empty(columns, dtype=dtype)
     spans = span_table([x.data_ptr()], [expected.data_ptr()], [columns], [KINDS[str(dtype)[6:]]])

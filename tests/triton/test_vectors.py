@@ -16,7 +16,7 @@ from ldpkernels.laws.noise_table import gaussian_table, skellam_table, wide_gaus
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from ldpkernels.triton import lattice, normals, rotation  # noqa: E402
+from ldpkernels.triton import lattice, privunitg, rotation  # noqa: E402
 
 PHILOX, CHACHA20 = ldpkernels.key(5), ldpkernels.Key((1, 2, 3, 4))
 KEYS = {"philox": PHILOX, "chacha20": CHACHA20}
@@ -150,9 +150,9 @@ def test_normals_have_the_bits_of_the_cpu(device, cipher):
     for spans in (there.spans, host.spans):
         spans["first"] += 2**33 + 40
     words, law = KEYS[cipher].tensor(device), (1, 0.0123, 4.56)
-    found = normals.normal_product(there.spans, words, 1, there.device)
+    found = privunitg.normal_product(there.spans, words, 1, there.device)
     assert found == launch.normal_product(host.spans, KEYS[cipher], 1) != 0.0
-    normals.moved_normals(there.spans[1:], words, *law, there.device)
+    privunitg.moved_normals(there.spans[1:], words, *law, there.device)
     launch.moved_normals(host.spans[1:], KEYS[cipher], *law)
     assert there.written() == host.written()
 
@@ -165,7 +165,7 @@ def test_moved_normals_of_whole_tiles(device, aligned):
         spans["data"] += shift
         spans["out"] += shift
         spans["numel"] -= shift
-    normals.moved_normals(there.spans, PHILOX.tensor(device), 1, -0.3, 0.2, there.device)
+    privunitg.moved_normals(there.spans, PHILOX.tensor(device), 1, -0.3, 0.2, there.device)
     launch.moved_normals(host.spans, PHILOX, 1, -0.3, 0.2)
     assert there.written() == host.written()
 
