@@ -26,7 +26,7 @@ CLIENTS = 100
 
 
 def targets(elements: int, patience: float) -> list[Target]:
-    """What issue 2 asks for: at least 60, 30 and 0.6 on two cores with AVX2, and so on."""
+    """The goals were set for two cores with AVX2."""
     w = torch.randn(elements)
     compiled = torch.compile(peers.compare_, fullgraph=True)
     found = []

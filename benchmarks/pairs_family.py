@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ratios that issue 3 asks for, measured in pairs like those of the two-point mechanism."""
+"""Goals of piecewise, hybrid and ordinal CLDP, measured in pairs like those of the two-point mechanism."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ ROWS: dict[str, tuple[str, Callable[[torch.Tensor], Work]]] = {
 
 
 def targets(elements: int, patience: float) -> list[Target]:
-    """What issue 4 asks for: three times eager torch at [256, 1M]. `elements` is not for here."""
+    """Three times eager torch at [256, 1M]. `elements` is not for here."""
     x, work = rows_of("[256, 1M]", "float32"), ours()
     goals = {"eager": 3.0, "eager einsum": 1.0, "Opacus": 1.0, "torch.compile of eager": 1.0}
     found = []

@@ -69,7 +69,7 @@ def _placed(
     size = 1 << circle.cell_bits
     if not step:
         return Cells(circle, lowest, step, center, Fraction(1), circle.turn // 2, 0, 0)
-    places_a_unit = circle.cells_a_unit(step) * size
+    places_a_unit = size / (step * circle.gain)  # a unit of weight turns the circle by so many
     middle = lowest + step * (circle.cells - 1) / 2
     origin = round((center - middle) * places_a_unit + Fraction(circle.turn, 2))
     k_lo = max(-origin, -round(radius * places_a_unit))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every block of code of the README and of docs/ runs, a page from its top to its end in one namespace.
 
-What a block's fence says decides how: ```python is executed, ```pycon is a doctest, ```console is held by
-tests/accounting/test_account_cli.py, and a fence that names a file holds a part of that file. `<!-- needs: X -->` on
+What a block's fence says decides how: ```python is executed, ```pycon is a doctest, ```console is held by the
+tests in CONSOLE, and a fence that names a file holds a part of that file. `<!-- needs: X -->` on
 the line before runs a block where X can be imported; `<!-- not run: why -->` is for what no test can run.
 """
 
@@ -147,6 +147,14 @@ def test_the_reference_names_every_public_name():
         text = (ROOT / f"docs/reference/{page}.md").read_text()
         named = re.findall(rf"^::: {module.__name__}\.(\w+)$", text, re.M)
         assert sorted(named) == sorted(module.__all__), page
+
+
+def test_the_page_of_calls_names_all_that_is_called():
+    import ldpkernels
+
+    returned = {"ClippedInfo", "Expected", "Key", "Prepared", "Vote"}
+    page = (ROOT / "docs/calls.md").read_text()
+    assert {name for name in ldpkernels.__all__ if not re.search(rf"\b{name}\b", page)} == returned
 
 
 @pytest.mark.parametrize("name", ["flower", "nvflare"])

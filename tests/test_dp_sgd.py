@@ -276,4 +276,8 @@ def test_gradients_by_the_names_of_a_wrapped_model():
     wrapped = torch.nn.DataParallel(plain)
     for names in (grads, {f"module.{name}": g for name, g in grads.items()}):
         for model in (plain, wrapped):
-            ldpkernels.dp_sgd_step(model, None, 1.0, 0.0, batch_size=20, grads=names)
+            for p in plain.parameters():
+                p.grad = None
+            ldpkernels.dp_sgd_step(model, None, 1e9, 0.0, batch_size=20, grads=names)
+            for name, p in plain.named_parameters():
+                torch.testing.assert_close(p.grad, grads[name].sum(0) / 20)

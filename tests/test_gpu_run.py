@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The run on a GPU without one: deadlines, crashes, results that survive, and a rehearsal with Triton's interpreter.
+import argparse
 import ast
 import json
 import re
@@ -10,11 +11,17 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks.gpu import bench
+from benchmarks.gpu import run as gpu_run
+from benchmarks.gpu.operations import KEYS, OPERATIONS, poisoned, same
 from benchmarks.gpu.run import sources_digest
+from benchmarks.gpu.sanitize import turned
 from benchmarks.gpu.steps import Run, Step
 from ldpkernels import _native
+from ldpkernels.commands import fl
+from ldpkernels.commands.options import add_commands
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -113,6 +120,35 @@ def test_only_the_end_of_a_long_output_is_kept(run, monkeypatch):
     assert len(text) < 1500
 
 
+def test_a_file_that_a_step_keeps_is_in_its_log_however_it_ends(run, tmp_path):
+    kept = tmp_path / "rounds.csv"
+    step = python(f"import pathlib, time; pathlib.Path({str(kept)!r}).write_text('1,2'); time.sleep(60)", limit=2.0)
+    step.kept = kept
+    assert not run.step(step)
+    assert "1,2" in (run.out / "build.log").read_text()
+    assert not run.step(Step("none", ["no-such-program"], 9.0, "build.log", kept=tmp_path / "missing"))
+
+
+def test_papers_share_the_time_and_run_where_their_data_is(tmp_path, monkeypatch):
+    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
+    (tmp_path / "cifar-10-batches-bin").mkdir()
+    options = argparse.Namespace(data=tmp_path, runs=None, rehearse=False)
+    run = Run(tmp_path / "out", 300.0, tmp_path)
+    monkeypatch.setattr(run, "step", lambda step: run.steps.append(step))
+    gpu_run._papers(run, options)
+    limits = {step.name: step.limit for step in run.steps}
+    assert limits.pop("han-xue-fashion-mnist") == 0
+    assert "not run: --data has no FashionMNIST" in summary(run)
+    assert [round(limit) for limit in limits.values()] == [100, 150, 300]  # as the first two took no time
+    parser = argparse.ArgumentParser()
+    fl.add_parser(add_commands(parser, "COMMAND"))
+    for step in run.steps:
+        if step.command:
+            args = parser.parse_args(step.command[3:])
+            assert (args.device, args.resume, args.data) == ("cuda", True, str(tmp_path))
+            assert step.kept.name == "metrics.csv"
+
+
 def test_a_row_that_fails_is_a_row(monkeypatch):
     device = bench.Device(rehearsal=True)
     good = bench.Case("group", "good", lambda: None, 10, 20, 0.5)
@@ -124,6 +160,53 @@ def test_a_row_that_fails_is_a_row(monkeypatch):
     assert "ZeroDivisionError" in text
     assert text.index("| bad ") < text.index("| good ")
     assert "1 ps: missed" in text or "1e-12" in text
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_kernel_that_writes_nothing_would_be_seen(name):
+    """Whatever it should write then is an input as it was, or new memory."""
+    operation = OPERATIONS[name]
+    for dtype in operation.dtypes:
+        inputs, before = operation.make(dtype), operation.make(dtype)
+        found = operation.call(inputs, KEYS["philox"])
+        places = [t.data_ptr() for t in inputs]
+        with poisoned():
+            left = [
+                before[places.index(f.data_ptr())] if f.data_ptr() in places else torch.empty_like(f) for f in found
+            ]
+        assert any(f.numel() for f in found)
+        assert not any(same(a, b) for a, b in zip(left, found, strict=True) if a.numel())
+
+
+def test_poison_ends_with_its_block():
+    with poisoned():
+        assert torch.empty(3).isnan().all()
+        assert (torch.empty(3, dtype=torch.uint8) == 255).all()
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize(
+    ("told", "chosen"),
+    [
+        ("  --kernel-name arg    key1=val1\n  --kernel-name-exclude arg", "--kernel-name"),
+        ("  --kernel-regex arg   key1=val1\n  --kernel-regex-exclude arg", "--kernel-regex"),
+        ("  --kernel-name-exclude arg", None),
+    ],
+)
+def test_the_sanitizer_watches_our_kernels_by_the_option_that_it_has(tmp_path, monkeypatch, told, chosen):
+    """As the real one, it fails on a program that does not use CUDA."""
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(f"#!/bin/sh\n[ \"$1\" = --help ] || exit 255\ncat <<'EOF'\n{told}\nEOF\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert gpu_run._sanitizer_options() == ([chosen, "kns=ldpk"] if chosen else [])
+
+
+def test_tools_side_by_side_have_all_operations_from_places_of_their_own():
+    operations = list(OPERATIONS.items())
+    starts = [turned(operations, f"{i}/4") for i in range(4)]
+    assert len({turn[0][0] for turn in starts}) == 4
+    assert all(sorted(turn, key=operations.index) == operations for turn in starts)
 
 
 @pytest.fixture

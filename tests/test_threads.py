@@ -150,6 +150,51 @@ def test_thread_sanitizer(tmp_path):
     assert "ThreadSanitizer" not in done.stderr, done.stderr
 
 
+HELPERS = """
+import os, threading, numpy as np
+import ldpkernels
+from ldpkernels import _native
+n = 1 << 20
+laws = np.array([(0.0, 2.0**31, 0.0, -(2**31) + 1, 2**31 - 1, 0, 1)], _native.LAWS["two_point"])
+key = np.array([1, 2], np.uint32)
+def out(threads):
+    x = np.linspace(-1, 1, n)
+    _native.launch("two_point", "values", np.array([(x.ctypes.data, 0, n, 0, 1)], _native.SPAN), laws, key, "", threads)
+    return x.tobytes()
+def tasks():
+    return set(os.listdir("/proc/self/task"))
+before, expected = tasks(), out(1)
+assert tasks() == before, "a thread for a call of one thread"
+for _ in range(20):
+    assert out(4) == expected
+helpers = tasks() - before
+assert len(helpers) == 3, helpers
+for helper in helpers:
+    status = open(f"/proc/self/task/{helper}/status").read()
+    blocked = int(status.split("SigBlk:")[1].split()[0], 16)
+    assert blocked >> 1 & 1 and blocked >> 14 & 1 and not blocked >> 10 & 1, "SIGINT, SIGTERM, SIGSEGV"
+found = []
+callers = [threading.Thread(target=lambda: found.append(all(out(3) == expected for _ in range(9)))) for _ in range(3)]
+[caller.start() for caller in callers], [caller.join() for caller in callers]
+assert found == [True] * 3
+assert len(tasks() - before) <= 6, "no more than were at work at once"
+child = os.fork()
+alone = len(tasks()) == 1
+if not child:
+    import signal
+    signal.alarm(60)
+    os._exit(3 if alone and out(4) == expected and len(tasks()) == 4 else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3, "a child of a fork has no helpers of its own"
+assert out(4) == expected
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="lists a process's threads as Linux does")
+def test_helpers_wait_for_the_next_call_and_a_fork_starts_its_own():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", HELPERS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("kind", ["aggregate", "ldp-fed"])
 def test_a_fork_waits_for_what_another_thread_adds(kind, monkeypatch):

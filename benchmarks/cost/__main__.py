@@ -4,8 +4,8 @@
     python -m benchmarks.cost [--update | --short] [--table FILE]
 
 Beside them the machine code of the CUDA kernels for sm_90, instructions an element on the hot path, where nvcc is found
-(benchmarks/static_cost.py). Counts have no noise: a kernel that costs 2% more than table.json, beside this file, says
-ends with status 1, on a busy machine as on a quiet one. A kernel's leave out what Python's interpreter spends: that is
+(benchmarks/static_cost.py). Counts have no noise: a kernel that costs 2% more than table.json, beside this file, ends
+with status 1, on a busy machine as on a quiet one. A kernel's leave out what Python's interpreter spends: that is
 of a call, and moves by thousands of instructions with where its dictionaries lie. They are of AVX2, which is what
 valgrind knows, in one thread, with a cache of 32 KiB that every machine simulates alike. Kernels' counts are of the
 compiler, calls' also of Python and NumPy, machine code's of nvcc: what others made is shown and not judged. `--update`

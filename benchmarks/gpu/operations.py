@@ -4,6 +4,7 @@ what compute-sanitizer watches."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -76,6 +77,12 @@ def _some_rows(dtype: torch.dtype) -> Tensors:
     return [t.to(dtype) for t in x]
 
 
+def _some_numbers(dtype: torch.dtype) -> Tensors:
+    """Of a clipped sum each: whole groups of 4096, others, and the third from an address of no vector."""
+    x = [weights(n, torch.float64, i).mul_(20.0) for i, n in enumerate((12_288, 4097, 9001, 3))]
+    return [t.to(dtype) for t in x]
+
+
 def _some_votes(dtype: torch.dtype) -> Tensors:
     return [torch.randint(0, 10, (20, 4001), generator=torch.Generator().manual_seed(2)).to(dtype)]
 
@@ -106,6 +113,12 @@ def _clipped(noise: Any, clipping: Any, x: Tensors, key: Any) -> Tensors:
     return [*sums, info.norms]
 
 
+def _clipped_numbers(noise: Any, x: Tensors, key: Any) -> Tensors:
+    options = {"noise": noise, "generator": key, "return_info": True}
+    found = [ldpkernels.clipped_noised_sum([t], 30.0, 0.7, **options) for t in x]
+    return [t for sums, info in found for t in (*sums, info.norms)]
+
+
 def _vote(votes: Tensors, _: Any) -> Tensors:
     return list(ldpkernels.majority_vote(votes[0], 10))
 
@@ -122,11 +135,25 @@ def _operations() -> Iterator[tuple[str, Operation]]:
         yield f"cldp_sample {noise}", operation
     for noise, clipping in (("gaussian", "flat"), ("discrete", "per-layer")):
         yield f"sum {noise} {clipping}", Operation("clipped_noise", _some_rows, partial(_clipped, noise, clipping))
+    for noise in ("gaussian", "discrete"):
+        yield f"sum of numbers {noise}", Operation("clipped_noise", _some_numbers, partial(_clipped_numbers, noise))
     kinds = (torch.uint8, torch.int32, torch.int64)
     yield "majority_vote", Operation("votes", _some_votes, _vote, kinds, draws=False)
 
 
 OPERATIONS = dict(_operations())
+
+
+@contextlib.contextmanager
+def poisoned() -> Iterator[None]:
+    """New memory is filled with NaN and largest integers: what a kernel leaves unwritten is not what was there before,
+    which may well be the result of the same call."""
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("warn")
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)
 
 
 def same(found: torch.Tensor, expected: torch.Tensor) -> bool:

@@ -13,7 +13,7 @@ import torch
 
 import ldpkernels
 import ldpkernels.updates
-from benchmarks.gpu.operations import KEYS, OPERATIONS, on
+from benchmarks.gpu.operations import KEYS, OPERATIONS, Operation, on
 from ldpkernels import capabilities
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
@@ -22,13 +22,17 @@ from ldpkernels.inputs.spans import span_table
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("backend", choices=("cuda", "triton"), help="whose kernels to run")
+    parser.add_argument(
+        "--start", default="0/1", metavar="I/N",
+        help="begin so far into the operations: N tools side by side then share what Triton compiles",
+    )  # fmt: skip
     parser.add_argument("--rehearse", action="store_true", help="a few operations on the CPU, by Triton's interpreter")
     options = parser.parse_args()
     device = "cpu" if options.rehearse else "cuda"
     if options.backend not in ldpkernels.backends():
         parser.exit(3, f"the {options.backend} backend is not available here\n")
     calls = 0
-    for name, operation in OPERATIONS.items():
+    for name, operation in turned(list(OPERATIONS.items()), options.start):
         if options.backend not in capabilities.able(operation.kernel, device):
             continue
         if options.rehearse and name != "majority_vote":
@@ -43,6 +47,13 @@ def main() -> None:
         ranges_and_tallies(torch.device(device))
         whole_vectors(device)
     print(f"{options.backend}: {calls} calls")
+
+
+def turned(operations: list[tuple[str, Operation]], start: str) -> list[tuple[str, Operation]]:
+    """All of them, from the one that is I/N of the way."""
+    part, parts = map(int, start.split("/"))
+    first = part * len(operations) // parts
+    return operations[first:] + operations[:first]
 
 
 def ranges_and_tallies(device: torch.device) -> None:

@@ -30,6 +30,7 @@ class Step:
     limit: float
     log: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    kept: Path | None = None  # a file that the command keeps up to date: behind its output, however it ends
     result: str = ""
     seconds: float = 0.0
 
@@ -122,6 +123,8 @@ class Run:
         head = f"== {step.name}: {step.result}, {step.seconds:.1f} s\n"
         with (self.out / step.log).open("ab") as log:
             log.write(f"{head}$ {' '.join(step.command)}\n".encode() + text + b"\n")
+            if step.kept is not None and step.kept.is_file():
+                log.write(step.kept.read_bytes() + b"\n")
         part.unlink()
         print(head, text[-3000:].decode(errors="replace"), sep="", flush=True)
 

@@ -18,14 +18,15 @@ from benchmarks.papers.common import Cell, Cells, markdown_table, not_run, parse
 from benchmarks.papers.ldp_fed_runs import (
     ALPHAS,
     CYCLES,
+    EXAMPLES,
     FED,
-    FULL,
+    HALF,
     METHODS,
-    OURS,
     RHO,
     SELECT,
     SHORT,
     TRAINED,
+    VARIANTS,
     WITHOUT_NOISE,
     C,
     Run,
@@ -120,29 +121,24 @@ def waiting(cells: dict[str, Cell]) -> str:
 
 def sections_of(kept: Kept, cells: dict[str, Cell]) -> list[str]:
     methods = [(run, [told(run), paper]) for run, paper in METHODS]
-    cycles = [(replace(FED, cycles=c), [str(c), percent(paper)]) for c, paper in CYCLES.items()]
-    cycles.insert(4, (OURS[0], ["5, laplace", ""]))
-    cycles += [(replace(FED, cycles=c, examples=1200), [f"{c}, n=1200", percent(p)]) for c, p in CYCLES.items()]
-    others = [(run, [told(run)]) for run in [FED, *OURS[1:]]]
-    full = [(run, [told(run), paper]) for run, paper in zip(FULL, ("86.85%", "below 10%", "84.89%"), strict=True)]
+    cycles = [
+        (replace(FED, cycles=c, examples=n), [str(c), f"{n:,} examples", percent(paper)])
+        for n in (EXAMPLES, HALF)
+        for c, paper in CYCLES.items()
+    ]
+    others = [(run, [told(run)]) for run in VARIANTS]
     parts = [
         SETTING,
         "![Figure 3, Table 1 and the sweep, rerun](ldp-fed-fashion-mnist.png)",
         "## Figure 3: methods\n\n" + table_of(kept, ["run", "paper"], methods),
-        "## Table 1: cycles of alpha-CLDP-Fed\n\n" + table_of(kept, ["cycles", "paper"], cycles),
-        "## Variants of the full run\n\n" + table_of(kept, ["run"], others),
+        "## Table 1: cycles of alpha-CLDP-Fed\n\n"
+        + table_of(kept, ["cycles", "examples of a client", "paper"], cycles),
+        "## Variants\n\n" + table_of(kept, ["run"], others),
         f"## What a client trains, three seeds\n\n{TRAINS}\n\n" + trained_table(kept),
         f"## Where the noise begins to matter\n\n{SWEPT}\n\n" + sweep_table(kept),
     ]
-    if any(run in kept for run, _ in full):
-        parts.append("## With all of the training data\n\n" + table_of(kept, ["run", "paper"], full))
     parts.append(f"## Why figures differ from the paper's\n\n{REASONS}")
     return [*parts, "## What was not run\n\n" + waiting(cells)]
-
-
-def longer(other: Run, run: Run) -> bool:
-    """The same with more rounds."""
-    return other.rounds > run.rounds and replace(other, rounds=run.rounds) == run
 
 
 def told(run: Run) -> str:
@@ -155,7 +151,7 @@ def told(run: Run) -> str:
         words += ["Laplace"] if run.mechanism == "laplace" else []
         words += [f"rho = {run.rho}"] if run.rho != RHO else []
         words += ["all layers train"] if run.method != "basic" and run.trains == "all" else []
-    return ", ".join([*words, f"{run.rounds} rounds", f"{run.examples} examples"])
+    return ", ".join([*words, f"{run.rounds} rounds", f"{run.examples:,} examples"])
 
 
 NAMES = {
@@ -177,7 +173,7 @@ def draw(kept: Kept, path: Path) -> None:
     figure, (left, middle, right) = new_figure(1, 3, width=14, height=4.2)
     methods = [run for run, _ in METHODS]
     for run in [*methods, FED]:
-        if run in kept and not any(other in kept and other != run and longer(other, run) for other in methods):
+        if run in kept:
             tested = [[100 * a for a in cell["accuracy"].values()] for cell in kept[run]]
             rounds = [int(r) for r in kept[run][0]["accuracy"]]
             means = [statistics.fmean(values) for values in zip(*tested, strict=True)]
@@ -187,18 +183,19 @@ def draw(kept: Kept, path: Path) -> None:
             left.plot(rounds, means, marker="o", ms=3, label=NAMES[run.method] + cycles, **style)
     left.set(xlabel="round", ylabel="test accuracy (%)", ylim=(55, 95), title="Figure 3: methods, alpha = 1")
     left.legend(frameon=False, fontsize=7, loc="lower right")
-    for examples in (600, 1200):
+    for examples in (EXAMPLES, HALF):
         runs = [replace(FED, cycles=cycles, examples=examples) for cycles in CYCLES]
         values = [(run.cycles, [100 * cell["final"] for cell in kept[run]]) for run in runs if run in kept]
         if values:
             bars = [statistics.stdev(v) if len(v) > 1 else 0.0 for _, v in values]
-            label = f"ours, {examples} examples a client"
+            label = f"ours, {examples:,} examples a client"
             x, y = [c for c, _ in values], [statistics.fmean(v) for _, v in values]
             middle.errorbar(x, y, bars, marker="o", ms=3.5, capsize=2, label=label)
     middle.plot(list(CYCLES), [100 * a for a in CYCLES.values()], "kx", label="paper")
     plain = replace(FED, alpha=None)
     if plain in kept:
-        middle.plot([plain.cycles], [100 * kept[plain][0]["final"]], "o", color="0.55", label="no noise")
+        clean = statistics.fmean(100 * cell["final"] for cell in kept[plain])
+        middle.plot([plain.cycles], [clean], "o", color="0.55", label="no noise")
     middle.set(xlabel="cycles", title="Table 1: alpha-CLDP-Fed, alpha = 1", ylim=(84, 89), ylabel="test accuracy (%)")
     middle.legend(frameon=False, fontsize=7, loc="lower right")
     for i, method in enumerate(("basic", "alpha-cldp-fed")):

@@ -12,7 +12,7 @@
 namespace ldpk {
 
 constexpr int kCldpTile = 512;
-constexpr int kCldpWalks = 64;  // are enough
+constexpr int kCldpWalks = 64;  // with fewer, the list waits for the next tile's
 
 template <class Lanes, class Cipher>
 struct OrdinalCldpRange {
@@ -127,10 +127,15 @@ struct OrdinalCldpRange {
       };
       int64_t over = 0;  // of these the attempt is over
       for (int64_t i = 0; i < count; ++i) {
-        if (walk.wanted(words[places[i]])) {
-          walk_on(places[i]);
+        const int32_t e = places[i];
+        uint64_t carried = 0;
+        const auto none = [&](int) { return low[e]; };  // but the low digits
+        if (walk.wanted(words[e])) {
+          walk_on(e);
+        } else if (law.saturate && walk.attempt(words[e], none, values[e], carried, samples[e])) {
+          open[e] = 0;  // beyond the reach, and so at its end
         } else {
-          places[over++] = places[i];
+          places[over++] = e;
         }
       }
       dense = over > n / 64;  // then the whole tile's keystreams cost less than a block a draw
@@ -148,7 +153,7 @@ struct OrdinalCldpRange {
     for (int64_t i = 0; i < walking; ++i) elements[i] = span.first + walks[i].at;
     const auto fetch = [&](uint64_t* out, auto number) {
       for (int64_t i = 0; i < walking; ++i) streams[i] = number(walks[i]);
-      scattered_draws<Lanes, uint64_t>(Cipher{}, key, elements, streams, walking, out);
+      scattered_draws<Lanes>(Cipher{}, key, elements, streams, walking, out);
     };
     fetch(more, [&](const Walk& w) { return w.attempt * kCldpDraws + walk.wanted(w.draw); });
     fetch(words, [](const Walk& w) { return (w.attempt + 1) * kCldpDraws; });

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads for one call. They are started and joined within it: no pool outlives a call, so a fork never meets one, and
-// 20 microseconds a thread are small beside the work that is worth a thread.
+// One call's tasks on several threads (helpers.h).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cfenv>
 #include <exception>
 #include <mutex>
 #include <numeric>
-#include <thread>
 #include <type_traits>
 #include <vector>
 
 #include "../common.h"
+#include "helpers.h"
 
 namespace ldpk {
 
@@ -38,7 +38,7 @@ void parallel_for(int64_t tasks, int64_t threads, Task task) {
   std::atomic<int64_t> next{0};
   std::exception_ptr error;
   std::mutex error_mutex;
-  const auto work = [&](int64_t thread) {
+  const auto work = [&](int64_t thread) noexcept {
     DefaultFloatEnvironment environment;
     try {
       for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
@@ -54,18 +54,15 @@ void parallel_for(int64_t tasks, int64_t threads, Task task) {
       if (!error) error = std::current_exception();
     }
   };
-  {
-    std::vector<std::jthread> helpers;
-    try {
-      for (int64_t t = 1; t < threads && t < tasks; ++t) helpers.emplace_back(work, t);
-    } catch (const std::exception&) {  // of the thread that could not be started, or of the list of them
-    }
+  if (const int64_t most = std::min(tasks, threads); most > 1) {
+    helpers.run(most, work);
+  } else {
     work(0);
   }
   if (error) std::rethrow_exception(error);
 }
 
-// task(pass, i, thread) for every i of one pass after another, by threads that are started once. Nothing is thrown.
+// task(pass, i, thread) for every i of one pass after another, by the same threads. Nothing is thrown.
 template <class Task>
 void parallel_passes(const std::vector<int64_t>& tasks, int64_t threads, Task task) {
   std::atomic<int64_t> done{0};
@@ -75,9 +72,9 @@ void parallel_passes(const std::vector<int64_t>& tasks, int64_t threads, Task ta
     size_t pass = 0;
     while (i - before >= tasks[pass]) before += tasks[pass++];
     // Tasks are begun in order: what is waited for is at work.
-    for (int64_t now; (now = done.load(std::memory_order_acquire)) < before;) done.wait(now, std::memory_order_acquire);
+    for (int64_t now; (now = done.load()) < before;) done.wait(now);
     task(pass, i - before, thread);
-    if (done.fetch_add(1, std::memory_order_acq_rel) + 1 == before + tasks[pass]) done.notify_all();
+    if (done.fetch_add(1) + 1 == before + tasks[pass]) done.notify_all();
   });
 }
 

@@ -24,13 +24,14 @@ LDPK_FN const Word* draws_of(Cipher cipher, const Key& key, uint32_t stream, uin
   return reinterpret_cast<const Word*>(buffer) + skipped;
 }
 
-// out[i] is the draw of element elements[i] in keystream streams[i].
-template <class Lanes, class Word>
-void scattered_draws(Philox, const Key& key, const uint64_t* elements, const uint64_t* streams, int64_t n, Word* out) {
+// out[i] is the 64-bit draw of element elements[i] in keystream streams[i].
+template <class Lanes>
+void scattered_draws(Philox, const Key& key, const uint64_t* elements, const uint64_t* streams, int64_t n,
+                     uint64_t* out) {
   using u64 = typename Lanes::u64;
   constexpr int lanes = Lanes::blocks, chains = lanes == 1 ? 1 : 2, step = lanes * chains;
   static_assert(kScatterStep % step == 0);
-  constexpr uint64_t per_block = kDrawsPerBlock<Word, Philox>, words_each = 4 / per_block;
+  constexpr uint64_t per_block = kDrawsPerBlock<uint64_t, Philox>;
   const PhiloxKeys<Lanes> keys(key);
   for (int64_t i = 0; i < n; i += step) {
     u64 c[chains][4];
@@ -38,7 +39,7 @@ void scattered_draws(Philox, const Key& key, const uint64_t* elements, const uin
       u64 element;
       memcpy(&element, elements + i + r * lanes, sizeof(u64));
       memcpy(&c[r][2], streams + i + r * lanes, sizeof(u64));
-      c[r][0] = element >> (per_block == 4 ? 2 : 1);
+      c[r][0] = element >> 1;
       c[r][1] = c[r][0] >> 32;
       c[r][3] = element ^ element;
     }
@@ -49,19 +50,18 @@ void scattered_draws(Philox, const Key& key, const uint64_t* elements, const uin
       memcpy(words, c[r], sizeof(words));
       for (int l = 0; l < lanes; ++l) {
         const int64_t at = i + r * lanes + l;
-        const uint64_t word = elements[at] % per_block * words_each;
-        const uint64_t low = static_cast<uint32_t>(words[word][l]);
-        out[at] = static_cast<Word>(words_each == 1 ? low : low | words[(word + 1) % 4][l] << 32);
+        const uint64_t word = elements[at] % per_block * 2;
+        out[at] = static_cast<uint32_t>(words[word][l]) | words[word + 1][l] << 32;
       }
     }
   }
 }
 
-template <class Lanes, class Word, int sets>
-LDPK_FN void scattered_chacha(const Key& key, const uint64_t* elements, const uint64_t* streams, Word* out) {
+template <class Lanes, int sets>
+LDPK_FN void scattered_chacha(const Key& key, const uint64_t* elements, const uint64_t* streams, uint64_t* out) {
   using u32 = typename Lanes::u32;
   constexpr int lanes = Lanes::count, n = lanes * sets;
-  constexpr uint64_t per_block = kDrawsPerBlock<Word, ChaCha20>;
+  constexpr uint64_t per_block = kDrawsPerBlock<uint64_t, ChaCha20>;
   uint32_t counters[3][n];
   for (int i = 0; i < n; ++i) {
     const uint64_t block = elements[i] / per_block;
@@ -81,25 +81,21 @@ LDPK_FN void scattered_chacha(const Key& key, const uint64_t* elements, const ui
   for (int i = 0; i < n; ++i) {
     const auto& column = columns[i / lanes];
     const uint64_t at = elements[i] % per_block;
-    if constexpr (sizeof(Word) == 4) {
-      out[i] = column[at][i % lanes];
-    } else {
-      out[i] = column[2 * at][i % lanes] | uint64_t{column[2 * at + 1][i % lanes]} << 32;
-    }
+    out[i] = column[2 * at][i % lanes] | uint64_t{column[2 * at + 1][i % lanes]} << 32;
   }
 }
 
-template <class Lanes, class Word>
+template <class Lanes>
 void scattered_draws(ChaCha20, const Key& key, const uint64_t* elements, const uint64_t* streams, int64_t n,
-                     Word* out) {
+                     uint64_t* out) {
   constexpr int lanes = Lanes::count, sets = kChaChaSets<Lanes>;
   static_assert(kScatterStep % (lanes * sets) == 0);
   for (int64_t i = 0; i < n;) {
     const bool many = n - i > lanes * sets / 2;
     if (many) {
-      scattered_chacha<Lanes, Word, sets>(key, elements + i, streams + i, out + i);
+      scattered_chacha<Lanes, sets>(key, elements + i, streams + i, out + i);
     } else {
-      scattered_chacha<Lanes, Word, 1>(key, elements + i, streams + i, out + i);
+      scattered_chacha<Lanes, 1>(key, elements + i, streams + i, out + i);
     }
     i += many ? lanes * sets : lanes;
   }

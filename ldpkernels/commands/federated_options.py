@@ -86,7 +86,8 @@ def add_training(
     local.add_argument(
         "--together",
         choices=("yes", "no"),
-        help="train all clients of a round at once (torch.func.vmap); default: whatever is faster",
+        help="all clients of a round at once (torch.func.vmap), or one after another by torch's own steps; default: "
+        "whatever is faster, with chains of convolutions in C++",
     )
     parser.set_defaults(training=defaults)
 

@@ -75,7 +75,7 @@ def add_parser(algorithms: Commands) -> None:
         choices=("local", "flower"),
         default="local",
         help="where clients train: in processes of this command (default), or on the nodes of Flower's simulation on "
-        "Ray; the results are the same",
+        "Ray; the results are the same to rounding, with --together no to the bit",
     )
     federated_options.add_ledger(parser)
     shuffling = parser.add_argument_group("parameter shuffling")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LDP-FL's driver with its clients on Flower's nodes: the same algorithm, and the same bits as in one process.
+"""LDP-FL's driver with its clients on Flower's nodes: the same algorithm, and the same bits as in one process
+whose clients train one after another.
 
 A node is the client whose number its configuration has as `partition-id`. It makes the network and its data from the
 run's settings, trains, and perturbs by the key that the driver would have used. The server's half is the driver itself

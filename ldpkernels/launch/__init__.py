@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only dispatch: from checked tables to the kernels of the chosen backend. It imports no torch.
+"""The only dispatch: from checked tables to the kernels of the chosen backend. Importing it imports no torch.
 
-A backend has one function here for every shape of work: weights (`run`), rows (`clipped_sums`), ballots
-(`majority_vote`), whole vectors on a grid (`quantise`, `add_noise`, `rotate`). Kernels go by the names of their
-registries: csrc/mechanisms/registry.h, ldpkernels/triton/registry.py, ldpkernels/reference/registry.py.
+There is a function for every shape of work: weights (`run`), rows (`clipped_sums`), ballots (`majority_vote`), whole
+vectors on a grid (`quantise`, `add_noise`), rotated or by their normals, ranges (`summaries`, `quantiles`). Kernels of
+weights go by the names of the registries: csrc/mechanisms/registry.h, ldpkernels/triton/registry.py,
+ldpkernels/reference/registry.py.
 """
 
 from ldpkernels.launch.ballots import majority_vote

@@ -58,10 +58,6 @@ class Circle(NamedTuple):
         """Half of what the expected report moves when the circle turns all the way, in cells."""
         return _half_width(self)
 
-    def cells_a_unit(self, step: Fraction) -> Fraction:
-        """By how many cells a unit of weight turns the circle, where a cell is `step` wide."""
-        return 1 / (step * self.gain)
-
     def draws_below(self, v: int) -> int:
         """How many draws have a place below v."""
         end = self.band << self.cell_bits

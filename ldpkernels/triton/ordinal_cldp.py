@@ -125,8 +125,9 @@ def _value(field, row, TABLE: tl.constexpr, needed, element, number, key, CHACHA
 def _loss(digits, row):
     """The probability of giving up low digits, out of 2^128, as two halves."""
     high, low = tl.zeros_like(digits), tl.zeros_like(digits)
-    for j in range(tl.load(row + COLUMNS.low).to(tl.int32)):
-        c, d = _load(row + COLUMNS.losses + 2 * j), _load(row + COLUMNS.losses + 2 * j + 1)
+    digit, end = 0, tl.load(row + COLUMNS.low).to(tl.int32)
+    while digit < end:  # NumPy's newer releases and Triton 3.6's interpreter disagree about range() of a tensor
+        c, d = _load(row + COLUMNS.losses + 2 * digit), _load(row + COLUMNS.losses + 2 * digit + 1)
         c, d = tl.zeros_like(digits) + c, tl.zeros_like(digits) + d
         both_low, both_high = high * c, tl.umulhi(high, c)
         one, other = tl.umulhi(high, d), tl.umulhi(low, c)
@@ -140,6 +141,7 @@ def _loss(digits, row):
         high = tl.where(there, sum_high - both_high - (sum_low < both_low).to(tl.uint64), high)
         low = tl.where(there, sum_low - both_low, low)
         digits = digits >> 1
+        digit += 1
     return high, low
 
 

@@ -4,7 +4,7 @@
 import pytest
 
 import ldpkernels
-from benchmarks.gpu.operations import KEYS, OPERATIONS
+from benchmarks.gpu.operations import KEYS, OPERATIONS, poisoned
 from ldpkernels import capabilities
 
 
@@ -38,10 +38,10 @@ def operation(request, gpu_backend):
 
 @pytest.fixture
 def on_gpu(gpu_backend):
-    """Call a function on the backend."""
+    """Call a function on the backend, in memory that does not hold an earlier result."""
 
     def call(function, *arguments, **options):
-        with ldpkernels.backend(gpu_backend):
+        with ldpkernels.backend(gpu_backend), poisoned():
             return function(*arguments, **options)
 
     return call

@@ -103,6 +103,17 @@ def test_sums_of_many_rows_and_columns(on_gpu, key, dtype, noise):
         assert all(same(a, b) for a, b in zip(found, expected, strict=True))
 
 
+@pytest.mark.parametrize("noise", ["gaussian", "discrete"])
+def test_sums_of_more_matrices_than_a_launch_takes(on_gpu, key, noise):
+    x = [torch.randn(130, 1 + i % 37, generator=torch.Generator().manual_seed(i)) for i in range(120)]
+    for clipping in ("flat", "per-layer"):
+        options = {"generator": key, "noise": noise, "clipping": clipping, "return_info": True}
+        expected, info = ldpkernels.clipped_noised_sum(x, 30.0, 0.7, **options)
+        found, found_info = on_gpu(ldpkernels.clipped_noised_sum, [t.cuda() for t in x], 30.0, 0.7, **options)
+        assert all(same(a, b) for a, b in zip(found, expected, strict=True))
+        assert same(found_info.norms, info.norms)
+
+
 def test_more_than_2_to_the_31_elements(on_gpu):
     n = 2**31 + 77
     if torch.cuda.mem_get_info()[0] < 12 << 30:

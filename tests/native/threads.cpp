@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One tally, many threads: they add, merge, decode and read it at once. Compiled under ThreadSanitizer and run by
-// tests/test_threads.py. Exits with 1 if a report was lost.
+// One tally, many threads: they add, merge, decode and read it at once; and calls that share their helpers. Compiled
+// under ThreadSanitizer and run by tests/test_threads.py. Exits with 1 if a report or a task was lost.
 #include <cstdio>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -18,7 +19,34 @@ Kernels counting() {
   return kernels;
 }
 
+// Short calls of several threads at once, also within a task: every task is done once, by a thread that no other has.
+bool tasks_are_done_once() {
+  std::atomic<int64_t> wrong{0};
+  const auto calls = [&](int64_t rounds, auto again) -> void {
+    for (int64_t round = 0; round < rounds; ++round) {
+      const int64_t tasks = 1 + round % 7, threads = 1 + round % 5;
+      std::vector<int64_t> done(tasks), of_thread(threads);
+      parallel_for(tasks, threads, [&](int64_t task, int64_t thread) {
+        ++done[task];
+        ++of_thread[thread];
+        if (task == 3 && rounds > 9) again(3, again);
+      });
+      for (const int64_t times : done) wrong += times != 1;
+      wrong += std::accumulate(of_thread.begin(), of_thread.end(), int64_t{0}) != tasks;
+    }
+  };
+  {
+    std::vector<std::jthread> callers;
+    for (int caller = 0; caller < 4; ++caller) callers.emplace_back([&] { calls(1000, calls); });
+  }
+  return wrong == 0;
+}
+
 int main() {
+  if (!tasks_are_done_once()) {
+    std::printf("a task was lost, or done twice\n");
+    return 1;
+  }
   constexpr int64_t bytes = 20'000, threads = 4, rounds = 20;
   const Kernels kernels = counting();
   Tally tally(bytes, kernels), other(bytes, kernels);

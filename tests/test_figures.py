@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures that pages quote from benchmarks are those of the files that they name."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = "benchmarks/results/2026-11-22-epyc-4-cores{}.json"
+
+
+def ratios(suite):
+    return {one["text"]: one["ratio"] for one in json.loads((ROOT / RESULTS.format(suite)).read_text())["targets"]}
+
+
+def against(ours, *others):
+    return [f"{ours} : {other}" for other in others]
+
+
+PEERS = ("torch eager, bernoulli", "torch.compile", "mul_ in place")
+OURS = {
+    kind: [f"{kind} {call}, {isa} : two-point" for isa in ("avx2", "avx512") for call in ("perturb_", "report")]
+    for kind in ("piecewise", "hybrid")
+}
+CLDP, OPENDP, DIFFPRIVLIB = "cldp_sample, {} : {}", "OpenDP, discrete Laplace", "diffprivlib, truncated geometric"
+SUMS = against("clipped sum, [256, 1M] fp32", "eager", "eager einsum", "Opacus", "torch.compile of eager")
+QUOTED = [
+    (
+        "README.md",
+        "{:.0f} times eager torch, {:.0f} times torch.compile (30 was the goal), {:.2f} of `mul_`",
+        "",
+        against("perturb_, avx512", *PEERS),
+    ),
+    ("README.md", "With AVX2 alone {:.0f}, {:.0f} and {:.2f}:", "", against("perturb_, avx2", *PEERS)),
+    ("README.md", "takes a {:.0f}th of an eager loop's time", "", ["small model : eager loop"]),
+    ("README.md", " G | {:.2f}, in turns |", "-family", OURS["piecewise"][2:3]),
+    *(
+        (
+            "docs/mechanisms/piecewise.md",
+            f"| {kind}, `perturb_` and `report` | {{:.2f}}, {{:.2f}} | {{:.2f}}, {{:.2f}} |",
+            "-family",
+            texts,
+        )
+        for kind, texts in OURS.items()
+    ),
+    (
+        "docs/mechanisms/ordinal_cldp.md",
+        "{:.1f} times eager torch with AVX-512 and {:.1f} with AVX2, {:,.0f} and {:,.0f} times OpenDP's exact discrete "
+        "Laplace, {:,.0f} and {:,.0f} times diffprivlib",
+        "-family",
+        [CLDP.format(isa, one) for one in ("torch eager, inverse", OPENDP, DIFFPRIVLIB) for isa in ("avx512", "avx2")],
+    ),
+    (
+        "docs/mechanisms/clipped_noise.md",
+        "{:.1f} times eager torch (the sum as one writes it), {:.1f} times its best form, {:.1f} times Opacus, "
+        "{:.1f} times torch.compile",
+        "-clipped",
+        SUMS,
+    ),
+]
+
+
+@pytest.mark.parametrize(("page", "words", "suite", "texts"), QUOTED, ids=lambda one: str(one)[:40])
+def test_ratios_are_those_of_the_results(page, words, suite, texts):
+    found = ratios(suite)
+    said = words.format(*(found[text] if found[text] < 1000 else float(f"{found[text]:.3g}") for text in texts))
+    assert said in " ".join((ROOT / page).read_text().split())
+
+
+NAMES = {
+    "memory alone: `mul_` in place": "mul_ in place",
+    "memory alone: `copy_`": "copy_",
+    "`perturb_`, a Philox key of yours": "perturb_, avx512 Philox",
+    "`report`, one bit a weight": "report",
+    "**`perturb_`**, as it is: ChaCha20": "perturb_",
+    "torch.compile, the same mechanism": "torch.compile, bernoulli",
+    "NumPy": "NumPy, compare",
+    "torch eager (`bernoulli`)": "torch eager, bernoulli",
+}
+
+
+def test_the_readmes_table_is_that_of_the_results():
+    rows = json.loads((ROOT / RESULTS.format("")).read_text())["rows"]
+    fastest = {row["name"]: row["elements"] / min(row["sweeps"]) for row in rows if row["group"].endswith("16 M fp32")}
+    text = (ROOT / "README.md").read_text()
+    for ours, theirs in NAMES.items():
+        (line,) = (line for line in text.splitlines() if line.startswith(f"| {ours} |"))
+        number, unit = line.split("|")[2].replace("*", "").split()
+        assert float(number) * {"G": 1e9, "M": 1e6}[unit] == pytest.approx(fastest[theirs], rel=0.01), line
+
+
+def test_counts_of_instructions_are_those_of_the_table():
+    table = json.loads((ROOT / "benchmarks/cost/table.json").read_text())["kernels"]
+    of = {name: counts["instructions"] for name, counts in table.items()}
+    philox, chacha = of["perturb_, fp32, Philox"], of["perturb_, fp32, ChaCha20"]
+    assert f"| AVX2, instructions | {philox:.2f} | {chacha:.2f} | |" in (ROOT / "docs/rng.md").read_text()
+    said = (ROOT / "docs/mechanisms/clipped_noise.md").read_text()
+    single, twos = of["clipped_noised_sum, 8 rows of one"] / 8, of["clipped_noised_sum, rows of two"]
+    assert f"`make cost`: {single:.2f} a number with AVX2, 10.4 before; rows of two {twos:.1f}, 9.2 before" in said
