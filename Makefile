@@ -27,7 +27,7 @@ FLOWER := "flwr[simulation]>=1.32,<2"
 help:
 	@echo "make demo        train a small federated model under local differential privacy, and draw the result"
 	@echo "make test        lint, types, every test but the longest; what CI runs"
-	@echo "make quick       lint, types and the tests of a minute, for between two edits; CONTRIBUTING says what is left out"
+	@echo "make quick       lint, types and most tests, for between two edits; CONTRIBUTING says what is left out"
 	@echo "make numpy       the tests that need no torch, where there is none; PYTHON names the interpreter"
 	@echo "make integrations  Hugging Face's Trainer, PEFT, Lightning, Accelerate, Opacus, NVFLARE, ranks of torch.distributed"
 	@echo "make sanitize    the native tests under the address, undefined-behaviour and thread sanitizers (minutes)"
