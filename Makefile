@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
-EXTRAS := test,accounting,demo
+EXTRAS := test,accounting,federated
 # torch first and pinned: left to a dependency, pip may fetch a build with several GB of CUDA libraries.
 TORCH ?= torch==2.13.0
 STAMP := $(VENV)/.ready
