@@ -311,7 +311,7 @@ def _few_columns(
     if isa is None:
         return None
     rows = len(x)
-    law.check(C, sigma, *how, 1)
+    law.check(C, sigma, *how, found.dtypes)
     divisor, noise = law.divisor_of(divisor, rows), law.noise_of(C, sigma, how[0], rows)
     out = np.empty(tuple(x.shape[1:]), np.float64 if found.dtypes[0] is FLOAT64 else np.float32)
     launch.narrow_sum(found, rows, out, C[0], noise, divisor, host_key(generator, found.is_torch), isa)
@@ -342,7 +342,7 @@ def _reduce_arrays(
 ) -> tuple[list[Array], Array]:
     dtypes = [numpy_dtype(n, a, written=False, overlapping=True) for n, a in zip(names, arrays, strict=True)]
     rows = rows_of(names, [a.shape for a in arrays])
-    law.check(C, sigma, *how, len(arrays))
+    law.check(C, sigma, *how, dtypes)
     divisor, key = law.divisor_of(divisor, rows), numpy_key(generator)
     out = [np.empty(a.shape[1:], np.float64 if a.itemsize == 8 else np.float32) for a in arrays]
     limits, noise = law.bounds(C, how[1], len(arrays)), law.noise_of(C, sigma, how[0], rows)

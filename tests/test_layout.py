@@ -31,6 +31,23 @@ def test_tests_and_benchmarks_import_nothing_by_path():
     assert found == []
 
 
+def test_files_that_are_named_are_there():
+    """In comments, docstrings and pages: who moves a file finds who speaks of it."""
+    folders = ("csrc", "ldpkernels", "tests", "benchmarks", "docs", "examples", "release")
+    named = re.compile(rf"(?<![\w/.-])(?:{'|'.join(folders)})/[\w/-]+\.(?:pyi?|h|cuh?|cpp|md|json)\b")
+    text = {".py", ".pyi", ".h", ".cu", ".cuh", ".cpp", ".md", ".yml", ".toml", ".txt", ""}
+    files = [*ROOT.glob("*"), *(path for folder in folders for path in (ROOT / folder).rglob("*"))]
+    found = [
+        (path, name)
+        for path in files
+        if path.is_file() and path.suffix in text
+        for name in named.findall(path.read_text())
+    ]
+    assert len(found) > 300
+    lost = sorted({f"{path.relative_to(ROOT)}: {name}" for path, name in found if not (ROOT / name).exists()})
+    assert lost == []
+
+
 def test_the_version_stands_in_one_place():
     assert importlib.metadata.version("ldpkernels") == ldpkernels.__version__
 

@@ -106,6 +106,17 @@ def test_every_digit_decides(what, low, key):
     assert unlike >= (3 if what == "loss" else 8), "the last digit decides"
 
 
+@pytest.mark.parametrize(("alpha", "m", "reach"), [(3e-3, 9000, 9050), (0.5, 100, 101), (1e-8, 10**10, 10**10)])
+def test_a_step_beyond_the_reach_ends_there(alpha, m, reach, key):
+    """With a reach that no law of weights has, so that it is no rare thing: from the end half of the steps go there."""
+    law = np.array([law_row(alpha, m, "laplace", reach=reach)], _native.LAWS["ordinal_cldp"])
+    v = integers(700, m)
+    expected = launched(v, law, key, "reference")
+    assert (abs(expected) == reach).sum() > 70
+    for isa in ISAS:
+        assert np.array_equal(launched(v, law, key, isa), expected), isa
+
+
 @pytest.mark.parametrize("low", [16, 17])
 def test_all_may_be_open(low, key):
     """A law under which every sample asks for more draws, and half of all are given up: lists are as long as can be."""

@@ -127,10 +127,15 @@ struct OrdinalCldpRange {
       };
       int64_t over = 0;  // of these the attempt is over
       for (int64_t i = 0; i < count; ++i) {
-        if (walk.wanted(words[places[i]])) {
-          walk_on(places[i]);
+        const int32_t e = places[i];
+        uint64_t carried = 0;
+        const auto none = [&](int) { return low[e]; };  // but the low digits
+        if (walk.wanted(words[e])) {
+          walk_on(e);
+        } else if (law.saturate && walk.attempt(words[e], none, values[e], carried, samples[e])) {
+          open[e] = 0;  // beyond the reach, and so at its end
         } else {
-          places[over++] = places[i];
+          places[over++] = e;
         }
       }
       dense = over > n / 64;  // then the whole tile's keystreams cost less than a block a draw

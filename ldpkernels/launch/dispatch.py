@@ -164,7 +164,7 @@ def narrow_sum(
 
 
 def _threads_for_narrow(columns: int, rows: int) -> int:
-    """A thread clamps a million single numbers while three others start."""
+    """One thread clamps two million single numbers about as soon as four, three of whom have to wake."""
     return threads_for(rows // 8 if columns == 1 else 4 * columns * rows)
 
 

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ldpkernels.dtypes import power_of_two
+from ldpkernels.dtypes import FLOAT64, Dtype, power_of_two
 
 NOISES = ("gaussian", "discrete")
 CLIPPINGS = ("flat", "per-layer")
 MARGIN = 1 + 2.0**-32  # computed norms err by less than 2^-33 of themselves, for rows of up to 2^36 elements
 EXACT = 2**52  # integers whose sums fp64 holds
+LIMITS = 1e-100, 1e100  # of a bound
+NARROW = 1e-30, 1e30  # where rows add in fp32: sums of 64 do not overflow, nor do products round to multiples of 2^-149
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,9 @@ def bounds(C: Sequence[float], clipping: str, tensors: int) -> list[float]:
     return list(C)
 
 
-def check(C: Sequence[float], sigma: float, noise: str, clipping: str, tensors: int) -> None:
-    """Everything about the numbers that could be wrong."""
+def check(C: Sequence[float], sigma: float, noise: str, clipping: str, dtypes: Sequence[Dtype]) -> None:
+    """Everything about the numbers that could be wrong, for tensors of these formats."""
+    tensors = len(dtypes)
     if noise not in NOISES:
         raise ValueError(f"noise={noise!r} must be 'gaussian' or 'discrete'")
     if clipping not in CLIPPINGS:
@@ -48,9 +51,14 @@ def check(C: Sequence[float], sigma: float, noise: str, clipping: str, tensors: 
             f"C has {len(C)} values for {tensors} tensors and clipping={clipping!r}: pass one number, or with "
             "'per-layer' one for each tensor"
         )
+    in_fp32 = noise == "gaussian" and any(dtype is not FLOAT64 for dtype in dtypes)
     for c in C:
-        if not 1e-100 <= c <= 1e100:
+        if not LIMITS[0] <= c <= LIMITS[1]:
             raise ValueError(f"C={c} must be a positive bound, from 1e-100 to 1e100")
+        if in_fp32 and not NARROW[0] <= c <= NARROW[1]:
+            raise ValueError(
+                f"C={c} must be from 1e-30 to 1e30 for rows that are added in fp32: pass fp64 rows, or noise='discrete'"
+            )
     if not (math.isfinite(sigma) and sigma >= 0 and sigma * sensitivity(C) < 1e200):
         raise ValueError(f"sigma={sigma} must be finite and not negative: the noise's deviation is C * sigma")
     if noise == "discrete" and 0 < sigma < 2.0**-20:

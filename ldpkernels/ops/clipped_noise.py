@@ -27,7 +27,7 @@ def _clipped_noised_sum(
         raise ValueError("no tensors: there is nothing to add")
     device = x[0].device
     dtypes = checked_rows(x, [str(i) if len(x) > 1 else "" for i in range(len(x))])
-    law.check(C, sigma, noise, clipping, len(x))
+    law.check(C, sigma, noise, clipping, dtypes)
     divisor = law.divisor_of(divisor, len(x[0]))
     check_key(key, device)
     sums = [torch.empty(t.shape[1:], dtype=_wide(t.dtype), device=device) for t in x]

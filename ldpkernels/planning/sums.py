@@ -10,6 +10,7 @@ from ldpkernels.accounting import GaussianEvent, PrivacyResult, SampledGaussianE
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import Event
 from ldpkernels.accounting.views import adversary_of
+from ldpkernels.dtypes import FLOAT32
 from ldpkernels.laws import clipped_noise
 from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
 from ldpkernels.laws.distributed import DistributedGaussian, DistributedSkellam
@@ -183,7 +184,7 @@ def _multiplier(setting: Setting, *, discrete: bool) -> float:
     sigma = _enough(calibrate(rate, setting.rounds, setting.delta, setting.epsilon))
     noise = "discrete" if discrete else "gaussian"
     try:
-        clipped_noise.check([setting.ball], sigma, noise, "flat", 1)
+        clipped_noise.check([setting.ball], sigma, noise, "flat", [FLOAT32])
         clipped_noise.noise_of([setting.ball], sigma, noise, setting.clients)
     except ValueError as refusal:
         raise Unsuitable(str(refusal)) from refusal
