@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
-EXTRAS := test,accounting,demo
+EXTRAS := test,accounting,federated
 # torch first and pinned: left to a dependency, pip may fetch a build with several GB of CUDA libraries.
 TORCH ?= torch==2.13.0
 STAMP := $(VENV)/.ready
@@ -27,7 +27,7 @@ FLOWER := "flwr[simulation]>=1.32,<2"
 help:
 	@echo "make demo        train a small federated model under local differential privacy, and draw the result"
 	@echo "make test        lint, types, every test but the longest; what CI runs"
-	@echo "make quick       lint, types and the tests of a minute, for between two edits; CONTRIBUTING says what is left out"
+	@echo "make quick       lint, types and most tests, for between two edits; CONTRIBUTING says what is left out"
 	@echo "make numpy       the tests that need no torch, where there is none; PYTHON names the interpreter"
 	@echo "make integrations  Hugging Face's Trainer, PEFT, Lightning, Accelerate, Opacus, NVFLARE, ranks of torch.distributed"
 	@echo "make sanitize    the native tests under the address, undefined-behaviour and thread sanitizers (minutes)"

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import triton.language as tl
 
-from benchmarks.static_cost import analyse_cubin
+from benchmarks.disassembly import analyse_cubin
 from ldpkernels.triton import clipped_noise as rows
 from ldpkernels.triton import (
     lattice,
     next_key,
+    norms,
     order,
     privunitg,
     quantiles,
@@ -91,10 +92,10 @@ def vectors():
         yield ("quantise", cipher, code), kernel, "quantise_kernel", 16 if chacha else 4
     for code in range(4):
         types = {"table": "*i64", "parts": "*fp64", "rows": "i32"}
-        kernel = compiled(lattice.squares_kernel, types, {"DTYPE": code}, order)
+        kernel = compiled(norms.squares_kernel, types, {"DTYPE": code}, order)
         yield ("squares", code), kernel, "squares_kernel", 8
     types = {"counts": "*i64", "parts": "*fp64", "out": "*fp64", "spans": "i32"}
-    yield ("total",), compiled(lattice.total_kernel, types, {"ROOT": True}), "total_kernel", 1
+    yield ("total",), compiled(norms.total_kernel, types, {"ROOT": True}), "total_kernel", 1
     for code, cipher in ((0, "philox"), (1, "chacha20")):
         chacha = cipher == "chacha20"
         types = {"table": "*i64", "key": "*i64", "parts": "*fp64", "stream": "i32", "rows": "i32"}

@@ -63,7 +63,7 @@ def cldp_(
 
     Everything is checked before the first write. A NaN weight is reported as 0, an infinite one as the end of the box.
     Autograd does not see it, as under `torch.no_grad`: gradients pass through as if nothing was changed. How long a
-    call takes depends a little on the weights (docs/mechanisms/ordinal_cldp.md).
+    call of "exponential" takes tells how many weights lie near the box's ends (docs/mechanisms/ordinal_cldp.md).
 
     >>> import numpy as np, ldpkernels
     >>> w = np.full(100_000, 0.3, np.float32)

@@ -39,6 +39,25 @@ model, server, clients = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3), range(3)
 C, R, c, r, eps = 0.0, 1.0, 0.0, 1.0, 4.0
 weights = np.zeros(5, np.float32)
 """,
+    **dict.fromkeys(
+        (f"docs/mechanisms/{name}.md" for name in ("sign", "piecewise", "hybrid", "vector", "vector_gaussian")),
+        "import numpy as np\nimport ldpkernels\n"
+        "model, update, C, R, eps = np.zeros(9), {'w': np.full((20, 30), 0.01)}, 0.0, 1.0, 4.0\n",
+    ),
+    "docs/mechanisms/adaptive_clipping.md": """
+import ldpkernels
+z, n, norm, length_of_my_update, total = 1.0, 900, 1.0, 0.3, 500
+""",
+    "docs/mechanisms/distributed.md": """
+import numpy as np
+import ldpkernels
+d, update, round_key, total = 600, np.full(600, 0.01), ldpkernels.key(3), np.zeros(1024, np.uint32)
+""",
+    "docs/mechanisms/projected_code.md": """
+import numpy as np
+import ldpkernels
+d, update, round_key, client, clients, codes = 600, np.full(600, 0.01), ldpkernels.key(3), 1, (1, 2), (7, 8)
+""",
     "docs/privacy.md": "digest = None\n",
     "docs/tutorial.md": "import torch\ntorch.set_num_threads(1)\n",  # models so small are slower with more
 }
