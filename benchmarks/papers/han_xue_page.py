@@ -116,7 +116,8 @@ def gain(dataset: str, cells: list[Cell]) -> str:
         runs = [c for c in cells if c["parties"] == parties and c["sigma"] == 1 and recipe(c) == nearest]
         won = [c["global"] - mean(c["standalone"]) for c in runs]
         if won:
-            seeds = f"{len(won)} seeds" if len(won) > 1 else "one seed"
+            above = sum(w > 0 for w in won)
+            seeds = f"above in {above} of {len(won)} seeds" if len(won) > 1 else "one seed"
             (held if mean(won) > 0 else failed).append(f"{parties} parties ({mean(won):+.4f}, {seeds})")
     claim = f"The paper's global model is {best - standalone:.4f} above its standalone models. Here, with {nearest},"
     if not failed:
