@@ -143,7 +143,7 @@ def others():
     types |= {"offset": "i64", "step": "i64"}
     yield (), compiled(tally.decode_bits_kernel, types, {"BLOCK": tally.BLOCK}, tally), "decode_bits_kernel", 4
     types = {"votes": "*u8", "labels": "*u8", "keep": "*i1", "parties": "i32", "columns": "i64", "classes": "i32"}
-    yield (), compiled(votes.majority_kernel, types, {"BLOCK": votes.BLOCK}), "majority_kernel", 1
+    yield (), compiled(votes.majority_kernel, types, {"BLOCK": votes.BLOCK}, votes), "majority_kernel", 1
     numbers = {"columns": "i32", "size": "i32"}
     for pointer, wide, grid in (("*fp32", tl.float32, False), ("*fp64", tl.float64, True)):
         types = {"x": pointer, "scales": "*fp64", "stride": "i32", "out": "*fp64", "inverse_unit": "i64", "rows": "i32"}
