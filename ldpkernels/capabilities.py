@@ -7,9 +7,11 @@ One rule: what a caller forces is what runs, or an error says what could. Withou
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
 from functools import lru_cache
@@ -150,10 +152,21 @@ def _found(interpreter: bool) -> tuple[str, ...]:
     import torch
 
     gpu = torch.cuda.is_available()
-    found = ["cuda"] if gpu and importlib.util.find_spec("ldpkernels._cuda") else []
+    found = ["cuda"] if gpu and _loads_cuda() else []
     if (gpu or interpreter) and importlib.util.find_spec("triton"):
         found.append("triton")
     return tuple(found)
+
+
+def _loads_cuda() -> bool:
+    if not importlib.util.find_spec("ldpkernels._cuda"):
+        return False
+    try:
+        importlib.import_module("ldpkernels._cuda")
+    except ImportError as error:  # a library that it needs is not here
+        warnings.warn(f"the CUDA C++ kernels cannot be loaded: {error}", RuntimeWarning, stacklevel=2)
+        return False
+    return True
 
 
 @lru_cache(maxsize=1)

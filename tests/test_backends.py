@@ -77,6 +77,15 @@ def test_threads_are_bounded_by_the_work():
     assert wanted(dispatch.SMALL * 1000) == capabilities.threads() >= 1
 
 
+def test_kernels_that_cannot_be_loaded_leave_a_gpu_to_triton(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(capabilities.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setitem(sys.modules, "ldpkernels._cuda", None)  # its import fails
+    with pytest.warns(RuntimeWarning, match="the CUDA C\\+\\+ kernels cannot be loaded: .*_cuda"):
+        assert capabilities._found.__wrapped__(False) == ("triton",)
+
+
 def test_a_device_that_cuda_does_not_run_on_is_served_by_triton(monkeypatch):
     monkeypatch.setattr(capabilities, "_gpu_backends", lambda: ("cuda", "triton"))
     monkeypatch.setattr(capabilities, "_cuda_kernels", lambda: frozenset({"two_point"}))
