@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the GPU kernels cost by their machine code, as a page: `python -m benchmarks.machine_code --out FILE.md`.
 
-It needs nvcc, cuobjdump and Triton, and no GPU. static_cost.py says how the hot path of a kernel is found.
+It needs nvcc, cuobjdump and Triton, and no GPU. disassembly.py says how the hot path of a kernel is found.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
 
-from benchmarks import results, static_cost
+from benchmarks import disassembly, results, static_cost
 
 ROOT = Path(__file__).resolve().parent.parent
 ARCH = "sm_90"
@@ -44,7 +44,7 @@ Instructions an element, and how many of a thread's loads are under way before t
 """
 
 
-def line(name: str, cost: static_cost.Cost, dtype: str, output: str) -> list[str]:
+def line(name: str, cost: disassembly.Cost, dtype: str, output: str) -> list[str]:
     """A kernel of weights."""
     moved = ITEM[dtype] + (WRITTEN[output] or ITEM[dtype])
     weights = ISSUE / max(cost.instructions_per_element, 2 * cost.integer_instructions)
@@ -83,7 +83,7 @@ def cuda_resources(folder: Path) -> list[list[str]]:
     uses = "namespace ldpk { void use(const CldpPlan& cldp, const ClippedPlan& clipped) {" + "".join(calls) + "} }\n"
     source.write_text("".join(headers) + uses)
     command = [
-        static_cost.find_tool("nvcc") or "nvcc",
+        disassembly.find_tool("nvcc") or "nvcc",
         *static_cost.NVCC_FLAGS,
         f"-arch={ARCH}",
         "-Xptxas=-v",
@@ -124,8 +124,8 @@ def triton_lines(folder: Path) -> list[list[str]]:
         subprocess.run(command, env=environment, cwd=ROOT, check=True)
         for choice, found in json.loads(out.read_text()).items():
             dtype, output, rest = choice.split("-")
-            known = {k: v for k, v in found.items() if k in static_cost.Cost.__dataclass_fields__}
-            cost = static_cost.Cost(**known)
+            known = {k: v for k, v in found.items() if k in disassembly.Cost.__dataclass_fields__}
+            cost = disassembly.Cost(**known)
             full = f"{name}, {output} {dtype}, {rest}" if name else f"{rest}, {output} {dtype}, philox"
             lines.append(line(full, cost, dtype, output))
     return lines
@@ -152,8 +152,8 @@ def vector_lines(folder: Path) -> list[list[str]]:
     kernels = json.loads(out.read_text())
     lines = []
     for key, (name, moved) in VECTORS.items():
-        known = {k: v for k, v in kernels[key].items() if k in static_cost.Cost.__dataclass_fields__}
-        cost = static_cost.Cost(**known)
+        known = {k: v for k, v in kernels[key].items() if k in disassembly.Cost.__dataclass_fields__}
+        cost = disassembly.Cost(**known)
         rate = ISSUE / max(cost.instructions_per_element, 2 * cost.integer_instructions) * moved
         shares = " / ".join(f"{min(9.99, rate / copy):.2f}" for copy in COPY.values())
         counts = [f"{cost.instructions_per_element:.1f}", f"{cost.integer_instructions:.1f}"]
@@ -167,7 +167,7 @@ def vector_lines(folder: Path) -> list[list[str]]:
 def page() -> str:
     import triton
 
-    release = re.search(r"V([\d.]+)", static_cost.run_tool("nvcc", "--version"))
+    release = re.search(r"V([\d.]+)", disassembly.run_tool("nvcc", "--version"))
     facts = {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "compilers": f"nvcc {release[1] if release else '?'}, Triton {triton.__version__}",

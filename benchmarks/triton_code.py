@@ -13,11 +13,12 @@ from pathlib import Path
 
 import triton.language as tl
 
-from benchmarks.static_cost import analyse_cubin
+from benchmarks.disassembly import analyse_cubin
 from ldpkernels.triton import clipped_noise as rows
 from ldpkernels.triton import (
     lattice,
     next_key,
+    norms,
     order,
     privunitg,
     quantiles,
@@ -91,10 +92,10 @@ def vectors():
         yield ("quantise", cipher, code), kernel, "quantise_kernel", 16 if chacha else 4
     for code in range(4):
         types = {"table": "*i64", "parts": "*fp64", "rows": "i32"}
-        kernel = compiled(lattice.squares_kernel, types, {"DTYPE": code}, order)
+        kernel = compiled(norms.squares_kernel, types, {"DTYPE": code}, order)
         yield ("squares", code), kernel, "squares_kernel", 8
     types = {"counts": "*i64", "parts": "*fp64", "out": "*fp64", "spans": "i32"}
-    yield ("total",), compiled(lattice.total_kernel, types, {"ROOT": True}), "total_kernel", 1
+    yield ("total",), compiled(norms.total_kernel, types, {"ROOT": True}), "total_kernel", 1
     for code, cipher in ((0, "philox"), (1, "chacha20")):
         chacha = cipher == "chacha20"
         types = {"table": "*i64", "key": "*i64", "parts": "*fp64", "stream": "i32", "rows": "i32"}
@@ -142,7 +143,7 @@ def others():
     types |= {"offset": "i64", "step": "i64"}
     yield (), compiled(tally.decode_bits_kernel, types, {"BLOCK": tally.BLOCK}, tally), "decode_bits_kernel", 4
     types = {"votes": "*u8", "labels": "*u8", "keep": "*i1", "parties": "i32", "columns": "i64", "classes": "i32"}
-    yield (), compiled(votes.majority_kernel, types, {"BLOCK": votes.BLOCK}), "majority_kernel", 1
+    yield (), compiled(votes.majority_kernel, types, {"BLOCK": votes.BLOCK}, votes), "majority_kernel", 1
     numbers = {"columns": "i32", "size": "i32"}
     for pointer, wide, grid in (("*fp32", tl.float32, False), ("*fp64", tl.float64, True)):
         types = {"x": pointer, "scales": "*fp64", "stride": "i32", "out": "*fp64", "inverse_unit": "i64", "rows": "i32"}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ldpkernels
-from benchmarks import static_cost
+from benchmarks import disassembly, static_cost
 from ldpkernels import _native, launch
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
@@ -174,7 +174,7 @@ def test_static_cost(tmp_path):
         # Four blocks of 256 threads a multiprocessor; of single numbers six of 128, more than a million rows have.
         assert int(registers) <= (80 if name == "numbers" else 64), name
         assert int(spills) <= (8 if name == "noise" else 0), name  # it reads no rows, and its sampler of integers calls
-    disassembler = static_cost.find_tool("cuobjdump")
+    disassembler = disassembly.find_tool("cuobjdump")
     if disassembler is None:
         pytest.skip("cuobjdump not found")
     sass = subprocess.run([disassembler, "-sass", str(tmp_path / "kernels.cubin")], capture_output=True, text=True)
@@ -187,7 +187,7 @@ def test_static_cost(tmp_path):
 
 
 def test_eight_rows_are_under_way_before_the_first_is_added(tmp_path):
-    if static_cost.find_tool("nvcc") is None or static_cost.find_tool("cuobjdump") is None:
+    if disassembly.find_tool("nvcc") is None or disassembly.find_tool("cuobjdump") is None:
         pytest.skip("nvcc or cuobjdump not found")
     cubin = static_cost.compile_clipped_sums("sm_90", tmp_path, discrete=False, dtypes=("f32", "bf16"))
     for kind in ("f32", "bf16"):

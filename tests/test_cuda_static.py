@@ -7,7 +7,7 @@ import mmap
 import numpy as np
 import pytest
 
-from benchmarks import static_cost
+from benchmarks import disassembly, static_cost
 from ldpkernels import _native
 from ldpkernels.dtypes import DTYPES as DTYPES_BY_NAME
 from ldpkernels.laws.two_point import two_point_law
@@ -23,7 +23,7 @@ KEYS = {
 
 @pytest.mark.parametrize(("arch", "cipher"), [("sm_80", "philox"), ("sm_90", "philox"), ("sm_90", "chacha20")])
 def test_static_cost(arch, cipher, tmp_path):
-    if static_cost.find_tool("nvcc") is None or static_cost.find_tool("cuobjdump") is None:
+    if disassembly.find_tool("nvcc") is None or disassembly.find_tool("cuobjdump") is None:
         pytest.skip("nvcc or cuobjdump not found")
     dtypes = static_cost.KERNELS if (arch, cipher) == ("sm_90", "philox") else ("f32", "all")
     cubin = static_cost.compile_kernels(arch, tmp_path, [cipher], dtypes)
@@ -45,7 +45,7 @@ def test_static_cost(arch, cipher, tmp_path):
 @pytest.mark.parametrize(("arch", "most"), [("sm_80", 1.03), ("sm_90", 1.0)])
 def test_static_cost_of_cells(arch, most, tmp_path):
     """Instructions a weight with Philox: 32 and 40 for 16 and 32 bits at sm_90."""
-    if static_cost.find_tool("nvcc") is None or static_cost.find_tool("cuobjdump") is None:
+    if disassembly.find_tool("nvcc") is None or disassembly.find_tool("cuobjdump") is None:
         pytest.skip("nvcc or cuobjdump not found")
     cubin = static_cost.compile_cells(arch, tmp_path, ["philox"], ("f32", "bf16"))
     for mechanism, bound in (("piecewise", 34), ("hybrid", 42)):

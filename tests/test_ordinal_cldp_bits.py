@@ -71,39 +71,62 @@ def test_instruction_sets_agree_on_many(law, key):
         assert np.array_equal(run(v, law, key, isa), expected), isa
 
 
+@pytest.mark.parametrize("attempt", [0, 1])
 @pytest.mark.parametrize("low", [7, 52])
 @pytest.mark.parametrize("what", ["upper", "middle", "loss"])
-def test_every_digit_decides(what, low, key):
-    """Thresholds that are the drawn numbers, or one more, or differ in one digit: sampled as the reference does."""
+def test_every_digit_decides(what, low, attempt, key):
+    """Thresholds that are the drawn numbers, or one more, or differ in one digit: sampled as the reference does.
+
+    In a first attempt, or in the one behind a tail.
+    """
     v = np.full(16, 5 * 10**15)
     law = np.array([law_row(1e-3, 10**16, "laplace")], _native.LAWS["ordinal_cldp"])
     law["low"], law["wide"], law["keep"] = low, low > 16, 2**15
     unlike = 0
     for element in range(16):
         draw = reference_cldp.draws(key.uint32(), element)
+        begin, column_before = 8 * attempt, draw(0) % 64
+        word = draw(begin)
+        if attempt and word % 64 == column_before:
+            continue
         first, leading, further = {
-            "upper": (draw(0) >> 6, 10, 2),
-            "middle": (draw(0) >> 22, 10, 4),
-            "loss": (draw(0) >> 49, 15, 6),
+            "upper": (word >> 6, 10, 2),
+            "middle": (word >> 22, 10, 4),
+            "loss": (word >> 49, 15, 6),
         }[what]
-        number = (first % 2**leading << 128 | draw(further) << 64 | draw(further + 1)) >> leading
+        number = (first % 2**leading << 128 | draw(begin + further) << 64 | draw(begin + further + 1)) >> leading
         results = []
         for threshold in (number, number + 1, number ^ 1 << 60, number ^ 1 << 100, number ^ 1):
             changed = law.copy()
+            entry = changed["entries"][0].view(np.uint16)
+            if attempt:
+                changed["thresholds"][0][2 * column_before : 2 * column_before + 2] = 0
+                entry[column_before] = changed["tail"][0]
             halves = threshold >> 64, threshold % 2**64
             if what == "loss":
                 changed["losses"][0][:2] = halves  # of digit 0 alone, which half of the elements have
+                changed["keep"] = (threshold >> 113) + 1  # the least that may be: a draw just below it is asked further
             else:
                 table = int(what == "middle")
-                column = 64 * table + (draw(0) >> 16 * table) % 64
+                column = 64 * table + (word >> 16 * table) % 64
                 changed["thresholds"][0][2 * column : 2 * column + 2] = halves
-                entry = changed["entries"][0].view(np.uint16)
                 entry[column] = (threshold >> 118) << 6 | entry[column] & 63
             results.append(reference_cldp.sample(int(v[0]), changed[0], draw))
             for isa in ISAS:
                 assert launched(v, changed, key, isa)[element] == results[-1], (isa, element)
         unlike += results[0] != results[1]
-    assert unlike >= (3 if what == "loss" else 8), "the last digit decides"
+    assert unlike >= (3 if what == "loss" else 6), "the last digit decides"
+
+
+@pytest.mark.parametrize("mechanism", ["exponential", "laplace"])
+def test_tails_add_up_to_more_than_64_bits(mechanism, key):
+    """With the least step for a tail, and 2^63 for its unit: two tails in a row are beyond every room."""
+    law = np.array([law_row(0.25, 10**10, mechanism)], _native.LAWS["ordinal_cldp"])
+    law["tail"], law["unit"] = 0, 2**63
+    v = integers(600, 10**10)
+    expected = launched(v, law, key, "reference")
+    for isa in ISAS:
+        assert np.array_equal(launched(v, law, key, isa), expected), isa
 
 
 @pytest.mark.parametrize(("alpha", "m", "reach"), [(3e-3, 9000, 9050), (0.5, 100, 101), (1e-8, 10**10, 10**10)])
@@ -115,6 +138,38 @@ def test_a_step_beyond_the_reach_ends_there(alpha, m, reach, key):
     assert (abs(expected) == reach).sum() > 70
     for isa in ISAS:
         assert np.array_equal(launched(v, law, key, isa), expected), isa
+
+
+@pytest.mark.parametrize("low", [7, 52])
+def test_losses_multiply_to_their_last_digit(low, key):
+    """Those of all low digits of a draw together are its number, or one more: kept, and given up."""
+    v = np.full(16, 5 * 10**15)
+    law = np.array([law_row(1e-3, 10**16, "laplace")], _native.LAWS["ordinal_cldp"])
+    law["low"], law["wide"], law["keep"] = low, low > 16, 2**15
+    losses, tried = law["losses"][0].reshape(52, 2), 0
+    for element in range(16):
+        draw = reference_cldp.draws(key.uint32(), element)
+        number = (draw(0) >> 49 << 128 | draw(6) << 64 | draw(7)) >> 15
+        digits = (draw(1) if low > 16 else draw(0) >> 32) % 2**low
+        last = digits.bit_length() - 1
+        if digits.bit_count() < 3 or number < 2**120:
+            continue
+        losses[:] = np.random.default_rng(element).integers(0, 2**64, (52, 2), np.uint64)
+        losses[:, 0] %= np.uint64(number >> 64 + 7)
+        results = []
+        for total in (number, number + 1):
+            under, over = 0, 2**128
+            while over - under > 1:  # the last digit's loss, by halves
+                middle = (under + over) // 2
+                losses[last] = middle >> 64, middle % 2**64
+                under, over = (middle, over) if reference_cldp.loss(digits, law[0]) <= total else (under, middle)
+            losses[last] = under >> 64, under % 2**64
+            assert reference_cldp.loss(digits, law[0]) == total
+            results.append(reference_cldp.sample(int(v[0]), law[0], draw))
+            for isa in ISAS:
+                assert launched(v, law, key, isa)[element] == results[-1], (isa, element)
+        tried += results[0] != results[1]
+    assert tried >= 4, "the last digit decides"
 
 
 @pytest.mark.parametrize("low", [16, 17])

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import static_cost
+from benchmarks import disassembly, static_cost
 from benchmarks.cost.sections import LARGE, SMALL
 
 TABLE = Path(__file__).parent / "table.json"
@@ -102,9 +102,9 @@ def counted(short: bool = False) -> dict[str, Any]:
 
 def machine_code() -> dict[str, Any]:
     """nvcc's version, and instructions an element on the hot path of each CUDA kernel of two-point; none without it."""
-    if any(static_cost.find_tool(tool) is None for tool in ("nvcc", "cuobjdump")):
+    if any(disassembly.find_tool(tool) is None for tool in ("nvcc", "cuobjdump")):
         return {"nvcc": "none", "kernels": {}}
-    version = re.search(r"release [\d.]+, V([\d.]+)", static_cost.run_tool("nvcc", "--version"))
+    version = re.search(r"release [\d.]+, V([\d.]+)", disassembly.run_tool("nvcc", "--version"))
     with tempfile.TemporaryDirectory() as folder:
         cubin = static_cost.compile_kernels("sm_90", Path(folder), dtypes=static_cost.DTYPES)
         counts = {

@@ -77,8 +77,10 @@ def minutes(s: Setting) -> float:
     """Of a quiet core."""
     if s.dataset == "adult":
         return 1.2 * s.parties / 5
-    steps = s.steps * s.parties * (1.5e-4 if s.generators in ("gan", "vae") else 7e-4)
-    return (10.0 if s.full else 1.5) + steps
+    if s.full and s.sound:
+        return 55.0 * s.parties / 5  # its gradients of single examples
+    steps = s.steps * s.parties * (1e-4 if s.generators in ("gan", "vae") else 7e-4)
+    return (6.0 if s.full else 1.5) + steps
 
 
 def jobs(dataset: str, root: str, workers: int | None, folder: Path, name: str, seed: int = 0) -> list[Job]:

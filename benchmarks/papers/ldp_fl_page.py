@@ -204,7 +204,7 @@ def write(cells: Cells, folder: Path, name: str) -> None:
         f"## The piecewise mechanism at the same eps\n\n{piecewise_table(kept)}",
         f"## The methods of Geyer et al. and of Bhowmick et al.\n\n{METHODS}\n\n{ldp_fl_others.table(cells)}",
         f"## Theorem 2\n\n{THEOREM_2}\n\n{theorem_2.table()}",
-        f"## CIFAR-10, 20 clients training in each round\n\n{CIFAR}\n\n{cifar_table(kept)}\n\n{lifting_table(kept)}",
+        f"## CIFAR-10\n\n{CIFAR}\n\n{cifar_table(kept)}\n\n{lifting_table(kept)}",
         f"## Why figures differ from the paper's\n\n{REASONS}",
         f"## What was not run\n\n{waiting(cells)}",
     ]
@@ -236,7 +236,7 @@ def cifar_table(kept: Kept) -> str:
     """CIFAR-10: what was run, on which network and at which rate; the three rounds of the ablation stand apart."""
     chosen = sorted(
         (s for s in kept if s.dataset == "cifar10" and s.rounds > 3),
-        key=lambda s: (s.eps is not None, s.rounds, s.ranges, s.eps or 0, bool(s.rate)),
+        key=lambda s: (s.eps is not None, s.rounds, s.ranges, s.eps or 0, bool(s.rate), s.trained),
     )
     body = []
     for s in chosen:
@@ -247,6 +247,7 @@ def cifar_table(kept: Kept) -> str:
             perturbed(replace(s, network="")),
             "" if s.eps is None else f"{s.eps:g}",
             str(s.clients),
+            str(s.trained or "all"),
             str(s.rounds),
         ]
         on = [
@@ -257,7 +258,7 @@ def cifar_table(kept: Kept) -> str:
             spread(finals(kept, s)),
         ]
         body.append([*first, *on, row_of(kept, s, None)[-1]])
-    heads = ["perturbed", "eps", "n", "T", "network", "weights", "rate", "paper", "ours", "honest eps"]
+    heads = ["perturbed", "eps", "n", "train", "T", "network", "weights", "rate", "paper", "ours", "honest eps"]
     return markdown_table(heads, body) if body else "Not run yet."
 
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mechanisms that report a cell, in CUDA: a warp's step (step.cuh has that of one-bit mechanisms) and the kernel. Every
+// Mechanisms that report a cell, in CUDA: a warp's step (step.cuh has that of one-bit mechanisms). Every
 // element takes a draw of 32 bits, so both keystreams are computed for it, and their halves meet in the tile.
 #pragma once
 
@@ -8,13 +8,14 @@
 
 namespace ldpk {
 
-// A law in a thread's registers, where it stays: to read it anew for every weight costs a fifth of the instructions.
+// A law in a thread's registers, which a plan's becomes, where it stays: to read it anew for every weight costs a fifth
+// of the instructions.
 template <class Float, class Planned>
 struct CellsLaw {
   Planned law;
   Float center, slope, lowest, step;
 
-  explicit LDPK_FN CellsLaw(const Planned& planned)
+  LDPK_FN CellsLaw(const Planned& planned)
       : law(planned),
         center(static_cast<Float>(law.center)),
         slope(static_cast<Float>(law.slope)),
@@ -100,6 +101,7 @@ struct CellsStep {
   using Out = uint8_t;
   static constexpr int groups = Cipher::block_words > 4 ? Cipher::block_words / 4 : sizeof(Bits) == 8 ? 1 : 2;
   static constexpr int elements = groups * kLanes * 8;
+  static constexpr int tile_words = elements;
   static constexpr int per_block = 2 * Cipher::block_words;
   static constexpr int blocks = elements / kLanes / per_block;  // of a lane
   static constexpr int per_out = 1;
@@ -242,28 +244,11 @@ struct CellsStep {
   }
 };
 
-// A thread block's chunk. A kernel serves the dtypes that it names.
-template <class Cipher, Output result, Dtype... dtypes, class Planned, int capacity, class Warp>
-LDPK_FN void cells_block(const ChunkedPlan<Planned, capacity>& plan, int32_t c, int warp_index, const Warp& warp) {
-  const Key key = load_key<Cipher>(plan.key);
-  const int s = plan.span_of(c);
-  const Span& span = plan.spans[s];
-  const int64_t begin = int64_t{c - plan.first_chunk[s]} * plan.chunk - lead(span);
-  with_dtype_of<dtypes...>(span, [&](auto dtype) {
-    using S = CellsStep<Planned, Cipher, decltype(dtype)::value, result>;
-    run_chunk<S>(span, typename S::Law(plan.laws[s]), key, begin, plan.chunk, warp_index, warp);
-  });
-}
-
-#if defined(__CUDACC__)
-template <template <class> class Mechanism, class Cipher, Output result, int capacity, Dtype... dtypes>
-__global__ void __launch_bounds__(kWarps* kLanes, kBlocks<Cipher>)
-    cells_kernel(const __grid_constant__ CellsPlan<Mechanism, capacity> plan) {
-  constexpr int tile_words = CellsStep<PlannedPiecewise, Cipher, Dtype::bf16, result>::elements;
-  __shared__ alignas(16) uint32_t tiles[kWarps][tile_words];
-  const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
-  cells_block<Cipher, result, dtypes...>(plan, blockIdx.x, warp, DeviceWarp{lane, tiles[warp]});
-}
-#endif
+template <template <class> class Mechanism>
+struct InChunks<Cells<Mechanism>> {
+  static constexpr int few = kFewCells, many = kManyCells;
+  template <class Cipher, Dtype dtype, Output result>
+  using Step = CellsStep<typename DeviceLaw<typename Cells<Mechanism>::Law>::Planned, Cipher, dtype, result>;
+};
 
 }  // namespace ldpk

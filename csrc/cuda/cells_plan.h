@@ -62,19 +62,14 @@ struct PlannedHybrid : PlannedPiecewise {
         upper_cell(static_cast<uint32_t>(law.upper_cell)) {}
 };
 
-template <class Law>
-struct PlannedCells;
 template <>
-struct PlannedCells<PiecewiseLaw> {
+struct DeviceLaw<PiecewiseLaw> {
   using Planned = PlannedPiecewise;
 };
 template <>
-struct PlannedCells<HybridLaw> {
+struct DeviceLaw<HybridLaw> {
   using Planned = PlannedHybrid;
 };
-
-template <template <class> class Mechanism, int capacity>
-using CellsPlan = ChunkedPlan<typename PlannedCells<typename Mechanism<ScalarLanes>::Law>::Planned, capacity>;
 
 constexpr int kFewCells = 24;  // spans
 constexpr int kManyCells = 192;

@@ -19,6 +19,20 @@ struct ChunkedPlan : Plan<Law, capacity> {
   int32_t chunk;  // elements
 };
 
+// A law as a plan carries it: itself, or with what a kernel wants besides.
+template <class Law>
+struct DeviceLaw {
+  using Planned = Law;
+};
+
+// What a shape of mechanisms (mechanisms/shapes.h) is in chunks: how many spans are `few` and `many` of a plan, and a
+// warp's Step<Cipher, dtype, result>.
+template <class Shape>
+struct InChunks;
+
+template <class Shape, int capacity>
+using PlanOf = ChunkedPlan<typename DeviceLaw<typename Shape::Law>::Planned, capacity>;
+
 // A block's start-up is small beside eight units; small work is cut finer, to reach every multiprocessor.
 inline int32_t chunk_for(const Span* spans, int64_t count, int64_t blocks) {
   int64_t elements = 0;

@@ -66,14 +66,16 @@ struct OnCuda {
   static constexpr bool available = false;
 };
 
-template <template <class> class Mechanism>
-struct OnCuda<OneBit<Mechanism>> {
-  using Law = typename OneBit<Mechanism>::Law;
+// The shapes whose thread blocks take chunks.
+template <class Shape>
+struct ChunksOnCuda {
+  using Law = typename Shape::Law;
   static constexpr bool available = true;
 
   template <class Cipher, Output output>
   static void run(const Span* spans, const Law* laws, int64_t count, const Place& place) {
-    const auto run = count <= kFewSpans ? launch<Cipher, output, kFewSpans> : launch<Cipher, output, kManySpans>;
+    constexpr int few = InChunks<Shape>::few, many = InChunks<Shape>::many;
+    const auto run = count <= few ? launch<Cipher, output, few> : launch<Cipher, output, many>;
     run(spans, laws, count, place);
   }
 
@@ -81,40 +83,21 @@ struct OnCuda<OneBit<Mechanism>> {
   template <class Cipher, Output output, int capacity>
   static void launch(const Span* spans, const Law* laws, int64_t count, const Place& place) {
     constexpr auto kernel =
-        one_bit_kernel<Mechanism, Cipher, output, capacity, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>;
+        chunk_kernel<Shape, Cipher, output, capacity, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>;
     const int32_t chunk = chunk_for(spans, count, 2 * kBlocks<Cipher> * multiprocessors(place.device));
-    const auto start = [&](const OneBitPlan<Mechanism, capacity>& plan, int32_t chunks) {
+    const auto start = [&](const PlanOf<Shape, capacity>& plan, int32_t chunks) {
       kernel<<<chunks, kWarps * kLanes, 0, place.stream>>>(plan);
-      check(cudaGetLastError(), "cannot launch a kernel of one bit");
+      check(cudaGetLastError(), "cannot launch a kernel of weights");
     };
-    for_chunked_plans<OneBitPlan<Mechanism, capacity>>(spans, laws, count, place.key, chunk, start);
+    for_chunked_plans<PlanOf<Shape, capacity>>(spans, laws, count, place.key, chunk, start);
   }
 };
 
 template <template <class> class Mechanism>
-struct OnCuda<Cells<Mechanism>> {
-  using Law = typename Cells<Mechanism>::Law;
-  static constexpr bool available = true;
+struct OnCuda<OneBit<Mechanism>> : ChunksOnCuda<OneBit<Mechanism>> {};
 
-  template <class Cipher, Output output>
-  static void run(const Span* spans, const Law* laws, int64_t count, const Place& place) {
-    const auto run = count <= kFewCells ? launch<Cipher, output, kFewCells> : launch<Cipher, output, kManyCells>;
-    run(spans, laws, count, place);
-  }
-
- private:
-  template <class Cipher, Output output, int capacity>
-  static void launch(const Span* spans, const Law* laws, int64_t count, const Place& place) {
-    constexpr auto kernel =
-        cells_kernel<Mechanism, Cipher, output, capacity, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>;
-    const int32_t chunk = chunk_for(spans, count, 2 * kBlocks<Cipher> * multiprocessors(place.device));
-    const auto start = [&](const CellsPlan<Mechanism, capacity>& plan, int32_t chunks) {
-      kernel<<<chunks, kWarps * kLanes, 0, place.stream>>>(plan);
-      check(cudaGetLastError(), "cannot launch a kernel of cells");
-    };
-    for_chunked_plans<CellsPlan<Mechanism, capacity>>(spans, laws, count, place.key, chunk, start);
-  }
-};
+template <template <class> class Mechanism>
+struct OnCuda<Cells<Mechanism>> : ChunksOnCuda<Cells<Mechanism>> {};
 
 template <>
 struct OnCuda<Resampled> {

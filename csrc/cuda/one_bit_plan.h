@@ -8,12 +8,6 @@
 
 namespace ldpk {
 
-// A law as a plan carries it: itself, or with what a kernel wants besides.
-template <class Law>
-struct DeviceLaw {
-  using Planned = Law;
-};
-
 struct TwoPointPlanned {
   double center, slope, fallback;
   int32_t k_lo, k_hi;
@@ -37,12 +31,9 @@ struct DeviceLaw<TwoPointLaw> {
   using Planned = TwoPointPlanned;
 };
 
-template <template <class> class Mechanism, int capacity>
-using OneBitPlan = ChunkedPlan<typename DeviceLaw<typename OneBit<Mechanism>::Law>::Planned, capacity>;
-
 constexpr int kFewSpans = 32;
 constexpr int kManySpans = 256;
-static_assert(sizeof(OneBitPlan<TwoPoint, kFewSpans>) <= kShortPlan);
-static_assert(sizeof(OneBitPlan<TwoPoint, kManySpans>) <= kLargestPlan);
+static_assert(sizeof(PlanOf<OneBit<TwoPoint>, kFewSpans>) <= kShortPlan);
+static_assert(sizeof(PlanOf<OneBit<TwoPoint>, kManySpans>) <= kLargestPlan);
 
 }  // namespace ldpk

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One-bit mechanisms in CUDA: thread blocks take chunks of a plan, their warps the steps of a chunk (step.cuh). All but
-// the barrier is __host__ __device__: tests/cuda/emulate.cpp runs it lane by lane without a GPU.
+// Mechanisms that change each weight on its own, in CUDA: thread blocks take chunks of a plan, their warps the steps of
+// a chunk (step.cuh). All but the barrier is __host__ __device__: tests/cuda/emulate.cpp runs it lane by lane without a
+// GPU.
 #pragma once
 
 #include "step.cuh"
@@ -28,14 +29,14 @@ LDPK_FN void run_chunk(const Span& span, const typename S::Law& law, const Key& 
 }
 
 // A thread block's chunk. A kernel serves the dtypes that it names.
-template <template <class> class Mechanism, class Cipher, Output result, Dtype... dtypes, int capacity, class Warp>
-LDPK_FN void one_bit_block(const OneBitPlan<Mechanism, capacity>& plan, int32_t c, int warp_index, const Warp& warp) {
+template <class Shape, class Cipher, Output result, Dtype... dtypes, int capacity, class Warp>
+LDPK_FN void chunk_block(const PlanOf<Shape, capacity>& plan, int32_t c, int warp_index, const Warp& warp) {
   const Key key = load_key<Cipher>(plan.key);
   const int s = plan.span_of(c);
   const Span& span = plan.spans[s];
   const int64_t begin = int64_t{c - plan.first_chunk[s]} * plan.chunk - lead(span);
   with_dtype_of<dtypes...>(span, [&](auto dtype) {
-    using S = Step<Mechanism, Cipher, decltype(dtype)::value, result>;
+    using S = typename InChunks<Shape>::template Step<Cipher, decltype(dtype)::value, result>;
     run_chunk<S>(span, plan.laws[s], key, begin, plan.chunk, warp_index, warp);
   });
 }
@@ -62,13 +63,13 @@ struct DeviceWarp {
 template <class Cipher>
 constexpr int kBlocks = Cipher::block_words > 4 ? 2 : 3;
 
-template <template <class> class Mechanism, class Cipher, Output result, int capacity, Dtype... dtypes>
+template <class Shape, class Cipher, Output result, int capacity, Dtype... dtypes>
 __global__ void __launch_bounds__(kWarps* kLanes, kBlocks<Cipher>)
-    one_bit_kernel(const __grid_constant__ OneBitPlan<Mechanism, capacity> plan) {
-  constexpr int tile_words = Step<Mechanism, Cipher, Dtype::bf16, result>::elements / 2;
+    chunk_kernel(const __grid_constant__ PlanOf<Shape, capacity> plan) {
+  constexpr int tile_words = InChunks<Shape>::template Step<Cipher, Dtype::bf16, result>::tile_words;  // the largest
   __shared__ alignas(16) uint32_t tiles[kWarps][tile_words];
   const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
-  one_bit_block<Mechanism, Cipher, result, dtypes...>(plan, blockIdx.x, warp, DeviceWarp{lane, tiles[warp]});
+  chunk_block<Shape, Cipher, result, dtypes...>(plan, blockIdx.x, warp, DeviceWarp{lane, tiles[warp]});
 }
 #endif
 

@@ -111,6 +111,7 @@ struct Step {
   using Lanes = ScalarLanes;
   static constexpr int groups = Cipher::block_words > 4 ? Cipher::block_words / 4 : 8 / sizeof(Bits);
   static constexpr int elements = groups * kLanes * 8;
+  static constexpr int tile_words = elements / 2;
   static constexpr int blocks = elements / kLanes / (2 * Cipher::block_words);  // of a lane
   static constexpr int per_out = result == Output::bits ? 8 : 1;
   static constexpr int per_vector = 16 / sizeof(Bits);
@@ -301,6 +302,13 @@ struct Step {
     }
     if (result == Output::bits && any) chunk.out[(at + place<by_vectors>(g, 0)) / 8] = static_cast<uint8_t>(byte);
   }
+};
+
+template <template <class> class Mechanism>
+struct InChunks<OneBit<Mechanism>> {
+  static constexpr int few = kFewSpans, many = kManySpans;
+  template <class Cipher, Dtype dtype, Output result>
+  using Step = ldpk::Step<Mechanism, Cipher, dtype, result>;
 };
 
 }  // namespace ldpk

@@ -20,6 +20,7 @@ import numpy as np
 from ldpkernels import _native
 from ldpkernels.arrays import AnyArray, Spans
 from ldpkernels.dtypes import DTYPES, Dtype
+from ldpkernels.inputs.containers import Numbers, per_tensor
 from ldpkernels.inputs.modules import Buffers
 from ldpkernels.inputs.remains import is_fully_sharded, usual_attributes
 from ldpkernels.inputs.torch_functions import answers_rightly, torch_tensors
@@ -73,6 +74,16 @@ def plain(model: object, buffers: Buffers | None = None, *, shapes: bool = False
         values = tuple(values)
         found = reader.tensors(values, shapes)
     return found and _plain(values, *found, True, tuple(names or ()))
+
+
+def ranges_of(found: Plain, C: Numbers, R: Numbers) -> tuple[tuple[float, ...], tuple[float, ...], tuple[Dtype, ...]]:
+    """One range and dtype for all tensors where they are alike, else one for each."""
+    dtypes = found.dtypes
+    if type(C) is float and type(R) is float and len(dtypes) == 1:
+        return (C,), (R,), dtypes
+    unnamed = [""] * len(found.values)
+    c, r = per_tensor("C", C, unnamed), per_tensor("R", R, unnamed)
+    return tuple(c), tuple(r), dtypes * (len(unnamed) // len(dtypes))
 
 
 def _plain(

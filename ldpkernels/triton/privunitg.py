@@ -15,8 +15,9 @@ from ldpkernels.arrays import Spans
 from ldpkernels.dtypes import FLOAT64
 from ldpkernels.triton import launch
 from ldpkernels.triton.ciphers import load_key
-from ldpkernels.triton.lattice import BLOCKS, COLUMNS, PARTS, launches, load_tile, store_tile, total_of_stretches
+from ldpkernels.triton.lattice import BLOCKS, COLUMNS, launches, load_tile, store_tile
 from ldpkernels.triton.normals import normals
+from ldpkernels.triton.norms import PARTS, total_of_stretches
 from ldpkernels.triton.order import OPTIONS as WIDE_OPTIONS
 from ldpkernels.triton.order import PIECE, PIECE_LANES, PIECES, STRETCH, stretch_total
 from ldpkernels.triton.table import place_of, row_of

@@ -10,6 +10,7 @@ import triton.language as tl
 from ldpkernels.triton.launch import launching
 
 BLOCK = 256
+OPTIONS = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": False}
 
 
 def majority_vote(votes: torch.Tensor, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -19,7 +20,8 @@ def majority_vote(votes: torch.Tensor, classes: int) -> tuple[torch.Tensor, torc
     keep = votes.new_empty(columns, dtype=torch.bool)
     if columns:
         with launching(votes.device):
-            majority_kernel[(-(-columns // BLOCK),)](votes, labels, keep, parties, columns, classes, BLOCK)
+            programs = -(-columns // BLOCK)
+            majority_kernel[(programs,)](votes, labels, keep, parties, columns, classes, BLOCK, **OPTIONS)
     return labels, keep
 
 

@@ -31,47 +31,21 @@ void each_warp(const Plan& plan, int32_t chunks, Block block) {
   }
 }
 
-template <template <class> class Mechanism, class Cipher, Output result>
+template <class Shape, class Cipher, Output result>
 void run(const Span* spans, const void* laws, int64_t count, const uint32_t* key, int64_t blocks) {
   const auto launch = [](const auto& plan, int32_t chunks) {
     each_warp(plan, chunks, [](const auto&... a) {
-      one_bit_block<Mechanism, Cipher, result, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>(a...);
+      chunk_block<Shape, Cipher, result, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>(a...);
     });
   };
-  const auto* of_one_bit = static_cast<const typename OneBit<Mechanism>::Law*>(laws);
-  using Plan = OneBitPlan<Mechanism, kCapacity>;
-  for_chunked_plans<Plan>(spans, of_one_bit, count, key, chunk_for(spans, count, blocks), launch);
+  const auto* of_shape = static_cast<const typename Shape::Law*>(laws);
+  using Plan = PlanOf<Shape, kCapacity>;
+  for_chunked_plans<Plan>(spans, of_shape, count, key, chunk_for(spans, count, blocks), launch);
 }
 
 // The mechanisms of another shape have emulations of their own.
 template <class Shape>
-struct Emulated {
-  template <class Cipher, Output>
-  static void run(const Span*, const void*, int64_t, const uint32_t*, int64_t) {}
-};
-template <template <class> class Mechanism>
-struct Emulated<OneBit<Mechanism>> {
-  template <class Cipher, Output result>
-  static void run(const Span* spans, const void* laws, int64_t count, const uint32_t* key, int64_t blocks) {
-    ldpk::run<Mechanism, Cipher, result>(spans, laws, count, key, blocks);
-  }
-};
-template <template <class> class Mechanism>
-struct Emulated<Cells<Mechanism>> {
-  template <class Cipher, Output result>
-  static void run(const Span* spans, const void* laws, int64_t count, const uint32_t* key, int64_t blocks) {
-    if constexpr (result != Output::turns) {
-      const auto launch = [](const auto& plan, int32_t chunks) {
-        each_warp(plan, chunks, [](const auto&... a) {
-          cells_block<Cipher, result, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>(a...);
-        });
-      };
-      const auto* of_cells = static_cast<const typename Cells<Mechanism>::Law*>(laws);
-      using Plan = CellsPlan<Mechanism, kCapacity>;
-      for_chunked_plans<Plan>(spans, of_cells, count, key, chunk_for(spans, count, blocks), launch);
-    }
-  }
-};
+constexpr bool emulated = requires { InChunks<Shape>::few; };
 
 }  // namespace
 }  // namespace ldpk
@@ -83,12 +57,14 @@ extern "C" void emulate(const char* mechanism, const char* output, const ldpk::S
   using namespace ldpk;
   Registry::each_action([&](auto action) {
     using Action = decltype(action);
-    using One = Emulated<typename Action::Entry::Shape>;
+    using Shape = typename Action::Entry::Shape;
     if (Action::Entry::name != mechanism || Action::output_name != output) return;
-    if (key_words == ChaCha20::key_words) {
-      One::template run<ChaCha20, Action::output>(spans, laws, count, key, blocks);
-    } else {
-      One::template run<Philox, Action::output>(spans, laws, count, key, blocks);
+    if constexpr (emulated<Shape> && Action::output != Output::turns) {
+      if (key_words == ChaCha20::key_words) {
+        run<Shape, ChaCha20, Action::output>(spans, laws, count, key, blocks);
+      } else {
+        run<Shape, Philox, Action::output>(spans, laws, count, key, blocks);
+      }
     }
   });
 }
@@ -98,8 +74,8 @@ extern "C" void decide_cells(int hybrid, const void* law, const float* x, const 
                              int32_t* turns, uint32_t* cells) {
   using namespace ldpk;
   const auto run = [&]<template <class> class Mechanism>(const auto& defined) {
-    const typename CellsPlan<Mechanism, 1>::Law planned(defined);
-    const CellsLaw<float, typename CellsPlan<Mechanism, 1>::Law> ours(planned);
+    using Planned = typename PlanOf<Cells<Mechanism>, 1>::Law;
+    const CellsLaw<float, Planned> ours{Planned(defined)};
     for (int64_t i = 0; i < n; ++i) {
       turns[i] = ours.turn(x[i]);
       turns[n + i] = Piecewise<ScalarLanes>::turn(x[i], Mechanism<ScalarLanes>::circle(defined));

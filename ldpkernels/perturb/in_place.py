@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights that are randomised where they are, each on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import SupportsFloat, TypeAlias, TypeVar
+
+from ldpkernels import launch
+from ldpkernels.arrays import Array
+from ldpkernels.capabilities import chosen_isa
+from ldpkernels.inputs.checks import checked_arrays
+from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, collect
+from ldpkernels.inputs.plain import plain, ranges_of
+from ldpkernels.inputs.shards import is_sharded
+from ldpkernels.inputs.spans import span_table
+from ldpkernels.inputs.views import contiguous, through
+from ldpkernels.keys import Generator, host_key, numpy_key, torch_key
+from ldpkernels.laws.registry import MechanismName, executed, kind_named, law_table, mechanism_named
+from ldpkernels.laws.weightwise import Weightwise
+from ldpkernels.optional import is_tensor
+
+Model = TypeVar("Model", bound="Weights")
+Range: TypeAlias = Numbers
+
+
+def perturb_(
+    model: Model,
+    C: Range,
+    R: Range,
+    eps: SupportsFloat,
+    *,
+    mechanism: MechanismName = "two-point",
+    generator: Generator = None,
+    buffers: Buffers | None = None,
+) -> Model:
+    """Perturb every weight in place, by default by the two-point mechanism of LDP-FL, and return the model.
+
+    A weight w becomes one of two values, C +- R (e^eps + 1) / (e^eps - 1), with the probabilities that make it w on
+    average. "piecewise" and "hybrid" have many values, likelier near w, and less variance where eps is above 0.61:
+    `ldpkernels.best_mechanism(eps)` says how much. **Each weight on its own** is eps-locally differentially private
+    with respect to [C - R, C + R]; a model of d weights released whole is d * eps (`ldpkernels.accounting` composes
+    it). C and R must not depend on private data: the output values reveal them.
+
+    Args:
+        model: A module, a tensor, a NumPy array, or a sequence or mapping of them, in fp32, fp64, bf16 or fp16.
+        C: Center of the range: a number, or one for each tensor, as a sequence or as a mapping by the tensor's or its
+            module's name.
+        R: Radius of the range, likewise. Weights outside are clipped.
+        eps: Privacy parameter of each weight.
+        mechanism: "two-point", "piecewise" or "hybrid", which are right on average; docs/mechanisms has others.
+        generator: None (or "secure") for ChaCha20 with a key from the operating system, whatever was seeded. To
+            reproduce, an `ldpkernels.key`, a key tensor, or a seeded `torch.Generator` (`torch.default_generator` is
+            one; for arrays a `numpy.random.Generator`).
+        buffers: "perturb" or "keep", for a module with floating-point buffers, or a mapping with the statistics of
+            batch normalisation. A running variance needs a range whose outputs are not negative, and a count of
+            batches must be zero. With "keep", nothing but the parameters may leave.
+
+    Everything is checked before the first write, and what would leave with a module unperturbed is refused: extra
+    states, packed weights, tensors that are attributes. (`torch.save` of a view stores all of its storage: save a
+    clone.) A NaN weight is reported as C, an infinite one as the end of the range. Autograd does not see it, as under
+    `torch.no_grad`: gradients pass through as if nothing was changed.
+
+    >>> import numpy as np, ldpkernels
+    >>> w = np.full(100_000, 0.3, np.float32)
+    >>> out = ldpkernels.perturb_(w, C=0.0, R=1.0, eps=1.0, generator=ldpkernels.key(0))
+    >>> out is w, sorted(set(out.tolist())), round(float(out.mean()), 1)
+    (True, [-2.1639535427093506, 2.1639535427093506], 0.3)
+    """
+    if _perturbed_plain(model, C, R, eps, mechanism, generator, buffers):
+        return model
+    if is_sharded(model):
+        from ldpkernels.ops import shards
+
+        shards.perturb_(shards.Asked(model, C, R, eps, mechanism, generator, buffers))
+        return model
+    tensors, (c, r) = collect(model, buffers, in_place=True, draws="perturb_", C=C, R=R)
+    if tensors.compiling:
+        kind_named(mechanism)
+        kind = None
+    else:
+        kind = mechanism_named(mechanism, eps)
+    if buffers == "perturb":
+        refuse_negative_variances(tensors, c, r, kind)
+    if tensors.is_torch:
+        from ldpkernels.ops import OPERATIONS, define
+
+        key = torch_key(generator, tensors.values[0].device)
+        define.named(OPERATIONS[mechanism].perturb, tensors.values, tensors.names, key, c, r, float(eps))
+    else:
+        _perturb_arrays(tensors, c, r, mechanism_named(mechanism, eps), generator)
+    return model
+
+
+def _perturbed_plain(
+    model: Weights,
+    C: Range,
+    R: Range,
+    eps: SupportsFloat,
+    mechanism: MechanismName,
+    generator: Generator,
+    buffers: Buffers | None,
+) -> bool:
+    """Whether nothing of a call is out of the ordinary, and it is done: torch's dispatcher costs more than the kernel
+    of a small model."""
+    found = plain(model, buffers)
+    if found is None or isinstance(C, Mapping) or isinstance(R, Mapping) or is_tensor(generator):
+        return False
+    isa = chosen_isa(kind_named(mechanism).kernel)
+    if isa is None:
+        return False
+    c, r, dtypes = ranges_of(found, C, R)
+    kind, laws = executed(mechanism, eps, c, r, dtypes, "values")
+    launch.run_plain(kind.kernel, found, laws, host_key(generator, found.is_torch), isa)
+    return True
+
+
+def _perturb_arrays(
+    tensors: Tensors, c: list[float], r: list[float], mechanism: Weightwise, generator: Generator
+) -> None:
+    dtypes = checked_arrays(tensors.names, tensors.values, written=True)
+    laws, key = law_table(mechanism, c, r, dtypes, "values"), numpy_key(generator)
+
+    def run(flat: Sequence[Array]) -> None:
+        spans = span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
+        launch.run(mechanism.kernel, "values", spans, laws, key, "cpu")
+
+    flat = contiguous(tensors.values)
+    if flat is tensors.values:
+        run(flat)
+    else:
+        through(tensors.values, flat, run)
+
+
+def refuse_negative_variances(tensors: Tensors, c: list[float], r: list[float], mechanism: Weightwise | None) -> None:
+    """Batch normalisation takes a running variance's square root: eval() would give NaN."""
+    for name, tensor, center, radius in zip(tensors.names, tensors.values, c, r, strict=True):
+        if name.endswith("running_var"):
+            if mechanism is None:
+                raise ValueError(
+                    f"the outputs of {name!r} cannot be compared with zero in a graph for torch.compile, and a "
+                    "variance is not negative: call this outside of it, or pass buffers='keep' if buffers stay"
+                )
+            low = float(min(mechanism.outputs(center, radius, tensor.dtype)))
+            if low < 0:
+                raise ValueError(
+                    f"C={center:g} and R={radius:g} of {name!r} have the output {low:g}, and a variance is not "
+                    "negative: give it a range of its own with a larger C or a smaller R, or pass buffers='keep' if "
+                    "buffers stay"
+                )

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The integers by which the two-point mechanism decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, SupportsFloat, overload
+
+import numpy as np
+
+from ldpkernels import launch
+from ldpkernels.arrays import AnyArray, Array, Integers
+from ldpkernels.inputs.checks import checked_arrays, checked_tensors
+from ldpkernels.inputs.containers import collect
+from ldpkernels.inputs.spans import span_table
+from ldpkernels.keys import Key
+from ldpkernels.laws.registry import law_table
+from ldpkernels.laws.two_point import TwoPoint
+from ldpkernels.laws.weightwise import Output, checked_eps
+from ldpkernels.optional import is_compiling
+
+if TYPE_CHECKING:
+    import torch
+
+
+@overload
+def two_point_threshold(
+    x: torch.Tensor, c: SupportsFloat, r: SupportsFloat, eps: SupportsFloat, *, output: Output = ...
+) -> torch.Tensor: ...
+
+
+@overload
+def two_point_threshold(
+    x: Array, c: SupportsFloat, r: SupportsFloat, eps: SupportsFloat, *, output: Output = ...
+) -> Integers: ...
+
+
+def two_point_threshold(
+    x: AnyArray, c: SupportsFloat, r: SupportsFloat, eps: SupportsFloat, *, output: Output = "report"
+) -> AnyArray:
+    """The integers T that are executed, as int64: the report is "upper" with probability exactly T / 2^32.
+
+    `output="report"` is the law of `report`, and `output="values"` the law of `perturb_` on tensors of x's dtype, whose
+    two values are rounded to that dtype (`TwoPoint.outputs`). Check privacy by comparing any two T, unbiasedness by
+    decoding: lower + (upper - lower) * T / 2^32.
+
+    >>> import numpy as np
+    >>> two_point_threshold(np.float32([-1, 0, 1, np.nan]), c=0.0, r=1.0, eps=1.0)
+    array([1155094610, 2147483648, 3139872686, 2147483648])
+    """
+    if not is_compiling():
+        eps = checked_eps(eps)
+    if output not in ("report", "values"):
+        raise ValueError(f"output={output!r} must be 'report' or 'values'")
+    tensors, (c_values, r_values) = collect(x, None, C=c, R=r)
+    if tensors.container != "tensor":
+        raise TypeError(f"x is a {tensors.container}: pass one tensor")
+    if tensors.is_torch:
+        from ldpkernels.ops.two_point import two_point_threshold as operation
+
+        try:
+            found: torch.Tensor = operation(x, c_values[0], r_values[0], float(eps), output)
+        except Exception:
+            checked_tensors(tensors.values, names=[""])  # the same error, without the tensor's number
+            raise
+        return found
+    dtypes = checked_arrays([""], tensors.values, written=False)
+    laws = law_table(TwoPoint(checked_eps(eps)), c_values, r_values, dtypes, output)
+    flat, thresholds = np.ascontiguousarray(x), np.empty(x.shape, np.int64)
+    spans = span_table([flat.ctypes.data], [thresholds.ctypes.data], [flat.size], dtypes)
+    launch.run("two_point", "thresholds", spans, laws, Key((0,)), "cpu")
+    return thresholds
