@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("correctness", "sanitize", "bandwidth", "papers")
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 TREE = ("ldpkernels", "tests", "benchmarks", "csrc", "CMakeLists.txt", "pyproject.toml")
-PROFILED = ("one_bit", "cells", "two_point", "piecewise", "ordinal_cldp", "clipped_squares", "clipped_sums", "summary")
+PROFILED = ("chunk", "two_point", "piecewise", "ordinal_cldp", "clipped_squares", "clipped_sums", "summary")
 # What a CPU cannot do in an hour: LDP-FL on CIFAR-10 at the paper's scale and its twin without noise, Han and Xue's
 # images in full. By name: the folder of the data, and the command.
 CIFAR = ("ldp-fl", "--dataset", "cifar10", "--clients", "500", "--rounds", "15", "--epochs", "5")

@@ -63,6 +63,7 @@ class Upload:
         parts = [update[name] for name in terms.names]
         if tuple(tuple(p.shape) for p in parts) != terms.shapes:
             raise ValueError(f"the update has shapes {[tuple(p.shape) for p in parts]}: send {list(terms.shapes)}")
+        alpha = float(alpha)
         M = _law(alpha, terms).M
         exact = integers_of(torch.cat([p.detach().reshape(-1) for p in parts]), M, terms.rho)
         sent = ldpkernels.cldp_sample(exact, alpha, M, mechanism=terms.mechanism, generator=key).cpu().numpy()

@@ -39,6 +39,11 @@ def test_the_server_reads_the_very_integers(mechanism, c, rho, alpha, width):
     assert len(decode(data, "cldp-upload")[1]) == 8 * width
 
 
+def test_an_alpha_that_is_an_integer_is_read_back():
+    sent = Upload.of(update(), TERMS, 1, ldpkernels.key(3))
+    assert Upload.from_bytes(sent.to_bytes(), TERMS).alpha == 1.0
+
+
 def test_an_upload_at_the_end_of_its_bound():
     for sign in (1, -1):
         edge = Upload(TERMS, 1e-5, np.full(8, sign * 10**10, np.int64))
