@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registration: NumPy tables in, kernels out. Addresses in a table were checked by ldpkernels/inputs/spans.py.
+// Registration: NumPy tables in, kernels out. Addresses in a table were checked by ldpkernels/inputs.
 #include <cstdlib>
 #include <optional>
 #include <string>
