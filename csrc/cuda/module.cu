@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registration: NumPy tables and device addresses in, kernels on a stream out. The calls neither wait for the device
 // nor copy to it: tables travel as the kernel's parameter and the key is read by the kernel, so that a captured CUDA
-// graph can be replayed with another key. Addresses were checked by ldpkernels/inputs/spans.py.
+// graph can be replayed with another key. Addresses were checked by ldpkernels/inputs.
 #include <algorithm>
 #include <stdexcept>
 #include <string>
