@@ -233,9 +233,10 @@ def test_a_rehearsal_ends_by_its_deadline_with_the_rows_so_far(tmp_path, modules
     assert "prebuilt: _native" in files["summary.md"]
     assert "| check | passed |" in files["summary.md"], files["summary.md"]
     assert re.search(r"\| bench \| (passed|out of time)", files["summary.md"]), files["summary.md"]
-    papers = re.findall(r"\| (?:cifar10|han-xue)-\S+ \| ([^|]+) \|", files["summary.md"])
+    papers = re.findall(
+        r"\| (?:cifar10|han-xue)-\S+ \| (passed|out of time|not run: the deadline)", files["summary.md"]
+    )
     assert len(papers) == 4, files["summary.md"]
-    assert set(papers) <= {"passed", "out of time", "not run: the deadline"}, files["summary.md"]
     rows = [json.loads(line) for line in files["bench.jsonl"].splitlines()]
     assert rows
     assert all(row["name"] in files["bench.md"] for row in rows)
