@@ -257,9 +257,7 @@ def draw(found: list[Cell], path: Path) -> None:
             curve(axis, [c for c in plain if c["parties"] == parties], f"global, {parties} parties", f"C{i}", "-")
             sound = [c for c in cells if c["sound"] and c["parties"] == parties]
             for full in (False, True):
-                words = f"global, {parties} parties, sound" + (
-                    f", T = {PAPER[dataset]['schedule'][0]:,}" if full else ""
-                )
+                steps = f", T = {PAPER[dataset]['schedule'][0]:,}" if full else ""
                 some = [c for c in sound if bool(c.get("full")) == full]
                 curve(axis, some, f"global, {parties} parties, sound{steps}", f"C{i}", "--", "s" if full else "o")
         five = next((c for c in plain if c["parties"] == 5 and c["baseline_accuracy"] is not None), None)
