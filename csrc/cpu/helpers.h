@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that wait between calls: one takes 20 microseconds to start, and a few to wake. A call offers its work to
 // those that are free, starts more where they are too few, and when the work is done takes the offer back from those
-// that have not begun: nothing waits for a thread to wake. They know nothing of Python, take no signals and hold
-// nothing between calls. A fork leaves them behind, and the child starts its own.
+// that have not begun: nothing waits for a thread to wake. They know nothing of Python, take no signals but faults and
+// hold nothing between calls. A fork leaves them behind, and the child starts its own.
 #pragma once
 
 #include <array>
