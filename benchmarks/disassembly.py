@@ -44,6 +44,7 @@ class Cost:
     vector_loads: int
     vector_stores: int
     loads_at_once: int  # of 128 bits, the most of them before arithmetic of numbers: what a thread waits for together
+    narrow_loads_at_once: int  # the same of any width, anywhere in the kernel without a branch between them
     inner_loops: int
     opcodes: Counter[str] = field(repr=False)
 
@@ -132,18 +133,19 @@ def analyse_cubin(path: str | Path, kernel_regex: str, elements_per_iteration: i
         instructions_per_element=count / elements_per_iteration,
         vector_loads=sum(i.wide and i.opcode.startswith("LD") for i in path_code),
         vector_stores=sum(i.wide and i.opcode.startswith("ST") for i in path_code),
-        loads_at_once=_loads_at_once(path_code),
+        loads_at_once=_loads_at_once([i for i in path_code if i.wide or not i.opcode.startswith("LD")]),
+        narrow_loads_at_once=_loads_at_once(code, ("BRA",)),
         inner_loops=len(inner),
         opcodes=Counter(i.opcode for i in [*path_code, *again]),
     )
 
 
-def _loads_at_once(code: list[Instruction]) -> int:
+def _loads_at_once(code: list[Instruction], ends: tuple[str, ...] = ()) -> int:
     most = run = 0
     for i in code:
-        if i.opcode.startswith(("FADD", "FMUL", "FFMA", "DADD", "DMUL", "DFMA")):
+        if i.opcode.startswith(("FADD", "FMUL", "FFMA", "DADD", "DMUL", "DFMA", *ends)):
             run = 0
-        run += i.wide and i.opcode.startswith("LD")
+        run += i.opcode.startswith(("LDG", "LD."))
         most = max(most, run)
     return most
 

@@ -27,6 +27,7 @@ BLOCKS = 128  # cipher blocks a program
 SAMPLERS = 128  # columns of a program that draws discrete noise: one a thread
 ROWS = tl.constexpr(64)  # of a block; blocks of a group
 UNDER_WAY = tl.constexpr(16)  # loads of sums of groups before the first is added
+AT_ONCE = tl.constexpr(8)  # rows that are loaded before the first is added
 FEW = 128  # programs that leave a device idle: then blocks of rows are added beside each other
 LANES = 128  # sums of a program that adds rows, one a thread
 
@@ -181,6 +182,13 @@ def _scaled(v, scale, inverse_unit, WIDE: tl.constexpr, GRID: tl.constexpr):
     return result
 
 
+@triton.jit
+def _plus_row(sums, x, scale, inside, inverse_unit, WIDE: tl.constexpr, GRID: tl.constexpr):
+    """The row at x added; one of scale 0 may hold NaN: it is left out."""
+    v = tl.load(x, inside, 0.0).to(WIDE)
+    return tl.where(scale != 0, sums + _scaled(v, scale, inverse_unit, WIDE, GRID), sums)
+
+
 @triton.jit(do_not_specialize=["inverse_unit", "rows", "columns", "size"])
 def blocks_kernel(
     x, scales, stride, out, inverse_unit, rows, columns, size,
@@ -243,12 +251,18 @@ def sums_kernel(
             block = group
             while block < tl.minimum(rows, group + ROWS * ROWS):
                 sums = tl.zeros((TILE,), SUM)
-                row = block
-                while row < tl.minimum(rows, block + ROWS):
-                    scale = tl.load(scales + row.to(tl.int64) * stride)
-                    if scale != 0:  # a row left out is not read
-                        v = tl.load(x + row.to(tl.int64) * columns + column, inside, 0.0).to(WIDE)
-                        sums += _scaled(v, scale, inverse_unit, WIDE, GRID)
+                row = tl.zeros((), tl.int64) + block
+                end = tl.minimum(rows, block + ROWS)
+                while row + AT_ONCE <= end:
+                    for i in tl.static_range(AT_ONCE):
+                        scale = tl.load(scales + (row + i) * stride)
+                        sums = _plus_row(
+                            sums, x + (row + i) * columns + column, scale, inside, inverse_unit, WIDE, GRID
+                        )
+                    row += AT_ONCE
+                while row < end:
+                    scale = tl.load(scales + row * stride)
+                    sums = _plus_row(sums, x + row * columns + column, scale, inside, inverse_unit, WIDE, GRID)
                     row += 1
                 subtotal += sums.to(tl.float64)
                 block += ROWS

@@ -187,5 +187,6 @@ def test_few_columns_are_split_and_many_are_not(both, monkeypatch):
     both([rows(64, 2)], 0.5, 1.0, generator=KEYS["philox"])
     assert len(split) == 2
     monkeypatch.setattr(clipped_noise, "FEW", 0)
-    both([pairs], 0.5, 1.0, generator=KEYS["philox"])
+    for noise in ("gaussian", "discrete"):
+        both([pairs], 0.5, 1.0, generator=KEYS["philox"], noise=noise)
     assert len(split) == 2
