@@ -18,7 +18,7 @@ from pathlib import Path
 
 LEAST = 5.0  # seconds that a step is worth being started for
 GRACE = 5.0  # seconds between asking a step to end and ending it
-LONGEST_LOG = 4 << 20  # bytes of a step's output that are kept, its end
+LONGEST_LOG = 1 << 20  # bytes of a step's output that are kept, its end; eight steps share a file
 
 
 @dataclass
