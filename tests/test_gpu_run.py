@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,16 @@ signal.pause()
     assert "began" in (run.out / "build.log").read_text()
     assert not alive(int(note.read_text()))
     assert not slept.exists(), "its child was waited for"
+
+
+def test_steps_that_do_not_want_to_end_are_waited_for_together(run, monkeypatch):
+    monkeypatch.setattr(steps, "GRACE", 1.0)
+    program = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    began = time.monotonic()
+    willing = python("import time; time.sleep(60)", "willing", limit=2.0)
+    assert not run.together([*(python(program, str(i), limit=2.0) for i in range(5)), willing])
+    assert time.monotonic() - began < 6.0  # one after the other: 2 + 5 * 1
+    assert {step.result for step in run.steps} == {"out of time (2 s)"}
 
 
 def alive(process):

@@ -30,8 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("correctness", "sanitize", "bandwidth", "papers")
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 TREE = ("ldpkernels", "tests", "benchmarks", "csrc", "CMakeLists.txt", "pyproject.toml")
-# No compiler that Triton starts is watched. The tool would give up after 10 s, which importing torch may take. What calls
-# of the driver answer is checked where they are made: some of torch's are questions, to which "no" is no error.
+# No compiler that Triton starts is watched. The tool would give up after 10 s, which importing torch may take. What the
+# driver answers is checked where it is called: some of torch's calls are questions, to which "no" is no error.
 SANITIZING = ("--target-processes", "application-only", "--launch-timeout", "0", "--report-api-errors", "no")
 PROFILED = ("chunk", "two_point", "piecewise", "ordinal_cldp", "clipped_squares", "clipped_sums", "summary")
 # What a CPU cannot do in an hour: LDP-FL on CIFAR-10 at the paper's scale and its twin without noise, Han and Xue's
