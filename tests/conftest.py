@@ -94,6 +94,19 @@ def pytest_runtest_setup(item):
         pytest.skip("needs a CUDA device")
 
 
+def pytest_runtest_teardown(item):
+    """The kernels of a test run before the next begins. A device that has failed answers this process no more, so the
+    process ends: pytest-xdist names the test and goes on with a new one."""
+    if torch is None or not torch.cuda.is_initialized():
+        return
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        with item.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+            print(f"{item.nodeid}: {error}", file=sys.stderr, flush=True)
+        os._exit(70)
+
+
 def pytest_ignore_collect(collection_path):
     if torch is not None:
         return None

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Whether the CUDA C++ kernels run on a device, with what a driver may answer. tests/gpu asks a device.
+import contextlib
 import sys
 import types
 
@@ -9,13 +10,23 @@ import torch
 from ldpkernels import gpu
 
 
+@contextlib.contextmanager
+def guard(current, index):
+    """torch's: the device is the current one within."""
+    current.append(index)
+    try:
+        yield
+    finally:
+        current.pop()
+
+
 @pytest.fixture
 def module(monkeypatch):
     """A CUDA module whose launches `answer` decides, with tensors on the CPU for a device's."""
-    calls = []
+    calls, current = [], [0]
 
     def keystream(*arguments):
-        calls.append(arguments)
+        calls.append((*arguments, current[-1]))
         if fake.error:
             raise fake.error
 
@@ -26,8 +37,10 @@ def module(monkeypatch):
     monkeypatch.setattr(torch, "zeros", lambda *size, dtype, device: zeros(*size, dtype=dtype))
     monkeypatch.setattr(torch, "empty", lambda *size, dtype, device: empty(*size, dtype=dtype))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: types.SimpleNamespace(cuda_stream=5))
+    monkeypatch.setattr(torch.cuda, "device", lambda index: guard(current, index))
     gpu.runs_cuda.cache_clear()
     yield fake
+    assert current == [0]
     gpu.runs_cuda.cache_clear()
 
 
@@ -35,7 +48,7 @@ def test_a_device_is_asked_once(module):
     assert gpu.runs_cuda(0)
     assert gpu.runs_cuda(0)
     assert gpu.runs_cuda(1)
-    assert [call[-2:] for call in module.calls] == [(0, 5), (1, 5)]
+    assert [call[-3:] for call in module.calls] == [(0, 5, 0), (1, 5, 1)]  # each where it is the current device
 
 
 @pytest.mark.parametrize("reason", ["no kernel image is available", "CUDA driver version is insufficient"])

@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks.gpu import bench
+from benchmarks.gpu import bench, steps
 from benchmarks.gpu import run as gpu_run
 from benchmarks.gpu.operations import KEYS, OPERATIONS, poisoned, same
 from benchmarks.gpu.run import sources_digest
@@ -73,6 +74,16 @@ signal.pause()
     assert "began" in (run.out / "build.log").read_text()
     assert not alive(int(note.read_text()))
     assert not slept.exists(), "its child was waited for"
+
+
+def test_steps_that_do_not_want_to_end_are_waited_for_together(run, monkeypatch):
+    monkeypatch.setattr(steps, "GRACE", 1.0)
+    program = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    began = time.monotonic()
+    willing = python("import time; time.sleep(60)", "willing", limit=2.0)
+    assert not run.together([*(python(program, str(i), limit=2.0) for i in range(5)), willing])
+    assert time.monotonic() - began < 6.0  # one after the other: 2 + 5 * 1
+    assert {step.result for step in run.steps} == {"out of time (2 s)"}
 
 
 def alive(process):
@@ -200,6 +211,26 @@ def test_the_sanitizer_watches_our_kernels_by_the_option_that_it_has(tmp_path, m
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert gpu_run._sanitizer_options() == ([chosen, "kns=ldpk"] if chosen else [])
+
+
+def test_every_tool_watches_every_backend_and_only_one_takes_unwatched_kernels_for_silent(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_run.shutil, "which", lambda name: name)
+    monkeypatch.setattr(gpu_run, "_sanitizer_options", lambda: ["--kernel-name", "kns=ldpk"])
+    run = Run(tmp_path / "out", 300.0, tmp_path)
+    monkeypatch.setattr(run, "together", lambda steps: run.steps.extend(steps))
+    run.facts["GPU backends"] = "cuda, triton"
+    gpu_run._sanitize(run, argparse.Namespace(rehearse=False))
+    commands = {step.name: list(step.command) for step in run.steps}
+    assert len(commands) == 8
+    filtered = {name for name, command in commands.items() if "--kernel-name" in command}
+    assert filtered == {"memcheck, cuda", "racecheck, cuda", "synccheck, cuda"}
+    assert all("--launch-timeout 0 --report-api-errors no" in " ".join(command) for command in commands.values())
+    assert len({command[command.index("--port") + 1] for command in commands.values()}) == 8
+    assert all(command[command.index("-m") + 1] == "benchmarks.gpu.sanitize" for command in commands.values())
+
+
+def test_eight_steps_fit_into_a_file_that_comes_back():
+    assert 8 * steps.LONGEST_LOG < 16 << 20
 
 
 def test_tools_side_by_side_have_all_operations_from_places_of_their_own():

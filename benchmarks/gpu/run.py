@@ -30,6 +30,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("correctness", "sanitize", "bandwidth", "papers")
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 TREE = ("ldpkernels", "tests", "benchmarks", "csrc", "CMakeLists.txt", "pyproject.toml")
+# No compiler that Triton starts is watched. The tool would give up after 10 s, which importing torch may take. What the
+# driver answers is checked where it is called: some of torch's calls are questions, to which "no" is no error.
+SANITIZING = ("--target-processes", "application-only", "--launch-timeout", "0", "--report-api-errors", "no")
 PROFILED = ("chunk", "two_point", "piecewise", "ordinal_cldp", "clipped_squares", "clipped_sums", "summary")
 # What a CPU cannot do in an hour: LDP-FL on CIFAR-10 at the paper's scale and its twin without noise, Han and Xue's
 # images in full. By name: the folder of the data, and the command.
@@ -98,6 +101,7 @@ def _run(options: argparse.Namespace, work: Path) -> int:
     _lay_out(tree)
     run = Run(options.out, options.deadline, tree)
     run.environment = {"PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    run.environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # else every process that tests starts one for each core
     if options.rehearse:
         run.environment["TRITON_INTERPRET"] = "1"
     if not (_take_prebuilt(run, options.prebuilt, tree) or _build(run, work, tree)):
@@ -252,8 +256,10 @@ def _sanitize(run: Run, options: argparse.Namespace) -> None:
     for backend in filter(None, run.facts["GPU backends"].split(", ")):
         watched = _sanitizer_options() if backend == "cuda" else []
         for i, tool in enumerate(TOOLS):
-            command = ["compute-sanitizer", "--error-exitcode", "9", "--tool", tool, *watched]
-            command += ["--target-processes", "application-only"]  # and no compiler that Triton starts
+            command = ["compute-sanitizer", "--error-exitcode", "9", "--tool", tool, *SANITIZING]
+            command += ["--port", str(49152 + 16 * len(steps))]  # it takes one of ten from there on
+            if tool != "initcheck":  # which takes what other kernels have written for uninitialised if it skips them
+                command += watched
             command += _python("benchmarks.gpu.sanitize", backend, "--start", f"{i}/{len(TOOLS)}")
             environment = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
             steps.append(Step(f"{tool}, {backend}", command, 240, "sanitize.log", environment))

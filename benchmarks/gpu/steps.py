@@ -18,7 +18,7 @@ from pathlib import Path
 
 LEAST = 5.0  # seconds that a step is worth being started for
 GRACE = 5.0  # seconds between asking a step to end and ending it
-LONGEST_LOG = 4 << 20  # bytes of a step's output that are kept, its end
+LONGEST_LOG = 1 << 20  # bytes of a step's output that are kept, its end; eight steps share a file
 
 
 @dataclass
@@ -87,12 +87,18 @@ class Run:
             running.append((step, process, part, began, limit))
         self.summarize()
         while running:
+            late = [e for e in running if e[1].poll() is None and time.monotonic() - e[3] >= e[4]]
+            for _, process, *_ in late:  # all are asked before the first is waited for
+                _kill(process, signal.SIGTERM)
             for entry in list(running):
                 step, process, part, began, limit = entry
                 step.seconds = time.monotonic() - began
-                if process.poll() is None and step.seconds < limit:
+                if entry in late:
+                    step.result = _end(process, began, limit)
+                elif process.poll() is not None:
+                    step.result = _result(process.returncode)
+                else:
                     continue
-                step.result = _result(process.returncode, limit) if process.poll() is not None else _end(process, limit)
                 _kill(process, signal.SIGKILL)  # what it has left behind
                 self._keep(step, part)
                 running.remove(entry)
@@ -129,16 +135,16 @@ class Run:
         print(head, text[-3000:].decode(errors="replace"), sep="", flush=True)
 
 
-def _result(status: int, limit: float) -> str:
+def _result(status: int) -> str:
     if status == 0:
         return "passed"
     return f"failed (status {status})" if status > 0 else f"crashed ({signal.Signals(-status).name})"
 
 
-def _end(process: subprocess.Popen[bytes], limit: float) -> str:
-    _kill(process, signal.SIGTERM)
+def _end(process: subprocess.Popen[bytes], began: float, limit: float) -> str:
+    """Of a process that was asked to end."""
     try:
-        process.wait(GRACE)
+        process.wait(max(0.0, began + limit + GRACE - time.monotonic()))
     except subprocess.TimeoutExpired:
         _kill(process, signal.SIGKILL)
         process.wait()

@@ -19,11 +19,20 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.common import Cell, Cells, Job, not_run, parser_of, write_markdown
-from benchmarks.papers.han_xue_page import FULL_EPOCHS, INTRODUCTION, PAPER, TABLE_3, draw, glance, picture_of, sections
+from benchmarks.papers.han_xue_page import (
+    FULL_EPOCHS,
+    INTRODUCTION,
+    PAPER,
+    SIGMAS,
+    TABLE_3,
+    draw,
+    glance,
+    picture_of,
+    sections,
+)
 
 DELTA = 1e-5
 QUERIES = 1000  # samples that GNMax labels
-SIGMAS = (1.0, 1.5, 3.0, 5.0)
 # Ours: steps, steps of the sound variant, samples a party (None: as many as examples), epochs. Adult is in full; images
 # are cut to what two shared cores do in minutes.
 OURS = {"adult": (1000, 1000, None, 5), "mnist": (1000, 400, 6000, 3), "fashion-mnist": (1000, 400, 6000, 3)}

@@ -66,6 +66,17 @@ class Run:
         return " ".join(words)
 
 
+NAMES = {
+    "basic": "basic",
+    "single-layer": "single layer",
+    "alpha-cldp-fed": "alpha-CLDP-Fed",
+    "non-private": "no noise, no schedule",
+    "local": "alone",
+    "smc": "secure sums",
+    "dpsgd": "DP-SGD",
+    "hybrid-one": "Hybrid-One",
+}
+
 FED = Run("alpha-cldp-fed")
 CYCLES = {1: 0.8685, 2: 0.8620, 4: 0.8689, 5: 0.8693, 10: 0.8630, 16: 0.8528}
 METHODS = [  # Figure 3's, and the paper's accuracy, where it gives a number

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.papers.ldp_fl_cells import HEADLINES, TABLE_1, Kept, finals
-from benchmarks.papers.ldp_fl_plan import EPOCHS, Setting, setting
+from benchmarks.papers.ldp_fl_plan import EPOCHS, PAPER, Setting, by_few, setting
 
 
 def reach(rows: Sequence[tuple[float, Kept, Setting]]) -> list[tuple[float, float, float]]:
@@ -66,7 +66,16 @@ class Panel(NamedTuple):
 
 
 def panels() -> list[Panel]:
-    """Figures 3, 4 and 5, as far as they are planned."""
+    """Figures 3, 4 and 5, as far as they are planned: a row for each figure, and a column for each dataset."""
+    of_n, of_rounds, of_fraction, of_eps, of_radius = mnist_panels()
+    fashion, cifar = fashion_panels(), cifar_panels()
+    figure_3, figure_4a = (of_n, fashion[0], cifar[0]), (of_rounds, fashion[1], cifar[1])
+    figure_4b, figure_5 = (of_fraction, fashion[2], of_radius), (of_eps, fashion[3], cifar[2])
+    return [*figure_3, *figure_4a, *figure_4b, *figure_5, cifar[3]]
+
+
+def mnist_panels() -> list[Panel]:
+    """Of MNIST: all clients train."""
     updates: dict[str, Any] = {"upload": "updates"}
 
     def noisy(eps: float) -> Setting:
@@ -96,7 +105,12 @@ def panels() -> list[Panel]:
     def draw_n(axis: Any, kept: Kept) -> None:
         over(axis, kept, clients, of_n, "updates, eps = 1")
         crosses(axis, [(100, HEADLINES["mnist", 1.0])])
-        axis.set(xscale="log", xlabel="clients n, of 60,000 / n examples each", title="Figure 3: MNIST", ylim=(80, 100))
+        axis.set(
+            xscale="log",
+            xlabel="clients n, of 60,000 / n examples each",
+            title="Figure 3: MNIST, E = 1",
+            ylim=(80, 100),
+        )
         axis.set_xticks(clients, [str(n) for n in clients])
         axis.minorticks_off()
 
@@ -114,17 +128,16 @@ def panels() -> list[Panel]:
         for upload in ("updates", "weights"):
             curve(axis, reach([(r, kept, s) for r, s in of_radius(upload)]), upload)
         curve(axis, reach([(r, kept, s.twin) for r, s in of_radius("updates")]), "no noise", **PLAIN)
-        axis.set(xscale="log", xlabel="radius r", title="As Figure 5d, for MNIST at eps = 1", ylim=(0, 100))
+        axis.set(xscale="log", xlabel="radius r", title="As Figure 5d, for MNIST, eps = 1", ylim=(0, 100))
         axis.set_xticks(radii, [f"{r:g}" for r in radii])
         axis.minorticks_off()
 
     return [
-        Panel([noisy(v) for v in budgets], draw_eps),
         Panel([of_n(v) for v in clients], draw_n),
         Panel([noisy(1.0), noisy(1.0).twin], draw_rounds),
         Panel([of_fraction(v) for v in parts], draw_fraction),
+        Panel([noisy(v) for v in budgets], draw_eps),
         Panel([s for _, s in of_radius("updates")], draw_radius),
-        *fashion_panels(),
     ]
 
 
@@ -132,6 +145,7 @@ def fashion_panels() -> list[Panel]:
     """Of Fashion-MNIST, 20 clients standing for all."""
     updates: dict[str, Any] = {"upload": "updates", "trained": 20}
     epochs, budgets, clients = EPOCHS["fashion-mnist"], (1.0, 2.0, 3.0, 4.0, 5.0, 10.0), (100, 200, 500, 1000)
+    parts = (0.04, 0.2, 1.0)
     readings = [
         (setting("fashion-mnist", 4.0, **updates), "updates, r = .015", {}),
         (setting("fashion-mnist", 4.0, ranges="adaptive", trained=20), "weights, adaptive", {}),
@@ -146,10 +160,18 @@ def fashion_panels() -> list[Panel]:
     def of_n(n: float) -> Setting:
         return setting("fashion-mnist", 5.0, clients=int(n), **updates)
 
+    def of_fraction(f: float) -> Setting:
+        return setting("fashion-mnist", 4.0, clients=500, fraction=f, **updates)
+
+    def draw_fraction(axis: Any, kept: Kept) -> None:
+        over(axis, kept, parts, of_fraction, "updates, eps = 4")
+        title = f"Figure 4b: Fashion-MNIST, T = 15, E = {epochs}"
+        axis.set(xlabel="fraction of 500 clients in a round", title=title, ylim=(70, 90))
+
     def draw_readings(axis: Any, kept: Kept) -> None:
         rounds_panel(axis, kept, readings)
         crosses(axis, [(15, HEADLINES["fashion-mnist", 4.0])])
-        axis.set(xlabel="round", title=f"Fashion-MNIST, n = 200, eps = 4, E = {epochs}", ylim=(60, 90))
+        axis.set(xlabel="round", title=f"Figure 4a: Fashion-MNIST, eps = 4, E = {epochs}", ylim=(60, 90))
 
     def draw_eps(axis: Any, kept: Kept) -> None:
         over(axis, kept, budgets, of_eps, "updates, r = .015")
@@ -167,9 +189,74 @@ def fashion_panels() -> list[Panel]:
         axis.minorticks_off()
 
     return [
-        Panel([s for s, _, _ in readings], draw_readings),
-        Panel([of_eps(v) for v in budgets], draw_eps, least=3),
         Panel([of_n(v) for v in clients], draw_n, least=3),
+        Panel([s for s, _, _ in readings], draw_readings),
+        Panel([of_fraction(v) for v in parts], draw_fraction),
+        Panel([of_eps(v) for v in budgets], draw_eps, least=3),
+    ]
+
+
+def cifar_panels() -> list[Panel]:
+    """Of CIFAR-10, 20 clients standing for all: the small VGG, and the wide network on images half of them mirrored."""
+    eps, rate = 10.0, PAPER["cifar10"][3]
+    clients, budgets, radii = (100, 200, 500), (1.0, 3.0, 5.0, 10.0), (0.1, 0.3, 1.0)
+    adaptive = by_few(setting("cifar10", eps, ranges="adaptive"))
+    wide = replace(adaptive, network="wide-cnn-mirrored", rate=0.05)
+    moved = replace(wide, upload="updates", radius=0.05)
+    slow = replace(wide, rate=0.0)
+    dotted, dashed = {**PLAIN, "ls": ":"}, {**PLAIN, "ls": "-."}
+    readings = [
+        (replace(adaptive, trained=0), "small VGG, weights, adaptive, all 500 train", {}),
+        (replace(adaptive, trained=0).twin, "small VGG, no noise, all 500 train", PLAIN),
+        (slow, f"wide, weights, adaptive, rate {rate:g}", {}),
+        (slow.twin, f"wide, no noise, rate {rate:g}", dotted),
+        (moved, f"wide, updates, r = .05, rate {moved.rate:g}", {}),
+        (moved.twin, f"wide, no noise, rate {moved.rate:g}", dashed),
+    ]
+
+    def of_n(n: float) -> Setting:
+        return replace(adaptive, clients=int(n))
+
+    def of_eps(s: Setting) -> list[tuple[float, Setting]]:
+        return [(v, replace(s, eps=v)) for v in budgets]
+
+    def draw_n(axis: Any, kept: Kept) -> None:
+        over(axis, kept, clients, of_n, "small VGG, weights, adaptive")
+        crosses(axis, [(500, HEADLINES["cifar10", eps]), (500, TABLE_1["cifar10", eps, "adaptive"])])
+        axis.set(xscale="log", xlabel="clients n, of 50,000 / n examples each", ylim=(0, 70))
+        axis.set(title="Figure 3: CIFAR-10, eps = 10, E = 10")
+        axis.set_xticks(clients, [str(n) for n in clients])
+        axis.minorticks_off()
+
+    def draw_readings(axis: Any, kept: Kept) -> None:
+        rounds_panel(axis, kept, readings)
+        crosses(axis, [(15, HEADLINES["cifar10", eps]), (15, TABLE_1["cifar10", eps, "adaptive"])])
+        axis.set(xlabel="round", title="Figure 4a: CIFAR-10, eps = 10, E = 10", ylim=(0, 70))
+
+    def draw_eps(axis: Any, kept: Kept) -> None:
+        for s, label, style in ((adaptive, "small VGG", PLAIN), (wide, f"wide, rate {wide.rate:g}", dotted)):
+            curve(axis, reach([(v, kept, one) for v, one in of_eps(s)]), f"{label}, weights, adaptive")
+            curve(axis, reach([(v, kept, one.twin) for v, one in of_eps(s)]), f"{label}, no noise", **style)
+        paper = [(e, TABLE_1["cifar10", e, "adaptive"]) for e in (5.0, 10.0)]
+        crosses(axis, [*paper, (eps, HEADLINES["cifar10", eps])])
+        axis.set(xlabel="eps of a weight", title="Figure 5c: CIFAR-10, n = 500, E = 10", ylim=(0, 70))
+
+    def draw_radius(axis: Any, kept: Kept) -> None:
+        rows = [(r, kept, by_few(setting("cifar10", eps, radius=r))) for r in radii]
+        curve(axis, reach(rows), "small VGG, weights")
+        for s, label, style in ((adaptive, "the same, adaptive", {"color": "C1"}), (adaptive.twin, "no noise", PLAIN)):
+            curve(axis, reach([(r, kept, s) for r in radii]), label, **style)
+        axis.axhline(20, color="0", lw=0.9, ls=":", label='paper: "around 20%" at any r')
+        crosses(axis, [(1.0, TABLE_1["cifar10", eps, "fixed"])])
+        axis.set(xscale="log", xlabel="radius r", title="Figure 5d: CIFAR-10, eps = 10, E = 10", ylim=(0, 70))
+        axis.set_xticks(radii, [f"{r:g}" for r in radii])
+        axis.minorticks_off()
+
+    return [
+        Panel([of_n(v) for v in clients], draw_n),
+        Panel([s for s, _, _ in readings], draw_readings),
+        Panel([s for _, s in of_eps(adaptive)], draw_eps),
+        Panel([by_few(setting("cifar10", eps, radius=r)) for r in radii], draw_radius),
     ]
 
 

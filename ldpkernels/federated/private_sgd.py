@@ -100,6 +100,7 @@ def group_normalised(network: nn.Module, groups: int = 4) -> nn.Module:
     for parent in list(copied.modules()):
         for name, child in parent.named_children():
             if isinstance(child, nn.modules.batchnorm._BatchNorm):
-                size = child.num_features
-                setattr(parent, name, nn.GroupNorm(math.gcd(groups, size), size))
+                size, weight = child.num_features, child.weight
+                norm = nn.GroupNorm(math.gcd(groups, size), size, affine=weight is not None)
+                setattr(parent, name, norm if weight is None else norm.to(weight))  # on its device, in its dtype
     return copied

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ldpkernels import capabilities
-from ldpkernels.launch.dispatch import cuda_on
+from ldpkernels.gpu import call_cuda
 
 if TYPE_CHECKING:
     import torch
@@ -17,9 +17,8 @@ def next_key(state: torch.Tensor, device: str) -> torch.Tensor:
     if capabilities.chosen("next_key", device, state.device.index) == "cuda":
         import torch
 
-        module, stream = cuda_on(state.device)
         key = torch.empty(4, dtype=torch.int64, device=state.device)
-        module.next_key(state.data_ptr(), key.data_ptr(), state.device.index, stream)
+        call_cuda("next_key", state.device, state.data_ptr(), key.data_ptr())
         return key
     from ldpkernels.triton.next_key import next_key as on_triton
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from ldpkernels import _native, capabilities
 from ldpkernels.arrays import AnyArray, Array, Floats, Laws, Spans, Words
 from ldpkernels.dtypes import Dtype
+from ldpkernels.gpu import call_cuda
 from ldpkernels.inputs.plain import Plain, note_write
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Key
@@ -57,17 +57,7 @@ def report_plain(kernel: str, output: str, plain: Plain, laws: Laws, key: bytes,
 
 def _run_cuda(kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, out: torch.Tensor | None) -> None:
     tensor = _tensor(key)
-    module, stream = cuda_on(tensor.device)
-    module.launch(kernel, output, spans, laws, tensor.data_ptr(), 2 * tensor.numel(), tensor.device.index, stream)
-
-
-def cuda_on(device: torch.device) -> tuple[ModuleType, int]:
-    """The module of CUDA C++, and a device's current stream."""
-    import torch
-
-    from ldpkernels import _cuda
-
-    return _cuda, torch.cuda.current_stream(device).cuda_stream
+    call_cuda("launch", tensor.device, kernel, output, spans, laws, tensor.data_ptr(), 2 * tensor.numel())
 
 
 def _run_triton(kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, out: torch.Tensor | None) -> None:
@@ -120,14 +110,14 @@ def _clipped_sums_cuda(
     """Nothing waits for the device or is copied to it."""
     import torch
 
-    module, stream = cuda_on(key.device)
+    from ldpkernels import _cuda
+
     norms = torch.empty((rows, len(limits)), dtype=torch.float64, device=key.device)
-    size = module.clipped_workspace(spans, rows, len(limits))
+    size = _cuda.clipped_workspace(spans, rows, len(limits))
     workspace = torch.empty(size, dtype=torch.float64, device=key.device)
-    module.clipped_sums(
-        spans, np.array(limits, np.float64), rows, noise.stddev, divisor, noise.unit, noise.grid_std,
-        key.data_ptr(), 2 * key.numel(), norms.data_ptr(), workspace.data_ptr(),
-        key.device.index, stream,
+    call_cuda(
+        "clipped_sums", key.device, spans, np.array(limits, np.float64), rows, noise.stddev, divisor, noise.unit,
+        noise.grid_std, key.data_ptr(), 2 * key.numel(), norms.data_ptr(), workspace.data_ptr(),
     )  # fmt: skip
     return norms
 

@@ -27,7 +27,8 @@ class BitTally:
     """The sum of one-bit reports, log2(n + 1) bits a weight: `_native.Tally` for a device."""
 
     def __init__(self, size: int, device: torch.device) -> None:
-        self.bytes, self.count, self._device = size, 0, device
+        self.bytes, self.count = size, 0
+        self._device = torch.empty(0, device=device).device  # with its index, as a report's
         self._planes: list[torch.Tensor] = []
 
     def add(self, reports: Sequence[torch.Tensor]) -> None:

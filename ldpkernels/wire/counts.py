@@ -106,8 +106,12 @@ class _There:
         self._failed = False
 
     def reserve(self, count: int) -> None:
-        """Memory for so many more reports."""
+        """Memory for so many more reports. What is there may be copied, when the last kernels have written it."""
+        import torch
+
         self._check()
+        if self._device.type == "cuda":
+            self._follow(torch.cuda.current_stream(self._device))
         self.tally.reserve(count)
 
     def add(self, reports: Sequence[torch.Tensor]) -> None:

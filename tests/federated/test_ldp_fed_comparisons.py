@@ -174,6 +174,14 @@ def test_batch_normalisation_is_refused_and_replaced():
     assert sum(p.numel() for p in replaced.parameters()) == sum(p.numel() for p in network.parameters())
 
 
+def test_what_replaces_batch_normalisation_is_where_it_was():
+    """On a GPU the rest of the network is there already; "meta" is a device that every machine has."""
+    network = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.BatchNorm2d(6, affine=False)).double().to("meta")
+    replaced = private_sgd.group_normalised(network)
+    assert {(p.device.type, p.dtype) for p in replaced.parameters()} == {("meta", torch.float64)}
+    assert len(list(replaced.parameters())) == len(list(network.parameters())) == 4
+
+
 def test_the_figures_are_honest():
     _, clients = setting(clients=10)
     local = Local(epochs=2, batch=4)

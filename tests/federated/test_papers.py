@@ -2,17 +2,22 @@
 """The papers' pages: what they say is what their cells say, and a seed is part of a cell's name."""
 
 import json
+import math
 import re
 import shutil
+import statistics
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from benchmarks.papers import all as all_papers
-from benchmarks.papers import han_xue, han_xue_page, ldp_fed_runs, ldp_fl, ldp_fl_others, ldp_fl_page, ldp_fl_runs
+from benchmarks.papers import han_xue, han_xue_page, ldp_fl, ldp_fl_others, ldp_fl_page, ldp_fl_runs
+from benchmarks.papers import ldp_fed_features as features
+from benchmarks.papers import ldp_fed_runs as fed_runs
 from benchmarks.papers.common import Cells, Job
 from ldpkernels.federated import data, training
 from ldpkernels.federated import ldp_fl as algorithm
@@ -40,7 +45,7 @@ def test_the_pictures_of_a_page_are_there():
 def test_a_seed_is_part_of_a_cells_name():
     plans = (
         ldp_fl.jobs,
-        ldp_fed_runs.jobs,
+        fed_runs.jobs,
         lambda root, n, seed: han_xue.jobs("mnist", root, n, Path(), "", seed),
     )
     for plan in plans:
@@ -66,6 +71,43 @@ def test_every_page_says_whether_global_is_above_standalone(dataset):
     assert han_xue_page.gain(dataset, cells) in page.with_suffix(".md").read_text()
     for accuracy, verdict in ((0.999, "holds."), (0.5, "fails.")):
         assert f"standalone {verdict}**" in han_xue_page.gain(dataset, [{**c, "global": accuracy} for c in cells])
+    either = [{**cells[0], "seed": seed, "global": accuracy} for seed, accuracy in enumerate((0.5, 0.999))]
+    assert "standalone is not decided.**" in han_xue_page.gain(dataset, either)
+
+
+def test_the_readmes_figures_are_those_of_the_cells():
+    """An accuracy with its deviation and seeds is on a page, or follows from Han and Xue's cells."""
+    text = (PAPERS.parents[1] / "README.md").read_text()
+    rows = [row.split("|") for row in text[text.index("## The papers, rerun") :].splitlines() if row.startswith("| ")]
+    pages = " ".join((PAPERS / "results" / f"{page}.md").read_text() for page in PAGES)
+    cells = json.loads((PAPERS / "results" / "han-xue.json").read_text()).values()
+    for dataset, name in han_xue_page.NAMES.items():
+        five = [c for c in cells if (c["dataset"], c["sound"], c["parties"], c["sigma"]) == (dataset, False, 5, 1)]
+        ours = [100 * c["global"] for c in five if han_xue_page.recipe(c) == han_xue_page.recipes(five)[0]]
+        (row,) = (row for row in rows if f"Han and Xue, {name}," in row[1])
+        deviation = f"{statistics.stdev(ours):.2f}".lstrip("0")
+        assert f"{statistics.fmean(ours):.2f} ± {deviation}% ({len(ours)} seeds)" in row[3]
+        assert row[2].strip() == f"{100 * han_xue_page.PAPER[dataset]['table 1'][2]:.2f}%"
+    others = [row for row in rows if "%" in row[3] and "Han and Xue" not in row[1]]
+    assert len(others) >= 9
+    for row in others:
+        mean, deviation, seeds = re.match(r" ([\d.]+)(?: ± ([.\d]+))?% \((\d+) seeds?", row[3]).groups()
+        ours = f"{mean}% ± 0{deviation} ({seeds} seeds)" if deviation else f"| {mean}% |"
+        assert ours in re.sub(" +", " ", pages), row
+        clean, spread = re.match(r" ([\d.]+)(?: ± ([.\d]+))?% ", row[4]).groups()
+        assert f"{clean}% ± 0{spread} (" in pages if spread else f" {clean}% |" in pages
+        assert row[2].strip() in pages
+
+
+@pytest.mark.parametrize(("alpha", "M"), [(1.0, 10), (0.3, 6), (2.0, 3), (1e-3, 50)])
+def test_an_adversary_is_as_sure_as_the_law_says(alpha, M):
+    values = np.arange(-M, M + 1)
+    law = np.exp(-alpha / 2 * np.abs(values[:, None] - values))
+    law /= law.sum(1, keepdims=True)
+    sure = (law / law.sum(0)).max()
+    assert features.certainty(alpha, M) == pytest.approx(sure, rel=1e-9)
+    eps = features.equivalent_epsilon(alpha, M)
+    assert math.exp(eps) / (math.exp(eps) + 2 * M) == pytest.approx(sure, rel=1e-9)
 
 
 def test_a_name_says_all_that_a_run_is():
@@ -90,6 +132,24 @@ def test_what_a_cell_says_is_what_ran():
         assert (ran["clients"], ran["rounds"]) == (s.clients, s.rounds)
         assert ran["network"] == (s.network or ldp_fl_runs.NETWORK[s.dataset])
         assert ran["examples of a client"] == ldp_fl_runs.EXAMPLES[s.dataset] // s.clients
+
+
+def test_the_cells_of_the_other_pages_say_what_ran_too():
+    for page, least in (("ldp-fed-fashion-mnist", 140), ("han-xue", 17)):
+        found = json.loads((PAPERS / "results" / f"{page}.json").read_text())
+        said = {name: cell for name, cell in found.items() if "ran" in cell}
+        assert len(said) >= least
+        for name, cell in said.items():
+            kind = fed_runs.Run if page != "han-xue" else han_xue.Setting
+            s = kind(**{field.name: cell[field.name] for field in fields(kind)})
+            assert s.name == name
+            if page == "han-xue":
+                config = han_xue.config_of(s)
+            else:
+                config = (fed_runs.config_of if s.method in fed_runs.ldp_fed.METHODS else fed_runs.other_config)(s)
+            today = json.loads(json.dumps(asdict(config)))
+            assert {**today, **cell["ran"]["config"]} == today, name
+            assert set(today) - set(cell["ran"]["config"]) <= {"weigh", "dropout"}, name
 
 
 TINY = ldp_fl_runs.Setting("mnist", 1.0, 4, 3, 0.075, "updates")

@@ -168,6 +168,8 @@ def test_numbers_are_arguments_so_that_nothing_is_copied_in_a_capture(device, no
 
 
 def test_arrays_have_the_same_bits_in_the_interpreter(device):
+    if device != "cpu":
+        pytest.skip("arrays lie in host memory, where Triton runs in its interpreter alone")
     x = rows(3, 5).numpy()
     with ldpkernels.backend("triton"):
         found = ldpkernels.clipped_noised_sum(x, 1.0, 1.0, generator=KEYS["philox"])

@@ -3,6 +3,7 @@
 import concurrent.futures
 import copy
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -107,6 +108,18 @@ def test_threads_add_and_look_at_once(mechanism, device):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(work, there))
     alike(ours, host)
+
+
+def test_what_is_copied_to_make_room_was_written_before(monkeypatch):
+    """Sums that become wider, where the last reports were added on another stream."""
+    done = []
+    stream = SimpleNamespace(wait_event=lambda event: done.append(f"waits for {event}"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    there = counts._There(False, 5, torch.device("cpu"))
+    there._device, there._last = torch.device("cuda", 1), "the last kernel"
+    there.tally = SimpleNamespace(reserve=lambda n: done.append("reserves"), used_on=lambda s: done.append("keeps"))
+    there.reserve(3)
+    assert done == ["waits for the last kernel", "keeps", "reserves"]
 
 
 def test_what_is_no_report_is_refused_before_any_is_added(device):
