@@ -116,8 +116,7 @@ def seeds(run: Run, n: int) -> list[Run]:
 def in_order(seed: int = 0) -> list[Run]:
     """All the runs, those of most worth first; the seed is added to each run's own."""
     table_1 = [again for cycles in CYCLES for again in seeds(replace(FED, cycles=cycles), 10)]
-    # Three where each example is clipped, which takes five times as long.
-    figure_3 = [again for run, _ in METHODS for again in seeds(run, 3 if run.method in ("dpsgd", "hybrid-one") else 5)]
+    figure_3 = [again for run, _ in METHODS for again in seeds(run, 5)]
     ours = [again for run in [*VARIANTS, *HALVED] for again in seeds(run, 5)]
     ordered = dict.fromkeys([*table_1, *figure_3, *ours, *WITHOUT_NOISE, *SWEEP, *TRAINED])
     return [replace(run, seed=run.seed + seed) for run in ordered]

@@ -70,8 +70,8 @@ def panels() -> list[Panel]:
     of_n, of_rounds, of_fraction, of_eps, of_radius = mnist_panels()
     fashion, cifar = fashion_panels(), cifar_panels()
     figure_3, figure_4a = (of_n, fashion[0], cifar[0]), (of_rounds, fashion[1], cifar[1])
-    figure_4b, figure_5 = (of_fraction, fashion[2], of_radius), (of_eps, fashion[3], cifar[2])
-    return [*figure_3, *figure_4a, *figure_4b, *figure_5, cifar[3]]
+    figure_4b, figure_5 = (of_fraction, fashion[2], cifar[4]), (of_eps, fashion[3], cifar[2])
+    return [*figure_3, *figure_4a, *figure_4b, *figure_5, of_radius, cifar[3]]
 
 
 def mnist_panels() -> list[Panel]:
@@ -200,6 +200,7 @@ def cifar_panels() -> list[Panel]:
     """Of CIFAR-10, 20 clients standing for all: the small VGG, and the wide network on images half of them mirrored."""
     eps, rate = 10.0, PAPER["cifar10"][3]
     clients, budgets, radii = (100, 200, 500), (1.0, 3.0, 5.0, 10.0), (0.1, 0.3, 1.0)
+    parts = (0.04, 0.2, 1.0)
     adaptive = by_few(setting("cifar10", eps, ranges="adaptive"))
     wide = replace(adaptive, network="wide-cnn-mirrored", rate=0.05)
     moved = replace(wide, upload="updates", radius=0.05)
@@ -241,6 +242,11 @@ def cifar_panels() -> list[Panel]:
         crosses(axis, [*paper, (eps, HEADLINES["cifar10", eps])])
         axis.set(xlabel="eps of a weight", title="Figure 5c: CIFAR-10, n = 500, E = 10", ylim=(0, 70))
 
+    def draw_fraction(axis: Any, kept: Kept) -> None:
+        over(axis, kept, parts, lambda f: replace(adaptive, fraction=f), "small VGG, weights, adaptive")
+        title = "Figure 4b: CIFAR-10, eps = 10, E = 10"
+        axis.set(xlabel="fraction of 500 clients in a round", title=title, ylim=(0, 70))
+
     def draw_radius(axis: Any, kept: Kept) -> None:
         rows = [(r, kept, by_few(setting("cifar10", eps, radius=r))) for r in radii]
         curve(axis, reach(rows), "small VGG, weights")
@@ -257,6 +263,7 @@ def cifar_panels() -> list[Panel]:
         Panel([s for s, _, _ in readings], draw_readings),
         Panel([s for _, s in of_eps(adaptive)], draw_eps),
         Panel([by_few(setting("cifar10", eps, radius=r)) for r in radii], draw_radius),
+        Panel([replace(adaptive, fraction=f) for f in parts], draw_fraction),
     ]
 
 
