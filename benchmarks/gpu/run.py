@@ -288,7 +288,9 @@ def _bandwidth(run: Run, options: argparse.Namespace) -> None:
         return
     names = "|".join(f"{name}_kernel" for name in PROFILED)
     command = ["ncu", "--clock-control", "none", "--kernel-name", f"regex:{names}", "--section", "SpeedOfLight"]
-    command += ["--section", "LaunchStats", "--section", "Occupancy", *_python("benchmarks.gpu.bench", "--once")]
+    command += ["--section", "LaunchStats", "--section", "Occupancy"]
+    # It writes its pages when the program ends, and may not if it is ended itself.
+    command += _python("benchmarks.gpu.bench", "--once", "--seconds", "60")
     run.step(Step("profile", command, 120, "profile.log"))
 
 
