@@ -83,11 +83,12 @@ calls=1 1
 """
 
 
-def test_costs_are_counted_where_they_are_spent_and_the_interpreters_can_be_left_out(tmp_path):
+def test_costs_are_counted_where_they_are_spent_and_of_the_objects_that_are_asked_for(tmp_path):
     path = tmp_path / "counts.2"
     path.write_text(DUMP)
     assert count.totals(path) == {"Ir": 1070, "D1mr": 11}
-    assert count.totals(path, interpreter=False) == {"Ir": 50, "D1mr": 4}
+    assert count.totals(path, count.NOT_PYTHON) == count.totals(path, "_native") == {"Ir": 50, "D1mr": 4}
+    assert count.totals(path, "libpython") == {"Ir": 1020, "D1mr": 7}
     path.write_text("nothing of the kind")
     with pytest.raises(ValueError, match="no dump"):
         count.totals(path)

@@ -25,6 +25,7 @@ SLACK = {"kernels": 0.05, "calls": 400.0, "sm_90": 0.05, "misses": 0.04}
 DEPENDS = {"kernels": ("compiler",), "calls": ("compiler", "python", "numpy"), "sm_90": ("nvcc",)}  # on which facts
 # Where stack and heap lie decides which lines of a cache of eight ways meet: 64 ways leave little of that.
 CACHE = ["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,64,64", "--LL=8388608,16,64"]
+NOT_PYTHON = r"(?!(lib)?python)"  # all objects but the interpreter
 MARK = "getppid"  # of libc, which nothing else calls: callgrind writes its counts whenever it is entered
 
 
@@ -70,7 +71,7 @@ def run(native: str) -> dict[str, dict[str, int]]:
         # The dump at a section's second mark holds what lies between its two. What the interpreter adds to a kernel is
         # of a call, not of an element, and differs by thousands from one call to the next.
         dumps = [
-            totals(out.with_name(f"counts.{2 * i + 2}"), interpreter=name.startswith(("call", "nothing")))
+            totals(out.with_name(f"counts.{2 * i + 2}"), "" if name.startswith(("call", "nothing")) else NOT_PYTHON)
             for i, name in enumerate(names)
         ]
     return dict(zip(names, dumps, strict=True))
@@ -118,24 +119,24 @@ def machine_code() -> dict[str, Any]:
     return {"nvcc": version[1] if version else "?", "kernels": counts}
 
 
-def totals(path: Path, interpreter: bool = True) -> dict[str, int]:
-    """The events of one dump; those inside Python's own object are left out where `interpreter` is false.
+def totals(path: Path, objects: str = "") -> dict[str, int]:
+    """The events of one dump, in objects whose names this expression matches.
 
     An object holds functions, a function lines of costs; the line after a `calls=` is what that call cost, which is
     counted where it was spent.
     """
     names: list[str] = []
     sums: list[int] = []
-    objects: dict[str, str] = {}
+    known: dict[str, str] = {}
     counting = after_call = False
     for line in path.read_text().splitlines():
         if line.startswith("events: "):
             names = line.split()[1:]
             sums = [0] * len(names)
         elif found := re.match(r"(c?)ob=(\(\d+\))(?: (.*))?$", line):
-            name = objects.setdefault(found[2], found[3] or "")
+            name = known.setdefault(found[2], found[3] or "")
             if not found[1]:  # of who calls, not of who is called
-                counting = interpreter or re.match(r"(lib)?python", Path(name).name) is None
+                counting = re.match(objects, Path(name).name) is not None
         elif line.startswith("calls="):
             after_call = True
         elif re.match(r"[+\-*\d]", line):

@@ -61,7 +61,7 @@ def add_parser(algorithms: Commands) -> None:
     vote.add_argument(
         "--models", nargs="+", default=[], metavar="KIND",
         help="logistic, forest, svm, tree, network, cnn-1 to cnn-5: dealt to the parties in turn (default: the first "
-        "five; the last five for images)",
+        "five; the last five for images). Or your own: package.module:function, which builds one",
     )  # fmt: skip
     vote.add_argument(
         "--vote-sigma", type=float, metavar="S", help="noise on each count of votes (GNMax; default none)"

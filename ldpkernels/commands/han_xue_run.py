@@ -27,10 +27,13 @@ def federate(args: argparse.Namespace) -> Outcome:
         dataset = own.named(args.data)
     else:
         dataset = adult.load(args.data) if args.dataset == "adult" else data.load(args.dataset, args.data)
-    world = World(dataset, config, device=checked_device(args.device))
+    models = own.models(args.models, args.parties, args.seed)
+    world = World(dataset, config, models, device=checked_device(args.device))
     described = {"algorithm": "han-xue", "config": config, "dataset": args.dataset, "threads": args.threads}
     if args.device != "cpu":
         described["device"] = args.device
+    if models is not None:
+        described["models"] = args.models
     state, rows = rounds_of(args, world, described)
     mean = sum(state.standalone) / len(state.standalone)
     print(f"\n{'baseline':>12}  {'-' if state.baseline is None else format(state.baseline, '.4f')}")
@@ -53,7 +56,7 @@ def config_of(args: argparse.Namespace) -> Config:
         parties=args.parties,
         recipe=Recipe(args.steps, args.batch, args.C, args.sigma, args.sound, args.loss, args.rate),
         generators=tuple(args.generators),
-        models=tuple(args.models),
+        models=() if any(map(own.is_name, args.models)) else tuple(args.models),
         vote_sigma=args.vote_sigma,
         queries=args.queries,
         samples=args.samples,
@@ -70,7 +73,7 @@ def rounds_of(args: argparse.Namespace, world: World, described: dict[str, objec
     """The last state, and a row for each round."""
     print(
         f"{world.config.parties} parties with {world.examples:,} examples each; generators: {', '.join(world.kinds)}; "
-        f"models: {', '.join(world.model_kinds)}.",
+        f"models: {', '.join(dict.fromkeys(map(world.model_kind, range(world.config.parties))))}.",
         flush=True,
     )
     started = time.perf_counter()

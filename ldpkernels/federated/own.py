@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from typing import cast
 
 import torch
@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils import data as torch_data
 
 from ldpkernels.federated.data import Dataset
+from ldpkernels.federated.parties import Model
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -51,6 +52,31 @@ def network(text: str, seed: int) -> nn.Module:
             raise ValueError(f"{text!r} must build a network without arguments: {error}") from error
     if not isinstance(made, nn.Module):
         raise ValueError(f"{text!r} gave a {type(made).__name__}: it must give a torch.nn.Module")
+    return made
+
+
+def models(names: Sequence[str], count: int, seed: int) -> list[Model] | None:
+    """So many models for parties, dealt to them in turn, that functions of these names build; None if none is a name.
+
+    Each is built with torch's generator at a seed of its own. A model that draws elsewhere needs a seed of its own too:
+    else a run that is resumed is another one.
+    """
+    if not any(map(is_name, names)):
+        return None
+    if not all(map(is_name, names)):
+        raise ValueError(f"models {', '.join(names)}: name functions of your own for all of them, or kinds for all")
+    made = []
+    for i in range(count):
+        text = names[i % len(names)]
+        with torch.random.fork_rng():
+            torch.manual_seed(seed + i)
+            try:
+                model = function_of(text)()
+            except TypeError as error:
+                raise ValueError(f"{text!r} must build a model without arguments: {error}") from error
+        if not all(callable(getattr(model, name, None)) for name in ("fit", "predict")):
+            raise ValueError(f"{text!r} gave a {type(model).__name__}: a model has fit(x, y) and predict(x)")
+        made.append(cast("Model", model))
     return made
 
 

@@ -42,6 +42,16 @@ class Residual(nn.Module):
 def network():
     return Residual()
 
+def tree():
+    from sklearn.tree import DecisionTreeClassifier
+
+    return DecisionTreeClassifier(max_depth=3, random_state=0)
+
+def bayes():
+    from sklearn.naive_bayes import GaussianNB
+
+    return GaussianNB()
+
 def takes(a): return nn.Linear(a, 3)
 def number(): return 3
 constant = 4
@@ -74,6 +84,26 @@ def test_the_other_algorithms_too(mine, capsys):
     parties = ["fl", "han-xue", "--data", f"{mine}:tensors", "--steps", "20", "--batch", "16", "--parties", "3"]
     assert main([*parties, "--models", "tree", "logistic", "--workers", "1", "--quiet", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["global"] > 0.2
+    assert main([*parties, "--models", f"{mine}:tree", f"{mine}:bayes", "--quiet", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    shards = data.deal(own.named(f"{mine}:tensors").train_y, 3, 0)
+    first = own.named(f"{mine}:tensors")
+    third = own.function_of(f"{mine}:tree")().fit(first.train_x[shards[2]], first.train_y[shards[2]])
+    assert found["standalone"][2] == third.score(first.test_x, first.test_y)  # in turn: a tree, the other, a tree
+    assert found["models"] == [f"{mine}:tree", f"{mine}:bayes"]
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        (["my_own_things:tree", "logistic"], "for all of them, or kinds for all"),
+        (["my_own_things:number"], "gave a int: a model has fit"),
+        (["my_own_things:takes"], "must build a model without arguments"),
+    ],
+)
+def test_what_is_no_model_is_refused_by_name(mine, models, message):
+    with pytest.raises(SystemExit, match=message):
+        main(["fl", "han-xue", "--data", f"{mine}:tensors", "--batch", "8", "--quiet", "--models", *models])
 
 
 @pytest.mark.parametrize(
