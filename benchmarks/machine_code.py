@@ -30,8 +30,8 @@ TEXT = """\
 Instructions a weight on the hot path at {arch}, and those of them on the integer pipe, which issues at half the rate.
 The ceiling is what {rate:.1f} T instructions/s (132 multiprocessors, 1.755 GHz) would then move, reading and writing
 weights; beside it its share of a device-to-device copy, 3.0 TB/s on an H100 and 4.3 on an H200: from 1 on, memory is
-the limit. fp64 has a pipe of its own, which is not counted. **Nothing here was timed: no kernel has run on a device
-yet.**
+the limit. fp64 has a pipe of its own, which is not counted. Kernels here are of one format; the module's serve four.
+**Nothing here was timed: no kernel has run on a device yet.**
 """
 OF_VECTORS = """\
 Reading and writing 4 bytes an element, 8 where it is of fp64. Noise gathers four entries of its table besides, which
@@ -95,6 +95,17 @@ def cuda_resources(folder: Path) -> list[list[str]]:
     pattern = r"entry function '_ZN4ldpk\d+(\w+?)_kernel(\w*)'.*?(\d+) bytes spill stores.*?Used (\d+) registers"
     found = re.findall(pattern, done.stdout + done.stderr, re.DOTALL)
     return [[_readable(name, rest), registers, spills] for name, rest, spills, registers in sorted(found)]
+
+
+def module_lines(folder: Path) -> list[list[str]]:
+    """The two-point kernels as the module has them, each for all formats: their registers are those of the dearest."""
+    cubin = static_cost.compile_kernels(ARCH, folder, dtypes=["all"])
+    lines = []
+    for cipher in static_cost.CIPHERS:
+        for output in static_cost.RESULTS:
+            cost = static_cost.kernel_cost(cubin, cipher, output, "all")
+            lines.append([f"two-point of all formats, {output}, {cipher}", str(cost.registers), str(cost.stack_bytes)])
+    return lines
 
 
 def clipped_lines(folder: Path) -> list[list[str]]:
@@ -176,6 +187,7 @@ def page() -> str:
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
         cuda, others, by_triton = cuda_lines(where), cuda_resources(where), triton_lines(where)
+        others += module_lines(where)
         clipped, vectors = clipped_lines(where), vector_lines(where)
     header = [*HEADER[:-1], f"{HEADER[-1]} {', '.join(COPY)}"]
     parts = ["# The GPU kernels by their machine code", results.facts_table(facts)]

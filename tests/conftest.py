@@ -94,6 +94,7 @@ def pytest_runtest_setup(item):
         pytest.skip("needs a CUDA device")
 
 
+@pytest.hookimpl(trylast=True)  # what a test has replaced is there again
 def pytest_runtest_teardown(item):
     """The kernels of a test run before the next begins. A device that has failed answers this process no more, so the
     process ends: pytest-xdist names the test and goes on with a new one."""

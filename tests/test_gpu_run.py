@@ -173,6 +173,23 @@ def test_a_row_that_fails_is_a_row(monkeypatch):
     assert "1 ps: missed" in text or "1e-12" in text
 
 
+def test_a_group_that_cannot_be_made_is_a_row_and_others_follow(monkeypatch):
+    def broken(_):
+        yield bench.Case("group", "good", lambda: None, 10, 20)
+        raise MemoryError("none is left")
+
+    def other(*_):
+        yield bench.Case("other", "follows", lambda: None, 10, 20)
+
+    for name in ("weight_cases", "clipped_cases", "cldp_cases", "vector_cases", "latency_cases", "server_cases"):
+        broken.__name__ = "clipped_cases"
+        monkeypatch.setattr(bench, name, broken if name == "clipped_cases" else other)
+    device = bench.Device(rehearsal=True)
+    rows = [bench.measure(case, device) for case in bench.cases(device)]
+    assert [row["name"] for row in rows] == ["follows"] * 2 + ["good", "clipped_cases"] + ["follows"] * 4
+    assert rows[3]["error"] == "MemoryError: none is left"
+
+
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_kernel_that_writes_nothing_would_be_seen(name):
     """Whatever it should write then is an input as it was, or new memory."""

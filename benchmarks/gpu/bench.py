@@ -8,6 +8,7 @@ made of the rows.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import time
@@ -124,18 +125,26 @@ def forced(backend: str, function: Callable[..., object], *arguments: object, **
 
 
 def able(kernel: str, device: Device) -> list[str]:
-    return [name for name in capabilities.able(kernel, device.name) if name in ("cuda", "triton")]
+    found = capabilities.able(kernel, device.name, 0 if device.name == "cuda" else None)
+    return [name for name in found if name in ("cuda", "triton")]
 
 
 def cases(device: Device) -> Iterator[Case]:
-    """The most wanted first."""
-    yield from weight_cases(device, torch.float32, "fp32", {"Philox": 0.95, "ChaCha20": 0.85, "report": 0.9})
-    yield from weight_cases(device, torch.bfloat16, "bf16", {"Philox": 0.9, "report": 0.9, "piecewise": 0.6})
-    yield from clipped_cases(device)
-    yield from cldp_cases(device)
-    yield from vector_cases(device)
-    yield from latency_cases(device)
-    yield from server_cases(device)
+    """The most wanted first. Where the next cannot be made, calling it says why, and another group follows."""
+    groups = (
+        partial(weight_cases, device, torch.float32, "fp32", {"Philox": 0.95, "ChaCha20": 0.85, "report": 0.9}),
+        partial(weight_cases, device, torch.bfloat16, "bf16", {"Philox": 0.9, "report": 0.9, "piecewise": 0.6}),
+        *(partial(group, device) for group in (clipped_cases, cldp_cases, vector_cases, latency_cases, server_cases)),
+    )
+    for group in groups:
+        try:
+            yield from group()
+        except Exception as error:
+            yield Case("What could not be measured", group.func.__name__, partial(_reraise, error), 0.0, 0.0)
+
+
+def _reraise(error: Exception) -> None:
+    raise error
 
 
 def weight_cases(device: Device, dtype: torch.dtype, size: str, goals: dict[str, float]) -> Iterator[Case]:
@@ -348,7 +357,8 @@ def main() -> int:
             device.forget()
         last = case.group
         if options.once:
-            case.call()
+            with contextlib.suppress(Exception):  # as in a row of a measurement
+                case.call()
             continue
         rows.append(measure(case, device))
         with (options.out / "bench.jsonl").open("a") as kept:

@@ -233,7 +233,7 @@ def _correctness(run: Run, options: argparse.Namespace) -> None:
     """Known answers first; then every test of every operation on both backends."""
     known = "tests/gpu/test_known_answers.py"
     run.step(Step("known answers", _pytest("-x", known), 120, "correctness.log"))
-    plugins = ["--timeout=120", "--timeout-method=thread"] if importlib.util.find_spec("pytest_timeout") else []
+    plugins = ["--timeout=200", "--timeout-method=thread"] if importlib.util.find_spec("pytest_timeout") else []
     if importlib.util.find_spec("xdist") and options.workers > 1:
         plugins += ["--numprocesses", str(options.workers), "--dist", "worksteal"]
     chosen = ["tests/gpu", f"--ignore={known}", "tests/triton", "--ignore=tests/triton/test_static.py"]
@@ -288,7 +288,9 @@ def _bandwidth(run: Run, options: argparse.Namespace) -> None:
         return
     names = "|".join(f"{name}_kernel" for name in PROFILED)
     command = ["ncu", "--clock-control", "none", "--kernel-name", f"regex:{names}", "--section", "SpeedOfLight"]
-    command += ["--section", "LaunchStats", "--section", "Occupancy", *_python("benchmarks.gpu.bench", "--once")]
+    command += ["--section", "LaunchStats", "--section", "Occupancy"]
+    # It writes its pages when the program ends, and may not if it is ended itself.
+    command += _python("benchmarks.gpu.bench", "--once", "--seconds", "60")
     run.step(Step("profile", command, 120, "profile.log"))
 
 
