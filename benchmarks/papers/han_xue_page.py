@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,10 @@ def kinds(c: Cell) -> str:
 
 
 def recipes(cells: list[Cell]) -> list[str]:
-    """Those of the cells, the one nearest to the paper's first."""
-    return list(dict.fromkeys(recipe(c) for c in sorted(cells, key=lambda c: (not c.get("full"), -c["steps"]))))
+    """Those of the cells, the ones nearest to the paper's first, of them the one of most runs."""
+    runs = Counter(map(recipe, cells))
+    nearest = sorted(cells, key=lambda c: (not c.get("full"), -c["steps"], -runs[recipe(c)]))
+    return list(dict.fromkeys(map(recipe, nearest)))
 
 
 def table_1(dataset: str, cells: list[Cell]) -> str:
@@ -299,7 +302,8 @@ def curve(axis: Any, cells: list[Cell], label: str, color: str, marker: str = "o
 
 INTRODUCTION = (
     "Ours beside the paper's. One run a row, unless seeds are named; deviations are given as extremes. Accuracies are "
-    "of the real test examples.\n\n"
+    "of the real test examples. Table 1 has, of images, a GAN in every party; DCGANs, and the mixture of both that the "
+    "paper describes, are below, one seed each.\n\n"
     "**Sigma changes nothing.** The noise is a constant in the weights, and its gradient is zero "
     "([why](../../../docs/federated/han_xue.md)). The fall of the paper's accuracies with sigma is not the noise's "
     'doing, and its eps protects nothing. "True eps of the losses" is the guarantee of a release of the noisy losses, '
@@ -333,13 +337,16 @@ DIFFERENCES = {
         "standalone and baseline are above its figures. Better local models leave the global one less to gain. The "
         "paper reports one run a setting, as far as it says."
     ),
-    "mnist": IMAGES + "With the paper's T and all samples a plain GAN in every party is enough. **A VAE learns nothing "
-    "here**, and its samples stay noise: its loss, an average over pixels from -.42 to 2.82, begins at 2.5 for every "
-    "digit, above C = 1, and a loss that Algorithm 1 clips has no gradient. Of clothes, which it does learn, a twelfth "
-    "begin below 1.",
+    "mnist": IMAGES + "With the paper's T and all samples a plain GAN in every party is enough; a DCGAN, and GANs and "
+    "DCGANs mixed, do as well (.9789 and .9788, standalone .9766). **A VAE learns nothing here**, and its samples stay "
+    "noise: its loss, an average over pixels from -.42 to 2.82, begins at 2.5 for every digit, above C = 1, and a loss "
+    "that Algorithm 1 clips has no gradient. Of clothes, which it does learn, a twelfth begin below 1. The sound "
+    "variant with T = 10,000, a GAN in every party, ends with specks: of the samples that its vote keeps, 99% are "
+    "labelled 8.",
     "fashion-mnist": IMAGES
     + "Of clothes a plain GAN makes grainy samples, most of them of a few classes, and a fifth is dropped by the vote; "
-    "a VAE's are blurred and do better. With either the global model stays below the standalone ones, which are "
-    "themselves below the paper's. The paper shows a DCGAN's clothes. The sound variant "
+    "a VAE's are blurred and do better, a DCGAN's best. **The kind of generator is worth two points here**: GAN .8416, "
+    "VAE .8512, GANs and DCGANs mixed .8585, DCGAN .8628. With all of them the global model stays below the standalone "
+    "ones, by .0017 with DCGANs, and these are themselves .0115 below the paper's. The sound variant "
     "with T = 10,000, a GAN in every party, collapses: of the samples that its vote keeps, 99% have one of two labels.",
 }

@@ -92,10 +92,10 @@ def test_the_readmes_figures_are_those_of_the_cells():
     assert len(others) >= 9
     for row in others:
         mean, deviation, seeds = re.match(r" ([\d.]+)(?: ± ([.\d]+))?% \((\d+) seeds?", row[3]).groups()
-        ours = f"{mean}% ± 0{deviation} ({seeds} seeds)" if deviation else f"| {mean}% |"
+        ours = f"{mean}% ± {float(deviation):.2f} ({seeds} seeds)" if deviation else f"| {mean}% |"
         assert ours in re.sub(" +", " ", pages), row
         clean, spread = re.match(r" ([\d.]+)(?: ± ([.\d]+))?% ", row[4]).groups()
-        assert f"{clean}% ± 0{spread} (" in pages if spread else f" {clean}% |" in pages
+        assert f"{clean}% ± {float(spread):.2f} (" in pages if spread else f" {clean}% |" in pages
         assert row[2].strip() in pages
 
 
