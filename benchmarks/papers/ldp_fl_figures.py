@@ -151,6 +151,7 @@ def fashion_panels() -> list[Panel]:
         (setting("fashion-mnist", 4.0, ranges="adaptive", trained=20), "weights, adaptive", {}),
         (setting("fashion-mnist", 4.0, radius=0.15, trained=20), "weights, r = .15", {}),
         (setting("fashion-mnist", 4.0, upload="updates"), "updates, r = .015, all 200 train", {"ls": ":"}),
+        (setting("fashion-mnist", 4.0, upload="updates", radius=0.06), "updates, r = .06, all 200 train", {"ls": ":"}),
         (setting("fashion-mnist", None, trained=20), "no noise", PLAIN),
     ]
 

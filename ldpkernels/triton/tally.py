@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 
 from ldpkernels.arrays import Array, Bytes
+from ldpkernels.gpu import capturing
 from ldpkernels.triton.launch import fp64_bits, launching, to_device
 from ldpkernels.triton.weights import fp64
 
@@ -60,6 +61,7 @@ class BitTally:
         """out = offset + step * count for the elements from `first`, a multiple of 8; fp64 until the last rounding."""
         if not out.numel():
             return
+        _refuse_capture(self._device)
         numbers = fp64_bits(offset), fp64_bits(step)
         with launching(self._device):
             decode_bits_kernel[(-(-out.numel() // BLOCK),)](
@@ -140,7 +142,13 @@ class ByteTally:
             self._sums = self._sums.to(torch.int64)
 
 
+def _refuse_capture(device: torch.device) -> None:
+    if capturing(device):
+        raise RuntimeError("a CUDA graph would hold the addresses of these reports: capture `report`, and add outside")
+
+
 def _check(reports: Sequence[torch.Tensor], size: int, device: torch.device) -> None:
+    _refuse_capture(device)
     for report in reports:
         if report.dtype != torch.uint8 or report.shape != (size,) or report.device != device:
             raise ValueError(f"a report is {size} bytes on {device}, not {report.dtype} {tuple(report.shape)}")

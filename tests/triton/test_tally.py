@@ -8,6 +8,7 @@ from ldpkernels import _native
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from ldpkernels.triton import tally  # noqa: E402
 from ldpkernels.triton.tally import BitTally, ByteTally  # noqa: E402
 
 SIZES = [1, 3, 4, 64, 65, 2053]
@@ -85,3 +86,17 @@ def test_what_is_no_report_is_refused(device, kind):
     with pytest.raises(ValueError, match=r"3 bytes|\(3,\)"):
         tally.merge(part)
     assert tally.count == 0
+
+
+@pytest.mark.parametrize("kind", [BitTally, ByteTally])
+def test_a_capture_is_refused_and_counts_nothing(device, kind, monkeypatch):
+    ours = kind(8, torch.device(device))
+    _, reports = some(2, 8, device)
+    ours.add(reports[:1])
+    before = ours.sums()
+    with monkeypatch.context() as patch:
+        patch.setattr(tally, "capturing", lambda _: True)
+        with pytest.raises(RuntimeError, match="addresses of these reports"):
+            ours.add(reports)
+    assert ours.count == 1
+    np.testing.assert_array_equal(ours.sums(), before)
