@@ -2,6 +2,7 @@
 # The run on a GPU without one: deadlines, crashes, results that survive, and a rehearsal with Triton's interpreter.
 import argparse
 import ast
+import importlib.util
 import json
 import re
 import shutil
@@ -158,6 +159,13 @@ def test_papers_share_the_time_and_run_where_their_data_is(tmp_path, monkeypatch
             args = parser.parse_args(step.command[3:])
             assert (args.device, args.resume, args.data) == ("cuda", True, str(tmp_path))
             assert step.kept.name == "metrics.csv"
+
+
+def test_papers_without_their_packages_are_named(tmp_path, monkeypatch):
+    run = Run(tmp_path / "out", 300.0, tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "tqdm" else name)
+    gpu_run._papers(run, argparse.Namespace(data=tmp_path, runs=None, rehearse=False))
+    assert summary(run).count("not run: this python3 has no tqdm |") == len(gpu_run.PAPERS) == len(run.steps)
 
 
 def test_a_row_that_fails_is_a_row(monkeypatch):

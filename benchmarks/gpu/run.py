@@ -75,7 +75,8 @@ def _options() -> argparse.Namespace:
         "--out", type=Path, default=Path(os.environ.get("OUT", ROOT / "out" / "gpu")), help="default: $OUT, or out/gpu"
     )
     parser.add_argument("--deadline", type=float, default=560.0, metavar="S", help="seconds for everything (560)")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="datasets for the papers: torchvision's root")
+    papers = "datasets for the papers, which need tqdm and matplotlib: torchvision's root"
+    parser.add_argument("--data", type=Path, metavar="DIR", help=papers)
     parser.add_argument("--runs", type=Path, metavar="DIR", help="keep the papers' checkpoints there, to go on from")
     parser.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1), help="processes that test (8)")
     parser.add_argument(
@@ -297,8 +298,12 @@ def _bandwidth(run: Run, options: argparse.Namespace) -> None:
 def _papers(run: Run, options: argparse.Namespace) -> None:
     """A step has its share of what is left. The rounds so far are in its log; with --runs another call goes on."""
     todo = dict(PAPERS)
+    missing = [package for package in ("tqdm", "matplotlib") if not importlib.util.find_spec(package)]
     for name, (folder, _) in PAPERS.items():
-        if not options.rehearse and not (options.data and any(options.data.glob(folder))):
+        if missing:
+            run.skip(name, f"this python3 has no {', '.join(missing)}")
+            del todo[name]
+        elif not options.rehearse and not (options.data and any(options.data.glob(folder))):
             run.skip(name, f"--data has no {folder}" if options.data else "--data is missing")
             del todo[name]
     runs = (options.runs or run.cwd / "runs").resolve()
