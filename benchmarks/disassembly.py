@@ -44,7 +44,7 @@ class Cost:
     vector_loads: int
     vector_stores: int
     loads_at_once: int  # of 128 bits, the most of them before arithmetic of numbers: what a thread waits for together
-    narrow_loads_at_once: int  # the same of any width, anywhere in the kernel without a branch between them
+    loads_of_any_width: int  # the same of any width, anywhere in the kernel without a branch between them
     inner_loops: int
     opcodes: Counter[str] = field(repr=False)
 
@@ -134,7 +134,7 @@ def analyse_cubin(path: str | Path, kernel_regex: str, elements_per_iteration: i
         vector_loads=sum(i.wide and i.opcode.startswith("LD") for i in path_code),
         vector_stores=sum(i.wide and i.opcode.startswith("ST") for i in path_code),
         loads_at_once=_loads_at_once([i for i in path_code if i.wide or not i.opcode.startswith("LD")]),
-        narrow_loads_at_once=_loads_at_once(code, ("BRA",)),
+        loads_of_any_width=_loads_at_once(code, ("BRA",)),
         inner_loops=len(inner),
         opcodes=Counter(i.opcode for i in [*path_code, *again]),
     )

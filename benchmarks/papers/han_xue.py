@@ -19,17 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.common import Cell, Cells, Job, not_run, parser_of, write_markdown
-from benchmarks.papers.han_xue_page import (
-    FULL_EPOCHS,
-    INTRODUCTION,
-    PAPER,
-    SIGMAS,
-    TABLE_3,
-    draw,
-    glance,
-    picture_of,
-    sections,
-)
+from benchmarks.papers.han_xue_page import FULL_EPOCHS, PAPER, SIGMAS, draw, glance, picture_of, sections
+from benchmarks.papers.han_xue_words import INTRODUCTION, TABLE_3
 
 DELTA = 1e-5
 QUERIES = 1000  # samples that GNMax labels

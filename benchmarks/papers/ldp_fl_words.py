@@ -86,7 +86,7 @@ REASONS = """\
   .5007 in 15 rounds). Updates are free of that: within .05 they end at 55.7%, two points below the run without noise,
   and by the piecewise mechanism at 55.9%. So what is missing to the paper's 61.46% (60.37% in its Table 1) is four
   points of training and two of noise. The training is not explained: the paper gives neither its network nor local
-  epochs nor augmentation. One seed each, all with the seed whose twin is the lowest of five.
+  epochs nor augmentation. One seed each, that whose run without noise is the lowest.
 - **The small VGG on CIFAR-10** ends, at eps = 10, at 42.8% with adaptive ranges and at 44.3% with weights within .3,
   its best, 4 points below its run without noise; adaptive ranges take 17, 41, 42 and 43% at eps = 1, 3, 5 and 10. By
   fewer clients of more examples it learns more: 200 of 250 examples end at 56.7% without noise and 44.7% with

@@ -89,7 +89,7 @@ def test_kernels_compile_without_spills_and_fuse_nothing(costs, mechanism, kerne
 def test_sums_of_many_columns_load_rows_before_they_add_the_first(costs):
     """One load and its row's scale at a time is a wait for memory for every row."""
     for choice, cost in costs("clipped_noise").items():
-        assert cost["narrow_loads_at_once"] >= (6 if choice.startswith("float64") else 10), choice
+        assert cost["loads_of_any_width"] >= (6 if choice.startswith("float64") else 10), choice
 
 
 def test_ordinal_cldp_compiles_without_inexact_arithmetic(costs):
