@@ -14,80 +14,25 @@ from __future__ import annotations
 import dataclasses
 import functools
 import resource
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.papers import han_xue_ablation as ablation
 from benchmarks.papers.common import Cell, Cells, Job, not_run, parser_of, write_markdown
-from benchmarks.papers.han_xue_page import FULL_EPOCHS, PAPER, SIGMAS, draw, glance, picture_of, sections
-from benchmarks.papers.han_xue_words import INTRODUCTION, TABLE_3
+from benchmarks.papers.han_xue_page import FULL_EPOCHS, PAPER, draw, glance, picture_of, sections
+from benchmarks.papers.han_xue_plan import OURS, Setting, cells_of, config_of, dataset_of, minutes
+from benchmarks.papers.han_xue_words import INTRODUCTION, SAMPLES_OR_LABELS, TABLE_3
 
 DELTA = 1e-5
 QUERIES = 1000  # samples that GNMax labels
-# Ours: steps, steps of the sound variant, samples a party (None: as many as examples), epochs. Adult is in full; images
-# are cut to what two shared cores do in minutes.
-OURS = {"adult": (1000, 1000, None, 5), "mnist": (1000, 400, 6000, 3), "fashion-mnist": (1000, 400, 6000, 3)}
-
-
-@dataclass(frozen=True)
-class Setting:
-    dataset: str
-    sound: bool
-    parties: int
-    sigma: float
-    steps: int
-    seed: int
-    baseline: bool = False
-    generators: str = ""  # kinds with a plus between; empty for the paper's mixture
-    full: bool = False  # the paper's T, as many samples as examples, FULL_EPOCHS epochs of every network
-
-    @property
-    def name(self) -> str:
-        kind = "sound" if self.sound else "paper"
-        reach = f"T={self.steps}" + (f" {self.generators or 'gan+dcgan'} all samples" if self.full else "")
-        return f"{self.dataset} {kind} n={self.parties} sigma={self.sigma:g} {reach} seed={self.seed}"
-
-
-def full(dataset: str, parties: int, generators: str, *, baseline: bool = False, sound: bool = False) -> Setting:
-    """A run in the paper's own size."""
-    steps = PAPER[dataset]["schedule"][0]
-    return Setting(dataset, sound, parties, 1.0, steps, 0, baseline, generators, full=True)
-
-
-def config_of(s: Setting) -> Any:
-    from ldpkernels.federated import han_xue
-    from ldpkernels.federated.dp_gan import Recipe
-
-    recipe = Recipe(s.steps, PAPER[s.dataset]["schedule"][1], sigma=s.sigma, sound=s.sound)
-    _, _, samples, epochs = (0, 0, None, FULL_EPOCHS) if s.full else OURS[s.dataset]
-    kinds = tuple(s.generators.split("+")) if s.generators else ()
-    return han_xue.Config(
-        parties=s.parties, recipe=recipe, samples=samples, local_epochs=epochs, epochs=epochs, baseline=s.baseline,
-        generators=kinds, chunk=500, seed=s.seed,
-    )  # fmt: skip
-
-
-def dataset_of(name: str, root: str) -> Any:
-    from ldpkernels.federated import adult, data
-
-    return adult.load(root) if name == "adult" else data.load(name, root)
-
-
-def minutes(s: Setting) -> float:
-    """Of a quiet core."""
-    if s.dataset == "adult":
-        return 1.2 * s.parties / 5
-    if s.full and s.sound:
-        return 55.0 * s.parties / 5  # its gradients of single examples
-    steps = s.steps * s.parties * (1e-4 if s.generators in ("gan", "vae") else 7e-4)
-    return (6.0 if s.full else 1.5) + steps
 
 
 def jobs(dataset: str, root: str, workers: int | None, folder: Path, name: str, seed: int = 0) -> list[Job]:
     """The runs of a dataset as jobs; the folder is that of the pictures."""
     settings = [dataclasses.replace(s, seed=s.seed + seed) for s in cells_of(dataset)]
     plan = [(s, folder / picture_of(dataclasses.asdict(s), f"{name}-{dataset}")) for s in settings]
-    return [Job(s.name, minutes(s), functools.partial(compute, s, root, at, workers)) for s, at in plan]
+    runs = [Job(s.name, minutes(s), functools.partial(compute, s, root, at, workers)) for s, at in plan]
+    return [*runs, *ablation.jobs(dataset, root, workers, seed)]
 
 
 def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: Path) -> Cell:
@@ -167,40 +112,6 @@ def gnmax(state: Any, world: Any, eps: float) -> Cell:
     return {"vote sigma": high, "vote eps": votes, "global gnmax": state.accuracy}
 
 
-def cells_of(dataset: str) -> list[Setting]:
-    """In the order of their worth. The loss's noise changes no weight, so few sigmas of the paper's variant are run."""
-    paper, sound = OURS[dataset][:2]
-    first = Setting(dataset, False, 5, 1.0, paper, 0, baseline=True)
-    if dataset != "adult":
-        return [
-            full(dataset, 5, "gan", baseline=True),
-            first,
-            Setting(dataset, True, 5, 1.0, sound, 0),
-            Setting(dataset, True, 5, 5.0, sound, 0),
-            Setting(dataset, False, 10, 1.0, paper, 0),
-            *(Setting(dataset, True, 5, s, sound, 0) for s in SIGMAS[1:3]),
-            Setting(dataset, False, 20, 1.0, paper, 0),
-            *(Setting(dataset, True, n, 1.0, sound, 0) for n in (10, 20)),
-            *(dataclasses.replace(full(dataset, 5, "gan"), seed=seed) for seed in (1, 2, 3, 4)),
-            *(full(dataset, parties, "gan") for parties in (10, 20)),
-            *(full(dataset, 5, kinds) for kinds in ("vae", "dcgan", "gan+dcgan")),
-            full(dataset, 5, "gan", sound=True),
-        ]
-    return [
-        first,
-        Setting(dataset, True, 5, 1.0, sound, 0),
-        Setting(dataset, False, 5, 5.0, paper, 0),
-        Setting(dataset, True, 5, 5.0, sound, 0),
-        Setting(dataset, False, 10, 1.0, paper, 0),
-        Setting(dataset, False, 20, 1.0, paper, 0),
-        *(Setting(dataset, True, 5, s, sound, 0) for s in SIGMAS[1:3]),
-        *(Setting(dataset, False, 5, 1.0, paper, seed) for seed in (1, 2, 3, 4)),
-        Setting(dataset, True, 10, 1.0, sound, 0),
-        *(Setting(dataset, False, 5, s, paper, 0) for s in SIGMAS[1:3]),
-        Setting(dataset, True, 20, 1.0, sound, 0),
-    ]
-
-
 def main() -> None:
     parser = parser_of(__doc__ or "", "han-xue")
     parser.add_argument("dataset", choices=tuple(PAPER))
@@ -211,9 +122,14 @@ def main() -> None:
     cells.fill(plan, lambda: write(cells, args.out, args.name))
 
 
+def runs_of(cells: dict[str, Cell]) -> list[Cell]:
+    """The cells of the tables: all but those that swap samples or labels."""
+    return [c for name, c in cells.items() if not name.startswith(ablation.PREFIX)]
+
+
 def write(cells: Cells, folder: Path, name: str) -> None:
     """The page of all the datasets, and its figure."""
-    found = list(cells.all().values())
+    found = runs_of(cells.all())
     parts = [INTRODUCTION, f"## Table 1\n\n{glance(found)}"]
     parts.append("## Figures 6 and 8: accuracy over sigma, with 5, 10 and 20 parties")
     parts.append(f"![Global, standalone and baseline over sigma]({name}.png)")
@@ -221,11 +137,13 @@ def write(cells: Cells, folder: Path, name: str) -> None:
         ours = [c for c in found if c["dataset"] == dataset]
         if ours:
             parts += sections(dataset, ours, reduced(dataset, ours), f"{name}-{dataset}")
+        swapped = [cells.all()[a.name] for a in ablation.cells_of(dataset) if a.name in cells.all()]
+        if swapped:
+            parts.append(f"### Samples or labels\n\n{SAMPLES_OR_LABELS}\n\n{ablation.table(swapped)}")
     parts.append(f"## Table 3: two other methods\n\n{TABLE_3}")
-    planned = [s for dataset in PAPER for s in cells_of(dataset) if s.name not in cells.all()]
-    parts.append(
-        f"## What was not run\n\n{not_run([f'{s.name}: {minutes(s):.0f} minutes of a core' for s in planned])}"
-    )
+    planned = [j for dataset in PAPER for j in jobs(dataset, "", 1, folder, name) if j.name not in cells.all()]
+    waiting = not_run([f"{j.name}: {j.minutes:.0f} minutes of a core" for j in planned])
+    parts.append(f"## What was not run\n\n{waiting}")
     write_markdown(folder / f"{name}.md", "Han and Xue, rerun", parts, cells.facts())
     draw(found, folder / f"{name}.png")
 

@@ -28,6 +28,9 @@ parameter; "their privacy loss can still be larger than our scheme" has no numbe
 model reached 93.10%. What can be said of privacy: an eps of each of so many parameters adds up as LDP-FL's does
 ([LDP-FL](ldp-fl.md)), two-party computation protects the training and not its result, and the paper's own scheme
 protects nothing (above)."""
+SAMPLES_OR_LABELS = """\
+Is it the samples or their labels that cost the global model its accuracy? Seed by seed, with a GAN in each of five
+parties, T = 10,000, all samples: the same global model trained with either of them put right."""
 IMAGES = (
     "The paper gives neither its networks nor its loss nor its optimizers; ours are small. Steps, samples and epochs "
     "decide: runs with fewer of them have worse samples, and a global model below the standalone ones. "
