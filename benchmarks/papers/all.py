@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All the papers' tables, as far as so many minutes go: `python -m benchmarks.papers.all --data DIR --minutes 60`.
+"""All the papers' tables, as far as so many minutes go: `python benchmarks/papers/all.py --data DIR --minutes 60`.
 
 Cells that cost least are run first, whatever table they belong to; each says what it costs before it starts. What is
 there is not run again, a cell that was killed goes on from its last round, and what would not end in time is not begun:
@@ -9,10 +9,14 @@ run it again with more minutes. Every page lists what has not been run; so does 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+
+if not __package__:  # called by its path, without -m
+    sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.papers import han_xue, ldp_fed, ldp_fed_runs, ldp_fl, ldp_fl_page
 from benchmarks.papers.common import HERE, Cells, Job

@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 import statistics
+import subprocess
 import sys
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -297,6 +298,13 @@ def test_all_tables_run_cheap_cells_first_and_say_what_is_missing(tmp_path, monk
     assert len(costs) == int(told.split()[0]) > 100
     assert not list(tmp_path.glob("*.json"))  # nothing was begun
     assert {table.cells.path.stem for table in all_papers.tables("", tmp_path, 1, None)} == set(PAGES)
+
+
+def test_all_tables_can_be_called_by_path_from_anywhere(tmp_path):
+    call = [sys.executable, PAPERS / "all.py", "--data", ".", "--minutes", "0", "--out", tmp_path]
+    ended = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "cells are not run" in ended.stdout
 
 
 def test_all_tables_begin_nothing_that_would_not_end_in_time(tmp_path, monkeypatch, capsys):
