@@ -5,7 +5,9 @@ A case is a function that tests/distributed/cases.py knows; its argument is the 
 returns on every rank. What one rank raises is kept, and where the ranks are no longer in step the next cases fail too.
 """
 
+import contextlib
 import datetime
+import faulthandler
 import importlib
 import json
 import os
@@ -23,7 +25,7 @@ SECONDS = 120  # for which a rank waits for another: a case that would hang fail
 
 
 def outcomes(path, ranks):
-    """Run all cases for so many ranks; writes to `path` what each rank said of each case."""
+    """Run all cases for so many ranks; writes to `path` what each rank said of each case, and how it ended."""
     folder = Path(tempfile.mkdtemp(dir=path.parent))
     context = torch.multiprocessing.get_context("spawn")
     processes = [context.Process(target=_run, args=(rank, ranks, folder)) for rank in range(ranks)]
@@ -36,14 +38,16 @@ def outcomes(path, ranks):
         for line in (folder / f"{rank}.jsonl").read_text().splitlines():
             name, outcome = json.loads(line)
             said.setdefault(name, {})[rank] = outcome
-    path.write_text(json.dumps(said))
+    ends = [f"rank {i}: exit code {p.exitcode}\n{(folder / f'{i}.fault').read_text()}" for i, p in enumerate(processes)]
+    path.write_text(json.dumps({"said": said, "ends": ends}))
 
 
 def _run(rank, ranks, folder):
     warnings.simplefilter("ignore")
     os.environ["TORCH_LOGS"] = "-all"
     torch.set_num_threads(1)
-    with open(folder / f"{rank}.jsonl", "w") as file:
+    with open(folder / f"{rank}.jsonl", "w") as file, open(folder / f"{rank}.fault", "w") as fault:
+        faulthandler.enable(fault)
         store, patience = dist.FileStore(str(folder / "store"), ranks), datetime.timedelta(seconds=SECONDS)
         dist.init_process_group("gloo", rank=rank, world_size=ranks, store=store, timeout=patience)
 
@@ -52,14 +56,24 @@ def _run(rank, ranks, folder):
             file.flush()
 
         importlib.import_module("tests.conftest")  # before torch imports Triton
-        for name, case in importlib.import_module("tests.distributed.cases").cases(ranks).items():
+        cases = importlib.import_module("tests.distributed.cases").cases(ranks)
+        for name, case in cases.items():
             try:
                 case(ranks)
             except BaseException:
                 say(name, traceback.format_exc())
             else:
                 say(name, "passed")
+        if "a_rank_that_dies" not in cases:
+            _meet(store, rank, ranks)
     os._exit(0)  # a case may have lost a rank: nothing waits for it
+
+
+def _meet(store, rank, ranks):
+    """Ranks leave together: gloo's thread of a rank that is in its last exchange would see others' connections end."""
+    store.set(f"{rank} has ended", "")
+    with contextlib.suppress(RuntimeError):  # one has died: the others have said what they saw of it
+        store.wait([f"{other} has ended" for other in range(ranks)], datetime.timedelta(seconds=10))
 
 
 def refuses(error, match, call):
