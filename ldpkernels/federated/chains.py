@@ -5,6 +5,7 @@ A convolution of ten channels on a batch of ten keeps a core busy with everythin
 and copies its memory, and lays its weights out takes longer than its products. csrc/training has the few layers that
 such networks are made of, and takes all steps of a client in one call. What a client arrives at is what torch's own
 steps arrive at, to a few times the rounding of fp32: kernels of 3 by 3 and 5 by 5 are taken by Winograd's algorithm.
+A chain may begin by mirroring images: what it draws is known before its steps, so that they take other images instead.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 
 from ldpkernels import _native
+from ldpkernels.federated.networks import Mirrored
 
 WIDEST = 128  # channels up to which it was measured to be faster: with 192, torch's convolutions are as good
 
@@ -41,7 +43,7 @@ def fits(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor)
     flat = [i for i, layer in enumerate(layers) if type(layer) is nn.Flatten]
     if len(flat) != 1 or len({id(layer) for layer in layers}) < len(layers):
         return False
-    images, features = layers[: flat[0]], layers[flat[0] + 1 :]
+    images, features = layers[_mirrors(layers[0]) : flat[0]], layers[flat[0] + 1 :]
     linear = [layer for layer in features if isinstance(layer, nn.Linear)]
     return (
         any(type(layer) is nn.Conv2d for layer in images)
@@ -55,6 +57,10 @@ def fits(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor)
         and y.dtype is torch.int64
         and (len(y) == 0 or (int(y.min()) >= 0 and int(y.max()) < linear[-1].out_features))
     )
+
+
+def _mirrors(layer: nn.Module) -> bool:
+    return type(layer) is Mirrored and layer.training
 
 
 def _is_known(layer: nn.Module) -> bool:
@@ -94,7 +100,10 @@ def train(
     only: Collection[str] | None = None,
     isa: str = "",
 ) -> Weights:
-    """Where a client arrives, whose epochs go through its data in this order [epochs, examples]."""
+    """Where a client arrives, whose epochs go through its data in this order [epochs, examples].
+
+    What a chain draws is drawn from torch's generator, as its layers would.
+    """
     found = {name: w.detach().clone(memory_format=torch.contiguous_format) for name, w in weights.items()}
 
     def layer_of(name: str, kind: str, *sizes: int, epsilon: float = 0.0) -> _native.Layer:
@@ -103,8 +112,8 @@ def train(
         trains = [only is None or n in only for n in (of_weight, of_bias)]
         return _native.Layer(kind, sizes, weight, bias, trains[0], trains[1], epsilon)
 
-    chain = []
-    for name, layer in cast("nn.Sequential", network).named_children():
+    chain, layers = [], cast("nn.Sequential", network)
+    for name, layer in layers.named_children():
         if isinstance(layer, nn.Conv2d):
             height, width = cast("tuple[int, int]", layer.padding)
             chain.append(layer_of(name, "convolution", *cast("tuple[int, int]", layer.kernel_size), height, width))
@@ -119,5 +128,9 @@ def train(
         elif isinstance(layer, nn.ReLU):
             chain.append(layer_of(name, "relu"))
     x, y = data
+    if _mirrors(layers[0]):
+        mirrored = [Mirrored.chosen(len(step)) for epoch in order for step in epoch.split(batch)]
+        order = order + len(y) * torch.cat(mirrored).view(order.shape)
+        x, y = torch.cat([x, x.flip(-1)]), torch.cat([y, y])
     _native.train_chain(chain, x.contiguous().numpy(), y.contiguous().numpy(), order.numpy(), batch, rate, isa)
     return found

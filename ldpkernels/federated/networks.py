@@ -93,8 +93,12 @@ class Mirrored(nn.Module):
         """The images, mirrored or not."""
         if not self.training:
             return x
-        mirrored = torch.rand(len(x), 1, 1, 1, device=x.device) < 0.5
-        return torch.where(mirrored, x.flip(-1), x)
+        return torch.where(self.chosen(len(x), x.device).view(-1, 1, 1, 1), x.flip(-1), x)
+
+    @staticmethod
+    def chosen(images: int, device: torch.device | None = None) -> torch.Tensor:
+        """Which of a step's images are mirrored."""
+        return torch.rand(images, device=device) < 0.5
 
 
 def small_vgg_normalised() -> nn.Module:

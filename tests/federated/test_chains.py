@@ -97,7 +97,13 @@ def tiled():
     )
 
 
+def mirrored():
+    """The images, not what layers make of them: the last layer tells left from right."""
+    return nn.Sequential(networks.Mirrored(), nn.Conv2d(2, 9, 3), nn.ReLU(), nn.Flatten(), nn.Linear(9 * 48, 10))
+
+
 CHAINS = {
+    "mirrored": (mirrored, (2, 8, 10)),
     "ldp-fl-cnn": (networks.ldp_fl_cnn, (1, 28, 28)),
     "ldp-fed-cnn": (networks.ldp_fed_cnn, (1, 28, 28)),
     "small-vgg": (networks.small_vgg, (3, 32, 32)),
@@ -138,7 +144,8 @@ def test_a_client_arrives_where_torch_arrives(name, trains, isa):
     local = Local(epochs=2, batch=3, rate=0.1)  # the last step of an epoch has one example
     order = torch.stack(list(training.orders(client, local, 5)))
     assert chains.fits(network, weights, *client.data)
-    found = chains.train(network, weights, client.data, order, local.batch, local.rate, only, isa)
+    with training.own_draws(client, 5):
+        found = chains.train(network, weights, client.data, order, local.batch, local.rate, only, isa)
     expected = by_torch(network, weights, client, local, 5, only)
     assert list(found) == list(weights)
     for parameter, value in found.items():
@@ -186,12 +193,15 @@ def test_the_first_of_equal_numbers_is_chosen(side, isa):
         torch.testing.assert_close(value.double(), expected[name], rtol=1e-5, atol=1e-6)
 
 
-def test_the_drivers_train_chains_in_cpp():
-    network, weights, clients = setting("ldp-fl-cnn", clients=3, size=10)
-    local = Local(batch=5)
+@pytest.mark.parametrize("name", ["ldp-fl-cnn", "mirrored"])
+def test_the_drivers_train_chains_in_cpp(name):
+    network, weights, clients = setting(name, clients=3, size=10)
+    local, before = Local(batch=5), torch.get_rng_state()
     for client, found in training.train(network, weights, clients, local, 2):
+        assert torch.equal(torch.get_rng_state(), before)
         order = torch.stack(list(training.orders(client, local, 2)))
-        expected = chains.train(network, weights, client.data, order, 5, local.rate)
+        with training.own_draws(client, 2):
+            expected = chains.train(network, weights, client.data, order, 5, local.rate)
         assert all(torch.equal(found[n], expected[n]) for n in weights)
 
 
@@ -252,6 +262,8 @@ def _tied():
         nn.Sequential(nn.Conv2d(1, 4, 5, padding=2, padding_mode="reflect"), nn.Flatten(), nn.Linear(3136, 10)),
         nn.Sequential(nn.Conv2d(1, 4, 5), nn.Dropout(), nn.Flatten(), nn.Linear(2304, 10)),
         nn.Sequential(nn.Conv2d(1, 4, 5), nn.Linear(24, 10), nn.Flatten()),
+        nn.Sequential(nn.Conv2d(1, 4, 5), networks.Mirrored(), nn.Flatten(), nn.Linear(2304, 10)),
+        nn.Sequential(networks.Mirrored().eval(), nn.Conv2d(1, 4, 5), nn.Flatten(), nn.Linear(2304, 10)),
     ],
 )
 def test_what_is_no_plain_chain_trains_in_torch(network):
