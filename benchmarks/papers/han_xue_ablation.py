@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Han and Xue's global model with either of its two sources put right: real samples, or labels of a better model.
+"""Han and Xue's global model with either of its two sources replaced: real samples, or a better model's labels.
 
 The global model learns from generated samples and from the vote's labels. Where it is below the paper's, this says
-which of them costs accuracy. Everything else is the paper's variant, in full, with a GAN in each of five parties.
+what each of them costs. Everything else is the paper's variant, in full, with a GAN in each of five parties.
 """
 
 from __future__ import annotations
@@ -118,17 +118,17 @@ def agreement(state: han_xue.State, labels: torch.Tensor) -> float:
 
 def table(cells: list[Cell]) -> str:
     """The four ways to train the same global model."""
-    rows = [
-        ["real, all", "their own", "100%", "teacher", "100%"],
-        ["real", "the vote's", "kept of real", "real, vote", "vote is right of real"],
-        ["generated", "of the model of the first row", "kept of generated", "generated, teacher", "100%"],
-        ["generated", "the vote's", "kept of generated", "generated, vote", "vote is the teacher's"],
-    ]
 
     def share(name: str) -> str:
-        return f"{mean([c[name] for c in cells]):.1%}" if "%" not in name else name
+        return f"{mean([c[name] for c in cells]):.1%}"
 
-    heads = ["samples", "labels", "kept by the vote", "labels that are right", "global model"]
-    return markdown_table(
-        heads, [[a, b, share(kept), share(right), spread([c[of] for c in cells])] for a, b, kept, of, right in rows]
-    )
+    true, told = share("vote is right of real"), share("vote is the teacher's")
+    real, generated = share("kept of real"), share("kept of generated")
+    rows = [
+        ["real, all", "their own", "", "", "teacher"],
+        ["real", "the vote's", real, f"{true} with the truth", "real, vote"],
+        ["generated", "the vote's", generated, f"{told} with the model of the first row", "generated, vote"],
+        ["generated", "of the model of the first row", generated, "", "generated, teacher"],
+    ]
+    heads = ["samples", "labels", "kept by the vote", "it agrees", "global model"]
+    return markdown_table(heads, [[*row, spread([c[of] for c in cells])] for *row, of in rows])

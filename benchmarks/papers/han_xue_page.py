@@ -257,7 +257,7 @@ def draw(found: list[Cell], path: Path) -> None:
     shown = [dataset for dataset in NAMES if any(c["dataset"] == dataset for c in found)]
     if not shown:
         return
-    figure, axes = new_figure(1, len(shown), width=4.6 * len(shown), height=4.2)
+    figure, axes = new_figure(1, len(shown), width=4.6 * len(shown), height=4.6)
     for axis, dataset in zip(axes, shown, strict=True):
         cells = [c for c in found if c["dataset"] == dataset]
         theirs = PAPER[dataset]["table 2"]
@@ -279,7 +279,8 @@ def draw(found: list[Cell], path: Path) -> None:
             alone = mean([mean(c["standalone"]) for c in five])
             axis.axhline(alone, color="0.6", lw=0.9, ls="--", label="standalone, 5 parties")
         axis.set(xlabel="sigma", ylabel="test accuracy", title=NAMES[dataset])
-        axis.legend(facecolor="white", edgecolor="none", framealpha=0.7, fontsize=6)
+    handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), fontsize=8, frameon=False, loc="outside lower center", ncols=4)
     save(figure, str(path))
 
 

@@ -170,6 +170,7 @@ def piecewise_table(kept: Kept) -> str:
         body.append(
             [
                 NAMES[s.dataset],
+                perturbed(twin),
                 str(s.clients),
                 f"{s.eps:g}",
                 spread(finals(kept, twin)),
@@ -178,7 +179,7 @@ def piecewise_table(kept: Kept) -> str:
                 _verdict(won),
             ]
         )
-    heads = ["dataset", "n", "eps", "two-point", "piecewise", "points won", "by seeds in pairs"]
+    heads = ["dataset", "perturbed", "n", "eps", "two-point", "piecewise", "points won", "by seeds in pairs"]
     return markdown_table(heads, body) if body else "Not run yet."
 
 
