@@ -236,7 +236,7 @@ def cifar_panels() -> list[Panel]:
         axis.set(xlabel="round", title="Figure 4a: CIFAR-10, eps = 10, E = 10", ylim=(0, 70))
 
     def draw_eps(axis: Any, kept: Kept) -> None:
-        for s, label, style in ((adaptive, "small VGG", PLAIN), (wide, f"wide, rate {wide.rate:g}", dotted)):
+        for s, label, style in ((adaptive, "small VGG", PLAIN), (slow, f"wide, rate {rate:g}", dotted)):
             curve(axis, reach([(v, kept, one) for v, one in of_eps(s)]), f"{label}, weights, adaptive")
             curve(axis, reach([(v, kept, one.twin) for v, one in of_eps(s)]), f"{label}, no noise", **style)
         paper = [(e, TABLE_1["cifar10", e, "adaptive"]) for e in (5.0, 10.0)]

@@ -47,6 +47,18 @@ def test_a_page_says_what_its_cells_say(page, tmp_path):
     assert (tmp_path / f"{page}.png").exists() == (PAPERS / "results" / f"{page}.png").exists()
 
 
+def test_no_two_rows_of_a_table_say_that_they_ran_the_same():
+    """What comes before the paper's figure says what was run."""
+    page, tables = (PAPERS / "results" / "ldp-fl.md").read_text(), 0
+    for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
+        head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines())
+        if "perturbed" in head and "T" in head:
+            ran = [tuple(row[: head.index("paper")]) for row in rows]
+            assert sorted(set(ran)) == sorted(ran)
+            tables += 1
+    assert tables == 3
+
+
 def test_the_pictures_of_a_page_are_there():
     for page in PAGES:
         names = re.findall(r"!\[[^]]+\]\(([^)]+)\)", (PAPERS / "results" / f"{page}.md").read_text())
