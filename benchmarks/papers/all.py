@@ -9,14 +9,17 @@ run it again with more minutes. Every page lists what has not been run; so does 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-if not __package__:  # called by its path, without -m
-    sys.path.insert(0, str(Path(__file__).parents[2]))
+if not __package__:  # called by its path: the same by its name
+    inherited = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [inherited])])
+    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.papers.all", *sys.argv[1:]])
 
 from benchmarks.papers import han_xue, ldp_fed, ldp_fed_runs, ldp_fl, ldp_fl_page
 from benchmarks.papers.common import HERE, Cells, Job
