@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.papers.common import Cell
-from benchmarks.papers.ldp_fl_plan import Setting
+from benchmarks.papers.ldp_fl_setting import Setting
 
 # The paper's figures, whichever way its uploads are read: those of its text (and figure 5), and those of Table 1. For
 # CIFAR-10 at eps = 10 it has both, and they differ.

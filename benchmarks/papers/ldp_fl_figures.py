@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.papers.ldp_fl_cells import HEADLINES, TABLE_1, Kept, finals
-from benchmarks.papers.ldp_fl_plan import EPOCHS, PAPER, Setting, by_few, setting
+from benchmarks.papers.ldp_fl_setting import EPOCHS, PAPER, Setting, by_few, setting
 
 
 def reach(rows: Sequence[tuple[float, Kept, Setting]]) -> list[tuple[float, float, float]]:

@@ -14,13 +14,7 @@ from benchmarks.papers.common import Cells, markdown_table, not_run, percent, sp
 from benchmarks.papers.ldp_fl_cells import HEADLINES, NAMES, TABLE_1, Kept, finals, kept_of
 from benchmarks.papers.ldp_fl_figures import draw
 from benchmarks.papers.ldp_fl_plan import (
-    EPOCHS,
-    NETWORK,
-    NOISE_FREE,
-    PAPER,
-    Setting,
     adaptive,
-    by_few,
     cifar,
     cifar_again,
     few,
@@ -29,9 +23,9 @@ from benchmarks.papers.ldp_fl_plan import (
     lifting,
     longer,
     reaching,
-    setting,
     table_1,
 )
+from benchmarks.papers.ldp_fl_setting import EPOCHS, NETWORK, NOISE_FREE, PAPER, Setting, by_few, setting
 from benchmarks.papers.ldp_fl_words import ADAPTIVE, CIFAR, FIGURES, INTRODUCTION, METHODS, NETWORKS, REASONS, THEOREM_2
 
 
@@ -114,16 +108,17 @@ def epochs_table(kept: Kept) -> str:
 
 def table_1_of(kept: Kept) -> str:
     cells = [s for one in table_1() for s in (one, by_few(one))]
+    cells += [s for s in dict.fromkeys(replace(s, seed=0) for s in longer()) if s.eps in (5.0, 10.0)]
     wide = dict.fromkeys(replace(s, seed=0) for s in (*cifar(), *cifar_again()))
     cells += [s for s in wide if s.rounds == 15 and s.eps in (5.0, 10.0)]
     cells = [s for s in cells if (s.dataset, s.eps, "adaptive" if s.radius is None else "fixed") in TABLE_1]
     cells = [s for s in cells if s.dataset != "cifar10" or _is_the_papers(s)]
     paper = {s: TABLE_1[s.dataset, s.eps or 0, "adaptive" if s.radius is None else "fixed"] for s in cells}
-    order = list(NAMES)
-    return table(
-        kept,
-        sorted(paper.items(), key=lambda row: (order.index(row[0].dataset), row[0].eps, row[0].ranges, row[0].trained)),
-    )
+    return table(kept, sorted(paper.items(), key=lambda row: _place(row[0])))
+
+
+def _place(s: Setting) -> tuple[float | str, ...]:
+    return list(NAMES).index(s.dataset), s.eps or 0, s.ranges, s.epochs, s.trained
 
 
 def _is_the_papers(s: Setting) -> bool:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.common import Cell, Job
-from benchmarks.papers.ldp_fl_plan import EXAMPLES, NETWORK, PAPER, Setting, in_order
+from benchmarks.papers.ldp_fl_plan import in_order
+from benchmarks.papers.ldp_fl_setting import EXAMPLES, NETWORK, PAPER, Setting
 
 RANGES: dict[str, Any] = {
     "minmax": {},
