@@ -30,12 +30,13 @@ model reached 93.10%. What can be said of privacy: an eps of each of so many par
 protects nothing (above)."""
 SAMPLES_OR_LABELS = """\
 What costs the global model its accuracy, the samples or their labels? The same global model, trained with either of
-them replaced; a GAN in each of five parties, T = 10,000, all samples, seed 0, in one run. With real images in place of
-generated ones, which the five models label by their vote (each has trained on a fifth of them), it ends at .8730: so
-much the vote is worth, whatever the generators. The samples cost the rest, .029 with GANs and .010 with DCGANs (.8628,
-above). Past .8730 the local models decide, which alone are .0115 below the paper's. Labels of a better model do not
-help: that of all real images, at .9104, labels a fifth of the generated samples otherwise than the vote, and the global
-model ends .035 lower. On images that are hardly clothes, five models that must agree do better than one."""
+them replaced; a GAN in each of five parties, T = 10,000, all samples, three seeds. With real images in place of
+generated ones, which the five models label by their vote (each has trained on a fifth of them), it ends at .8742: so
+much the vote is worth, whatever the generators. The samples cost the rest, .032 with GANs (.8422, above, by five seeds)
+and .011 with DCGANs (.8628, by one). Past .8742 the local models decide, which alone are .0115 below the paper's.
+Labels of a better model do not help: that of all real images, at .9130, labels a fifth of the generated samples
+otherwise than the vote, and the global model ends .032 lower. On images that are hardly clothes, five models that must
+agree do better than one."""
 IMAGES = (
     "The paper gives neither its networks nor its loss nor its optimizers; ours are small. Steps, samples and epochs "
     "decide: runs with fewer of them have worse samples, and a global model below the standalone ones. "

@@ -48,7 +48,7 @@ def longer() -> list[Setting]:
     """More local epochs; for MNIST as many as the run without noise would have, in Table 1 too."""
     twice = [setting("mnist", 1.0, epochs=2, upload="updates"), setting("mnist", None, epochs=2)]
     twice += [replace(s, epochs=2) for s in table_1() if s.dataset == "mnist"]
-    return [*(s for one in twice for s in seeds(one)), *fashion(15)[:2]]
+    return [s for one in (*twice, *fashion(15)[:2]) for s in seeds(one)]
 
 
 def few() -> list[Setting]:
