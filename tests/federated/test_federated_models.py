@@ -31,6 +31,18 @@ def mlp(*between, outputs=3):
         return nn.Sequential(nn.Linear(4, 16), *between, nn.Linear(16, outputs))
 
 
+class Viewed(nn.Module):
+    """A network of images that looks at what its convolution gives as a matrix, which no copy may be needed for."""
+
+    def __init__(self, convolution):
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 5, 3, padding=1) if convolution else nn.Identity()
+        self.last = nn.Linear((5 if convolution else 3) * 16, 3)
+
+    def forward(self, x):
+        return self.last(self.convolution(x).view(len(x), -1))
+
+
 class Shifted(nn.Module):
     """A network with a constant among its buffers."""
 
@@ -151,6 +163,28 @@ def test_dropout_follows_from_the_seed(driver):
         assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(w, found[1][name]) for name, w in found[0].items())
     assert any(not torch.equal(w, state.weights[name]) for name, w in found[0].items())
+
+
+@pytest.mark.parametrize("convolution", [False, True])
+def test_a_network_may_view_its_images(convolution, driver):
+    network = Viewed(convolution)
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(24, 3, 4, 4, generator=generator), torch.randint(3, (24,), generator=generator)
+    parties = training.clients_of(x, y, list(torch.arange(24).split(8)), ldpkernels.key(1))
+    module, config = DRIVERS[driver]
+    state = module.init(network, config, parties) if module is comparisons else module.init(network, config)
+    state = module.round_(state, parties, network, config)[0]
+    weights = training.weights_of(network)
+    right = (torch.func.functional_call(network, weights, (x,)).argmax(1) == y).float().mean()
+    assert training.accuracy(network, weights, x, y, batch=24) == pytest.approx(float(right))
+
+
+def test_draws_of_a_client_on_the_cpu_leave_gpus_alone(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: pytest.fail("every GPU was seeded"))
+    with training.own_draws(clients()[0], 0):
+        ours = torch.rand(3)
+    with training.own_draws(clients()[0], 0):
+        assert torch.equal(torch.rand(3), ours)
 
 
 def test_half_of_the_images_are_mirrored_in_training_and_none_after():
