@@ -19,6 +19,7 @@ from typing import NamedTuple
 if not __package__:  # called by its path: the same by its name
     inherited = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [inherited])])
+    os.environ["PYTHONSAFEPATH"] = "1"  # not what the working folder has by that name (from Python 3.11 on)
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.papers.all", *sys.argv[1:]])
 
 from benchmarks.papers import han_xue, ldp_fed, ldp_fed_runs, ldp_fl, ldp_fl_page

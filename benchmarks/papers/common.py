@@ -127,11 +127,20 @@ def spread(values: Sequence[float]) -> str:
     return f"{percent(statistics.fmean(values))} ± {100 * statistics.stdev(values):.2f} ({len(values)} seeds)"
 
 
-def not_run(names: Sequence[str]) -> str:
-    """What is planned and has no cell, for the page."""
-    if not names:
-        return "Nothing: every planned cell is here."
-    return f"{len(names)} that are planned and wait for a machine:\n\n" + "\n".join(f"- {name}" for name in names)
+def not_run(waiting: Sequence[tuple[str, int, float]]) -> str:
+    """What is planned and has no cell, for the page: a line for runs that differ in their seeds alone."""
+    seeds: dict[str, list[tuple[int, float]]] = {}
+    for name, seed, minutes in waiting:
+        seeds.setdefault(re.sub(r" seed=\d+$", "", name), []).append((seed, minutes))
+    if not seeds:
+        return "Nothing: every planned run is here."
+    lines = [
+        f"- {name}, seed {', '.join(str(seed) for seed, _ in found)}: {sum(m for _, m in found):.1f} minutes"
+        for name, found in seeds.items()
+    ]
+    total = sum(minutes for _, _, minutes in waiting)
+    heading = f"Planned, and waiting for a machine: {len(waiting)} runs, {total:,.0f} minutes of a core."
+    return heading + "\n\n" + "\n".join(lines)
 
 
 def percent(value: float | None) -> str:

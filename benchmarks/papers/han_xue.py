@@ -21,7 +21,7 @@ from benchmarks.papers import han_xue_ablation as ablation
 from benchmarks.papers.common import Cell, Cells, Job, not_run, parser_of, write_markdown
 from benchmarks.papers.han_xue_page import FULL_EPOCHS, PAPER, draw, glance, picture_of, sections
 from benchmarks.papers.han_xue_plan import OURS, Setting, cells_of, config_of, dataset_of, minutes
-from benchmarks.papers.han_xue_words import INTRODUCTION, SAMPLES_OR_LABELS, TABLE_3
+from benchmarks.papers.han_xue_words import FIGURES, INTRODUCTION, SAMPLES_OR_LABELS, TABLE_3
 
 DELTA = 1e-5
 QUERIES = 1000  # samples that GNMax labels
@@ -132,17 +132,17 @@ def write(cells: Cells, folder: Path, name: str) -> None:
     found = runs_of(cells.all())
     parts = [INTRODUCTION, f"## Table 1\n\n{glance(found)}"]
     parts.append("## Figures 6 and 8: accuracy over sigma, with 5, 10 and 20 parties")
-    parts.append(f"![Global, standalone and baseline over sigma]({name}.png)")
+    parts.append(f"![Global, standalone and baseline over sigma]({name}.png)\n\n{FIGURES}")
     for dataset in PAPER:
         ours = [c for c in found if c["dataset"] == dataset]
         if ours:
             parts += sections(dataset, ours, reduced(dataset, ours), f"{name}-{dataset}")
-        swapped = [cells.all()[a.name] for a in ablation.cells_of(dataset) if a.name in cells.all()]
+        swapped = [c for n, c in cells.all().items() if n.startswith(ablation.PREFIX) and c["dataset"] == dataset]
         if swapped:
             parts.append(f"### Samples or labels\n\n{SAMPLES_OR_LABELS}\n\n{ablation.table(swapped)}")
     parts.append(f"## Table 3: two other methods\n\n{TABLE_3}")
     planned = [j for dataset in PAPER for j in jobs(dataset, "", 1, folder, name) if j.name not in cells.all()]
-    waiting = not_run([f"{j.name}: {j.minutes:.0f} minutes of a core" for j in planned])
+    waiting = not_run([(j.name, int(j.name.rpartition("=")[2]), j.minutes) for j in planned])
     parts.append(f"## What was not run\n\n{waiting}")
     write_markdown(folder / f"{name}.md", "Han and Xue, rerun", parts, cells.facts())
     draw(found, folder / f"{name}.png")

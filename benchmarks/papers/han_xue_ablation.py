@@ -78,6 +78,7 @@ def compute(a: Ablation, root: str, workers: int | None, folder: Path) -> Cell:
     return {
         "dataset": a.dataset,
         "seed": a.seed,
+        "standalone": list(ended.standalone),
         "generated, vote": ended.accuracy,
         "generated, teacher": relabelled.accuracy,
         "real, vote": of_real.accuracy,

@@ -32,6 +32,7 @@ PAPER: dict[str, dict[str, Any]] = {
 }
 NAMES = {"adult": "Adult", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
 SIGMAS = (1.0, 1.5, 3.0, 5.0)  # of its table 2
+COLORS = {"C0": 5, "C1": 10, "C2": 20}  # of so many parties
 FULL_EPOCHS = 10  # of every network in the runs with the paper's T and all of the samples
 Cell = dict[str, Any]
 
@@ -225,11 +226,10 @@ def mean(values: list[float]) -> float:
 
 
 def spread(values: list[float]) -> str:
-    """The mean, and the extremes where there are several."""
-    if not values:
-        return "not run"
-    text = f"{mean(values):.4f}"
-    return text if len(values) == 1 else f"{text} ({min(values):.4f} to {max(values):.4f})"
+    """The mean of the seeds, and the deviation of one of them where there are several."""
+    if len(values) < 2:
+        return f"{values[0]:.4f} (one seed)" if values else "not run"
+    return f"{mean(values):.4f} ± {statistics.stdev(values):.4f} ({len(values)} seeds)"
 
 
 def picture_of(c: Cell, stem: str) -> str:
@@ -251,52 +251,61 @@ def pictures(stem: str, cells: list[Cell]) -> str:
 
 
 def draw(found: list[Cell], path: Path) -> None:
-    """Figures 6 and 8: a panel for each dataset. The paper prints the figures of five parties alone."""
+    """Figures 6 and 8, a column for each dataset: the paper's variant above, the sound one below, as its accuracies are
+    elsewhere. The paper prints the figures of five parties alone."""
     from ldpkernels.plot import new_figure, save
 
     shown = [dataset for dataset in NAMES if any(c["dataset"] == dataset for c in found)]
     if not shown:
         return
-    figure, axes = new_figure(1, len(shown), width=4.6 * len(shown), height=4.6)
-    for axis, dataset in zip(axes, shown, strict=True):
+    figure, axes = new_figure(2, len(shown), width=4.6 * len(shown), height=8.2)
+    for i, dataset in enumerate(shown):
         cells = [c for c in found if c["dataset"] == dataset]
-        theirs = PAPER[dataset]["table 2"]
-        axis.plot(list(theirs), list(theirs.values()), "kx", label="global, paper, 5 parties", zorder=5)
-        plain = [c for c in cells if not c["sound"]]
-        plain = [c for c in plain if recipe(c) == recipes(plain)[0]]
-        for i, parties in enumerate((5, 10, 20)):
-            curve(axis, [c for c in plain if c["parties"] == parties], f"global, {parties} parties", f"C{i}")
-            sound = [c for c in cells if c["sound"] and c["parties"] == parties]
-            for full in (False, True):
-                steps = f", T = {PAPER[dataset]['schedule'][0]:,}" if full else ""
-                some = [c for c in sound if bool(c.get("full")) == full]
-                curve(axis, some, f"global, {parties} parties, sound{steps}", f"C{i}", "s" if full else "^")
-        five = [c for c in plain if c["parties"] == 5 and c["sigma"] == 1]
-        if five:
-            bases = [c["baseline_accuracy"] for c in five if c["baseline_accuracy"] is not None]
-            if bases:
-                axis.axhline(mean(bases), color="0.3", lw=0.9, ls=":", label="baseline")
-            alone = mean([mean(c["standalone"]) for c in five])
-            axis.axhline(alone, color="0.6", lw=0.9, ls="--", label="standalone, 5 parties")
-        axis.set(xlabel="sigma", ylabel="test accuracy", title=NAMES[dataset])
+        draw_paper(axes[i], dataset, [c for c in cells if not c["sound"]])
+        draw_sound(axes[len(shown) + i], dataset, [c for c in cells if c["sound"]])
+    for axis in axes:
+        axis.set(xlabel="sigma", ylabel="test accuracy", xlim=(0.8, max(SIGMAS) + 0.2))
     handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles.keys(), fontsize=8, frameon=False, loc="outside lower center", ncols=4)
     save(figure, str(path))
 
 
-def curve(axis: Any, cells: list[Cell], label: str, color: str, marker: str = "o") -> None:
-    """Accuracy over sigma, and the deviation of the seeds. Of the paper's variant, whose noise changes no bit, the runs
-    at sigma = 1 stand for every sigma; the sound variant is dashed, its marks are hollow."""
-    sound = bool(cells and cells[0]["sound"])
+def draw_paper(axis: Any, dataset: str, cells: list[Cell]) -> None:
+    """Its variant: no sigma changes a bit, and so the runs at sigma = 1, which have the marks, stand for all."""
+    theirs = PAPER[dataset]["table 2"]
+    axis.plot(list(theirs), list(theirs.values()), "kx", label="global, paper, 5 parties", zorder=5)
+    cells = [c for c in cells if recipe(c) == recipes(cells)[0] and c["sigma"] == 1]
+    for color, parties in COLORS.items():
+        runs = [c for c in cells if c["parties"] == parties]
+        if runs:
+            points(axis, runs, f"global, {parties} parties", color, "o")
+            axis.axhline(mean([c["global"] for c in runs]), color=color, lw=1.2)
+            alone = mean([mean(c["standalone"]) for c in runs])
+            axis.axhline(alone, color=color, lw=0.9, ls=":", label=f"standalone, {parties} parties")
+    bases = [c["baseline_accuracy"] for c in cells if c["baseline_accuracy"] is not None]
+    if bases:
+        axis.axhline(mean(bases), color="0.4", lw=0.9, ls="-.", label="baseline: all examples")
+    axis.set(title=f"{NAMES[dataset]}: {recipes(cells)[0]}")
+    axis.title.set_fontsize(9)
+
+
+def draw_sound(axis: Any, dataset: str, cells: list[Cell]) -> None:
+    """The sound variant, by exact votes: of images with fewer steps, but for one run."""
+    steps = PAPER[dataset]["schedule"][0]
+    for color, parties in COLORS.items():
+        runs = [c for c in cells if c["parties"] == parties and not c.get("full")]
+        points(axis, runs, f"sound, {parties} parties", color, "^")
+    points(axis, [c for c in cells if c.get("full")], f"sound, 5 parties, T = {steps:,}", "C0", "s")
+    short = sorted({c["steps"] for c in cells if not c.get("full")})
+    axis.set(title=f"{NAMES[dataset]}, sound: T = {', '.join(f'{t:,}' for t in short)}, exact votes")
+    axis.title.set_fontsize(9)
+
+
+def points(axis: Any, cells: list[Cell], label: str, color: str, marker: str) -> None:
+    """Accuracies of what was run over sigma, and the deviation of the seeds."""
     by_sigma: dict[float, list[float]] = {}
     for c in cells:
-        if sound or c["sigma"] == 1:
-            by_sigma.setdefault(c["sigma"], []).append(c["global"])
-    if not by_sigma:
-        return
-    points = [(sigma, mean(v), statistics.stdev(v) if len(v) > 1 else 0.0) for sigma, v in sorted(by_sigma.items())]
-    if not sound:
-        points = [points[0], (max(SIGMAS), *points[0][1:])]
-    xs, ys, bars = zip(*points, strict=True)
-    style: dict[str, Any] = {"ls": "--", "mfc": "none"} if sound else {"ls": "-"}
-    axis.errorbar(xs, ys, bars, color=color, marker=marker, ms=4, capsize=2, lw=1.2, label=label, **style)
+        by_sigma.setdefault(c["sigma"], []).append(c["global"])
+    if by_sigma:
+        rows = [(sigma, mean(v), statistics.stdev(v) if len(v) > 1 else 0.0) for sigma, v in sorted(by_sigma.items())]
+        axis.errorbar(*zip(*rows, strict=True), color=color, marker=marker, ms=4, capsize=2, lw=1.2, label=label)

@@ -86,6 +86,8 @@ def cells_of(dataset: str) -> list[Setting]:
             *(full(dataset, parties, "gan") for parties in (10, 20)),
             *(full(dataset, 5, kinds) for kinds in ("vae", "dcgan", "gan+dcgan")),
             full(dataset, 5, "gan", sound=True),
+            *(dataclasses.replace(full(dataset, n, "gan"), seed=seed) for n in (10, 20) for seed in (1, 2)),
+            *(dataclasses.replace(full(dataset, 5, kind), seed=seed) for kind in ("dcgan", "vae") for seed in (1, 2)),
         ]
     return [
         first,

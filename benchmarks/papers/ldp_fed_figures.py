@@ -41,8 +41,9 @@ def draw(kept: Kept, path: Path) -> None:
             cycles = f", {run.cycles} cycle{'s' * (run.cycles > 1)}" if run.method == "alpha-cldp-fed" else ""
             means = [statistics.fmean(values) for values in by_round]
             left.errorbar(rounds, means, bars, marker="o", ms=3, capsize=2, label=NAMES[run.method] + cycles, **style)
-    left.plot([ROUNDS, ROUNDS], [84.89, 100 * CYCLES[1]], "kx", label="paper: single layer, 1 cycle", zorder=5)
-    left.set(xlabel="round", ylabel="test accuracy (%)", ylim=(68, 92), title="Figure 3: methods, alpha = 1")
+    left.plot([ROUNDS], [84.89], "x", color="C1", label="paper: single layer", zorder=5)
+    left.plot([ROUNDS], [100 * CYCLES[1]], "x", color="C2", label="paper: 1 cycle", zorder=5)
+    left.set(xlabel="round", ylabel="test accuracy (%)", ylim=(57, 92), title="Figure 3: methods, alpha = 1")
     left.legend(frameon=False, fontsize=7, loc="lower right")
     for examples in (EXAMPLES, HALF):
         runs = [replace(FED, cycles=cycles, examples=examples) for cycles in CYCLES]
@@ -56,7 +57,7 @@ def draw(kept: Kept, path: Path) -> None:
     plain = replace(FED, alpha=None)
     if plain in kept:
         clean = statistics.fmean(100 * cell["final"] for cell in kept[plain])
-        middle.plot([plain.cycles], [clean], "o", color="0.55", label="no noise")
+        middle.plot([plain.cycles], [clean], "o", color="0.55", label=f"no noise, {plain.cycles} cycles")
     middle.set(xlabel="cycles", title="Table 1: alpha-CLDP-Fed, alpha = 1", ylim=(84, 89), ylabel="test accuracy (%)")
     middle.legend(frameon=False, fontsize=7, loc="lower right")
     for i, method in enumerate(("basic", "alpha-cldp-fed")):
@@ -71,7 +72,7 @@ def draw(kept: Kept, path: Path) -> None:
             right.axhline(
                 100 * kept[twin][0]["final"], color=f"C{i}", lw=0.8, ls=":", label=f"{NAMES[method]}, no noise"
             )
-    right.set(xscale="log", xlabel="alpha", ylim=(0, 100), title="Where noise begins to matter: 20 rounds")
+    right.set(xscale="log", xlabel="alpha", ylim=(0, 100), title="Where noise matters: 20 rounds, one seed")
     if right.lines:
         right.legend(frameon=False, fontsize=7, handlelength=4, loc="lower right")
     save(figure, str(path))

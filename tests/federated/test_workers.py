@@ -123,6 +123,9 @@ def test_parties_at_once_end_as_parties_in_turn(tmp_path):
 
     whole, rows = run(rounds, "whole")
     world = han_xue.World(digits, config)
+    for count in (1, 4):
+        with Workers(count, world) as workers:
+            assert same(run(rounds, f"by {count}", workers, world)[0], whole)
     with Workers(2, world) as workers:
         at_once, others = run(rounds, "at once", workers, world)
         assert same(at_once, whole)
