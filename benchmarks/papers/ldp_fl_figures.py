@@ -90,7 +90,7 @@ def mnist_panels() -> list[Panel]:
     def of_radius(upload: str) -> list[tuple[float, Setting]]:
         return [(r, setting("mnist", 1.0, radius=r, upload=upload)) for r in radii]
 
-    long = setting("mnist", 1.0, rounds=30, **updates)
+    long, epochs = setting("mnist", 1.0, rounds=30, **updates), EPOCHS["mnist"]
     radii = (0.02, 0.075, 0.15, 0.3, 0.6)
     budgets, clients, parts = (0.1, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0), (20, 50, 100, 500), (0.1, 0.3, 0.6, 1.0)
 
@@ -100,7 +100,10 @@ def mnist_panels() -> list[Panel]:
         curve(axis, reach([(v, kept, setting("mnist", v)) for v in budgets]), "weights, r = .075")
         paper = [(1.0, HEADLINES["mnist", 1.0]), *((e, TABLE_1["mnist", e, "fixed"]) for e in (5.0, 10.0))]
         crosses(axis, paper)
-        axis.set(xscale="log", xlabel="eps of a weight", title="Figure 5a: MNIST, n = 100, E = 1", ylim=(80, 100))
+        crosses(axis, [(e, TABLE_1["mnist", e, "adaptive"]) for e in (5.0, 10.0)], "paper, adaptive", "C1")
+        axis.set(
+            xscale="log", xlabel="eps of a weight", title=f"Figure 5a: MNIST, n = 100, E = {epochs}", ylim=(0, 100)
+        )
 
     def draw_n(axis: Any, kept: Kept) -> None:
         over(axis, kept, clients, of_n, "updates, eps = 1")
@@ -108,7 +111,7 @@ def mnist_panels() -> list[Panel]:
         axis.set(
             xscale="log",
             xlabel="clients n, of 60,000 / n examples each",
-            title="Figure 3: MNIST, E = 1",
+            title=f"Figure 3: MNIST, E = {epochs}",
             ylim=(80, 100),
         )
         axis.set_xticks(clients, [str(n) for n in clients])
@@ -118,11 +121,12 @@ def mnist_panels() -> list[Panel]:
         base = long if finals(kept, long) else noisy(1.0)
         rounds_panel(axis, kept, [(base, "updates, eps = 1", {}), (base.twin, "no noise", PLAIN)])
         crosses(axis, [(10, HEADLINES["mnist", 1.0])])
-        axis.set(xlabel="round", title="Figure 4a: MNIST, n = 100, E = 1", ylim=(60, 100))
+        axis.set(xlabel="round", title=f"Figure 4a: MNIST, n = 100, E = {epochs}", ylim=(60, 100))
 
     def draw_fraction(axis: Any, kept: Kept) -> None:
         over(axis, kept, parts, of_fraction, "updates, eps = 1")
-        axis.set(xlabel="fraction of 500 clients in a round", title="Figure 4b: MNIST, T = 10, E = 1", ylim=(60, 100))
+        title = f"Figure 4b: MNIST, T = 10, E = {epochs}"
+        axis.set(xlabel="fraction of 500 clients in a round", title=title, ylim=(60, 100))
 
     def draw_radius(axis: Any, kept: Kept) -> None:
         for upload in ("updates", "weights"):
@@ -180,6 +184,8 @@ def fashion_panels() -> list[Panel]:
         curve(axis, reach(adaptive), "weights, adaptive")
         fixed = [(e, TABLE_1["fashion-mnist", e, "fixed"]) for e in (5.0, 10.0)]
         crosses(axis, [(4.0, HEADLINES["fashion-mnist", 4.0]), *fixed])
+        widest = [(e, TABLE_1["fashion-mnist", e, "adaptive"]) for e in (5.0, 10.0)]
+        crosses(axis, widest, "paper, adaptive", "C1")
         axis.set(xlabel="eps of a weight", title=f"Figure 5b: Fashion-MNIST, n = 200, E = {epochs}", ylim=(70, 90))
 
     def draw_n(axis: Any, kept: Kept) -> None:
@@ -268,9 +274,9 @@ def cifar_panels() -> list[Panel]:
     ]
 
 
-def crosses(axis: Any, paper: Sequence[tuple[float, float]]) -> None:
+def crosses(axis: Any, paper: Sequence[tuple[float, float]], label: str = "paper", color: str = "k") -> None:
     """The numbers that the paper prints."""
-    axis.plot([x for x, _ in paper], [100 * y for _, y in paper], "kx", label="paper", zorder=5)
+    axis.plot([x for x, _ in paper], [100 * y for _, y in paper], "x", color=color, label=label, zorder=5)
 
 
 def draw(kept: Kept, path: Path) -> None:

@@ -117,7 +117,8 @@ def compute(other: Other, root: str, folder: Path) -> Cell:
         accuracies.append(world.accuracy(weights))
     total = None if candidate is None else candidate.epsilon
     call = "" if candidate is None else candidate.call
-    return {**asdict(other), "accuracy": accuracies, "spent": total, "call": call}
+    ran = {"task": asdict(task), "plan": call, "rounds": len(accuracies)}
+    return {**asdict(other), "accuracy": accuracies, "spent": total, "call": call, "ran": ran}
 
 
 def table(cells: Cells) -> str:

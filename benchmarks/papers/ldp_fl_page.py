@@ -21,7 +21,7 @@ from benchmarks.papers.ldp_fl_plan import (
     headlines,
     in_order,
     lifting,
-    longer,
+    other_epochs,
     reaching,
     table_1,
 )
@@ -66,23 +66,16 @@ def table(kept: Kept, rows: Iterable[tuple[Setting, float | None]]) -> str:
 
 
 def headline_table(kept: Kept) -> str:
-    """Its setting of each dataset; the paper has a figure for fixed ranges, and for no adaptive ones at this eps."""
-    home = [s for s in kept if (s.dataset, s.eps) in HEADLINES and s.dataset != "cifar10" and s.fraction == 1]
+    """Its setting of each dataset. The paper's figures are of fixed ranges, but for CIFAR-10, where fixed ones fail."""
+    home = [s for s in kept if (s.dataset, s.eps) in HEADLINES and s.fraction == 1]
     home = [s for s in home if s.clients == PAPER[s.dataset][0] and s.rounds == (10 if s.dataset == "mnist" else 15)]
-    asked = {replace(s, seed=0) for s in [*headlines(), *longer(), *reaching(), *few()]}
-    ordered = sorted(
-        (s for s in home if s in asked and not s.network),
-        key=lambda s: (
-            s.dataset != "mnist",
-            s.mechanism != "two-point",
-            s.radius is None,
-            s.ranges,
-            s.epochs,
-            s.trained,
-        ),
-    )
-    fixed = {s for s in ordered if s.radius is not None and s.mechanism == "two-point"}
-    return table(kept, ((s, HEADLINES[s.dataset, s.eps or 0] if s in fixed else None) for s in ordered))
+    asked = {replace(s, seed=0) for s in [*headlines(), *other_epochs(), *reaching(), *few()] if not s.network}
+    of_cifar = {replace(s, seed=0) for s in (*cifar(), *cifar_again())}
+    asked |= {s for s in of_cifar if (s.upload, s.radius is None) in (("updates", False), ("weights", True))}
+    ordered = sorted((s for s in home if s in asked), key=lambda s: (s.mechanism != "two-point", *_place(s)))
+    ordered.sort(key=lambda s: list(NAMES).index(s.dataset))
+    printed = {s for s in ordered if s.mechanism == "two-point" and (s.radius is not None or s.dataset == "cifar10")}
+    return table(kept, ((s, HEADLINES[s.dataset, s.eps or 0] if s in printed else None) for s in ordered))
 
 
 def epochs_table(kept: Kept) -> str:
@@ -108,7 +101,7 @@ def epochs_table(kept: Kept) -> str:
 
 def table_1_of(kept: Kept) -> str:
     cells = [s for one in table_1() for s in (one, by_few(one))]
-    cells += [s for s in dict.fromkeys(replace(s, seed=0) for s in longer()) if s.eps in (5.0, 10.0)]
+    cells += [s for s in dict.fromkeys(replace(s, seed=0) for s in other_epochs()) if s.eps in (5.0, 10.0)]
     wide = dict.fromkeys(replace(s, seed=0) for s in (*cifar(), *cifar_again()))
     cells += [s for s in wide if s.rounds == 15 and s.eps in (5.0, 10.0)]
     cells = [s for s in cells if (s.dataset, s.eps, "adaptive" if s.radius is None else "fixed") in TABLE_1]
@@ -118,7 +111,10 @@ def table_1_of(kept: Kept) -> str:
 
 
 def _place(s: Setting) -> tuple[float | str, ...]:
-    return list(NAMES).index(s.dataset), s.eps or 0, s.ranges, s.epochs, s.trained
+    """Where a run stands in a table: what differs in what is perturbed first, who trains last."""
+    radius = math.inf if s.radius is None else s.radius
+    of_network = (s.network, s.rate, s.epochs, s.clients, s.fraction, s.trained)
+    return list(NAMES).index(s.dataset), s.eps or 0, s.upload, radius, *of_network
 
 
 def _is_the_papers(s: Setting) -> bool:
@@ -170,6 +166,9 @@ def piecewise_table(kept: Kept) -> str:
                 NAMES[s.dataset],
                 perturbed(twin),
                 str(s.clients),
+                str(s.trained or "all"),
+                str(s.rounds),
+                str(s.epochs),
                 f"{s.eps:g}",
                 spread(finals(kept, twin)),
                 spread(finals(kept, s)),
@@ -177,7 +176,19 @@ def piecewise_table(kept: Kept) -> str:
                 _verdict(won),
             ]
         )
-    heads = ["dataset", "perturbed", "n", "eps", "two-point", "piecewise", "points won", "by seeds in pairs"]
+    heads = [
+        "dataset",
+        "perturbed",
+        "n",
+        "train",
+        "T",
+        "E",
+        "eps",
+        "two-point",
+        "piecewise",
+        "points won",
+        "by seeds in pairs",
+    ]
     return markdown_table(heads, body) if body else "Not run yet."
 
 
@@ -213,30 +224,16 @@ def write(cells: Cells, folder: Path, name: str) -> None:
 
 
 def waiting(cells: Cells) -> str:
-    """What is planned and was not run: runs that differ in their seeds alone on one line."""
-    seeds: dict[Setting, list[int]] = {}
-    for s in in_order():
-        if s.name not in cells.all():
-            seeds.setdefault(replace(s, seed=0), []).append(s.seed)
-    lines = []
-    for s, missing in seeds.items():
-        name = s.name.replace("seed=0", "seed " + ", ".join(map(str, missing)))
-        lines.append(f"{name}: {s.minutes * len(missing):.1f} minutes of a core")
-    others: dict[ldp_fl_others.Other, list[int]] = {}
-    for other in ldp_fl_others.in_order():
-        if other.name not in cells.all():
-            others.setdefault(replace(other, seed=0), []).append(other.seed)
-    for other, missing in others.items():
-        name = other.name.replace("seed=0", "seed " + ", ".join(map(str, missing)))
-        lines.append(f"{name}: {other.minutes * len(missing):.1f} minutes of a core")
-    return not_run(lines)
+    """What is planned and was not run."""
+    plan = [*in_order(), *ldp_fl_others.in_order()]
+    return not_run([(s.name, s.seed, s.minutes) for s in plan if s.name not in cells.all()])
 
 
 def cifar_table(kept: Kept) -> str:
     """CIFAR-10: what was run, on which network and at which rate; the three rounds of the ablation stand apart."""
     chosen = sorted(
         (s for s in kept if s.dataset == "cifar10" and s.rounds > 3),
-        key=lambda s: (s.eps is not None, s.rounds, s.ranges, s.eps or 0, bool(s.rate), s.trained),
+        key=lambda s: (s.eps is not None, s.network, s.rate, s.upload, s.radius or math.inf, *_place(s), s.rounds),
     )
     body = []
     for s in chosen:

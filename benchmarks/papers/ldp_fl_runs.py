@@ -61,7 +61,8 @@ def compute(s: Setting, root: str, workers: int | None, folder: Path) -> Cell:
     parts = data.deal(dataset.train_y, s.clients, s.seed)
     clients = training.clients_of(dataset.train_x, dataset.train_y, parts, ldpkernels.key(s.seed))
 
-    with training.crew(network, clients, workers or available()) as crew:
+    test = (dataset.test_x, dataset.test_y)
+    with training.crew(network, clients, workers or available(), test=test) as crew:
 
         def uploads(state: ldp_fl.State, chosen: Sequence[training.Client]) -> Iterable[bytes]:
             """Of the trained clients and of those whom they stand for."""
@@ -78,7 +79,7 @@ def compute(s: Setting, root: str, workers: int | None, folder: Path) -> Cell:
         def step(state: ldp_fl.State) -> tuple[ldp_fl.State, runs.Row]:
             there = uploads if s.trained and s.eps is not None else None
             after, row = ldp_fl.round_(state, clients, network, config, workers=crew, uploads=there)
-            row["accuracy"] = training.accuracy(network, after.weights, dataset.test_x, dataset.test_y)
+            row["accuracy"] = training.accuracy(network, after.weights, *test, workers=crew)
             return after, {**row, "radius": max(after.R.values()) if isinstance(after.R, dict) else after.R}
 
         described = {"config": asdict(config), "clients": len(clients), "network": s.network or NETWORK[s.dataset]}

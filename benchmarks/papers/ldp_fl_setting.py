@@ -14,12 +14,13 @@ PAPER = {  # n and rounds of the paper's experiments, its fixed radius, its lear
     "fashion-mnist": (200, 15, 0.015, 0.03),
     "cifar10": (500, 15, 1.0, 0.015),
 }
-# Local epochs, which the paper does not give, one number for each dataset throughout.
-EPOCHS = {"mnist": 1, "fashion-mnist": 10, "cifar10": 10}
+# Local epochs, which the paper does not give, one number for each dataset throughout, by the run without noise.
+EPOCHS = {"mnist": 2, "fashion-mnist": 10, "cifar10": 10}
 # The paper's noise-free accuracy: its headline and what it says that the noise costs.
 NOISE_FREE = {"mnist": 0.9721, "fashion-mnist": 0.8758, "cifar10": 0.6255}
 EXAMPLES = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000}
 STEP = {"mnist": 4e-4, "fashion-mnist": 4e-4, "cifar10": 4e-3}  # seconds of a quiet core for a step of ten examples
+COUNTING = {"mnist": 0.3, "fashion-mnist": 0.3, "cifar10": 4.0}  # and for the test examples, in every round
 NETWORK = {"mnist": "ldp-fl-cnn", "fashion-mnist": "ldp-fl-cnn", "cifar10": "small-vgg-normalised"}
 SEEDS = 5
 
@@ -108,7 +109,8 @@ class Setting:
         """Of a quiet core."""
         examples = EXAMPLES[self.dataset] * self.share * self.epochs * self.rounds
         usual = self.dataset == "cifar10" or not self.network
-        return examples / 10 * (STEP[self.dataset] if usual else 1e-3) / 60
+        training = examples / 10 * (STEP[self.dataset] if usual else 1e-3)
+        return (training + self.rounds * COUNTING[self.dataset]) / 60
 
     @property
     def twin(self) -> Setting:
