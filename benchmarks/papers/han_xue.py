@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.papers import han_xue_ablation as ablation
 from benchmarks.papers.common import Cell, Cells, Job, not_run, parser_of, write_markdown
 from benchmarks.papers.han_xue_page import FULL_EPOCHS, PAPER, draw, glance, picture_of, sections
-from benchmarks.papers.han_xue_plan import OURS, Setting, cells_of, config_of, dataset_of, minutes
+from benchmarks.papers.han_xue_plan import OURS, Setting, cells_of, config_of, dataset_of, finish, minutes
 from benchmarks.papers.han_xue_words import FIGURES, INTRODUCTION, SAMPLES_OR_LABELS, TABLE_3
 
 DELTA = 1e-5
@@ -41,22 +41,12 @@ def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: P
 
     from ldpkernels.accounting import han_xue_eq18
     from ldpkernels.commands import han_xue_picture
-    from ldpkernels.federated import han_xue, han_xue_privacy, runs
-    from ldpkernels.federated.workers import Workers, available
+    from ldpkernels.federated import han_xue, han_xue_privacy
 
     torch.set_num_threads(1)
     started, config = cpu_seconds(), config_of(s)
     world = han_xue.World(dataset_of(s.dataset, root), config)
-    with Workers(min(workers or available(), s.parties), world) as crew:
-        state, _ = runs.run(
-            lambda state: han_xue.round_(state, world, workers=crew),
-            han_xue.State(),
-            han_xue.rounds(config),
-            folder=folder,
-            resume=True,
-            described={"dataset": s.dataset, "config": dataclasses.asdict(config)},
-            label=s.name,
-        )
+    state = finish(world, workers, folder, s.name)
     assert state.keep is not None
     assert state.labels is not None
     q = config.recipe.batch / world.examples

@@ -15,9 +15,8 @@ import torch
 
 from benchmarks.papers.common import Cell, Job, markdown_table
 from benchmarks.papers.han_xue_page import mean, spread
-from benchmarks.papers.han_xue_plan import config_of, dataset_of, full
-from ldpkernels.federated import han_xue, parties, runs
-from ldpkernels.federated.workers import Workers, available
+from benchmarks.papers.han_xue_plan import config_of, dataset_of, finish, full
+from ldpkernels.federated import han_xue, parties
 
 PREFIX = "samples or labels "  # of the names of these cells
 SEEDS = 3
@@ -64,8 +63,8 @@ def compute(a: Ablation, root: str, workers: int | None, folder: Path) -> Cell:
     dataset = dataset_of(a.dataset, root)
     config = config_of(replace(full(a.dataset, PARTIES, "gan"), seed=a.seed))
     world, real = han_xue.World(dataset, config), Real(dataset, config)
-    ended = finish(world, han_xue.State(), workers, folder / "generated", a.name)
-    of_real = finish(real, real.begin(), workers, folder / "real", f"{a.name}, real samples")
+    ended = finish(world, workers, folder / "generated", a.name)
+    of_real = finish(real, workers, folder / "real", f"{a.name}, real samples", real.begin(), PARTIES + 2)
     assert ended.keep is not None
     assert of_real.keep is not None
 
@@ -89,22 +88,6 @@ def compute(a: Ablation, root: str, workers: int | None, folder: Path) -> Cell:
         "kept of real": float(of_real.keep.float().mean()),
         "ran": {"config": asdict(config), "examples of a party": world.examples},
     }
-
-
-def finish(world: han_xue.World, state: han_xue.State, workers: int | None, folder: Path, label: str) -> han_xue.State:
-    """The rounds that are left, up to the global model."""
-    left = PARTIES + 2 if state.makers else han_xue.rounds(world.config)
-    described = {"dataset": world.dataset.name, "config": asdict(world.config)}
-    with Workers(min(workers or available(), PARTIES), world) as crew:
-        return runs.run(
-            lambda state: han_xue.round_(state, world, workers=crew),
-            state,
-            left,
-            folder=folder,
-            resume=True,
-            described=described,
-            label=label,
-        )[0]
 
 
 def predicted(model: parties.Model, x: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.han_xue_page import FULL_EPOCHS, PAPER, SIGMAS
@@ -56,6 +57,25 @@ def dataset_of(name: str, root: str) -> Any:
     from ldpkernels.federated import adult, data
 
     return adult.load(root) if name == "adult" else data.load(name, root)
+
+
+def finish(
+    world: Any, workers: int | None, folder: Path, label: str, state: Any = None, rounds: int | None = None
+) -> Any:
+    """Where the run of this world ends; from its start, or from a state that has so many rounds left."""
+    from ldpkernels.federated import han_xue, runs
+    from ldpkernels.federated.workers import Workers, available
+
+    with Workers(min(workers or available(), world.config.parties), world) as crew:
+        return runs.run(
+            lambda state: han_xue.round_(state, world, workers=crew),
+            state or han_xue.State(),
+            rounds or han_xue.rounds(world.config),
+            folder=folder,
+            resume=True,
+            described={"dataset": world.dataset.name, "config": dataclasses.asdict(world.config)},
+            label=label,
+        )[0]
 
 
 def minutes(s: Setting) -> float:

@@ -107,7 +107,7 @@ def piecewise() -> list[Setting]:
 
 
 def cifar() -> list[Setting]:
-    """CIFAR-10: the paper's four cells and their twin, by 20 of 500 clients and by all, which no core does in hours."""
+    """CIFAR-10: the paper's four cells and their twin, by 20 of 500 clients and by all, an hour of a core each."""
     twin, *home = cifar_home()
     lifted = [replace(s, network="wide-cnn-mirrored", rate=0.05) for s in (twin, *home)]
     moved: dict[str, Any] = {"upload": "updates", "radius": 0.015}
