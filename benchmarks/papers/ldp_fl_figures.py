@@ -102,7 +102,7 @@ def mnist_panels() -> list[Panel]:
         crosses(axis, paper)
         crosses(axis, [(e, TABLE_1["mnist", e, "adaptive"]) for e in (5.0, 10.0)], "paper, adaptive", "C1")
         axis.set(
-            xscale="log", xlabel="eps of a weight", title=f"Figure 5a: MNIST, n = 100, E = {epochs}", ylim=(0, 100)
+            xscale="log", xlabel="eps of a weight", title=f"Figure 5a: MNIST, n = 100, E = {epochs}", ylim=(80, 100)
         )
 
     def draw_n(axis: Any, kept: Kept) -> None:
