@@ -8,13 +8,12 @@ import shutil
 import statistics
 import subprocess
 import sys
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from benchmarks.papers import all as all_papers
 from benchmarks.papers import (
@@ -30,10 +29,7 @@ from benchmarks.papers import (
 from benchmarks.papers import ldp_fed_features as features
 from benchmarks.papers import ldp_fed_runs as fed_runs
 from benchmarks.papers.common import Cells, Job
-from ldpkernels.federated import data, training
-from ldpkernels.federated import han_xue as parties_driver
 from ldpkernels.federated import ldp_fl as algorithm
-from ldpkernels.federated.dp_gan import Recipe
 
 PAPERS = Path(__file__).parents[2] / "benchmarks" / "papers"
 PAGES = ["ldp-fl", "ldp-fed-fashion-mnist", "han-xue"]
@@ -181,127 +177,6 @@ def test_the_cells_of_the_other_pages_say_what_ran_too():
             today = json.loads(json.dumps(asdict(config)))
             assert {**today, **cell["ran"]["config"]} == today, name
             assert set(today) - set(cell["ran"]["config"]) <= {"weigh", "dropout"}, name
-
-
-TINY = ldp_fl_runs.Setting("mnist", 1.0, 4, 3, 0.075, "updates")
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    """MNIST in name: a few images of noise."""
-    generator = torch.Generator().manual_seed(0)
-    x, y = torch.randn(60, 1, 28, 28, generator=generator), torch.randint(10, (60,), generator=generator)
-    monkeypatch.setattr(ldp_fl_runs, "dataset_of", lambda name, root: data.Dataset(name, x[:40], y[:40], x, y, 10))
-
-
-def test_a_cell_keeps_the_configuration_that_the_rounds_got(tiny, tmp_path, monkeypatch):
-    got, round_ = [], algorithm.round_
-
-    def spy(state, clients, network, config, **options):
-        got.append((config, len(clients)))
-        return round_(state, clients, network, config, **options)
-
-    monkeypatch.setattr(algorithm, "round_", spy)
-    cell = ldp_fl_runs.compute(TINY, "", 1, tmp_path / "unfinished")
-    assert len(got) == cell["ran"]["rounds"] == 3
-    assert all((asdict(config), n) == (cell["ran"]["config"], cell["ran"]["clients"]) for config, n in got)
-
-
-def test_few_clients_send_the_reports_of_all_whom_the_round_selects(tiny, tmp_path, monkeypatch):
-    trained, keys = [], []
-    train, perturb = training.train, algorithm.data_perturbation
-
-    def counted(network, weights, clients, *arguments, **options):
-        trained.append(len(clients))
-        return train(network, weights, clients, *arguments, **options)
-
-    def told(weights, state, config, key):
-        keys.append(key.words)
-        return perturb(weights, state, config, key)
-
-    monkeypatch.setattr(training, "train", counted)
-    monkeypatch.setattr(algorithm, "data_perturbation", told)
-    few = replace(TINY, clients=8, fraction=0.5, trained=2, rounds=1)
-    ldp_fl_runs.compute(few, "", 1, tmp_path)
-    assert trained == [2]
-    assert len(set(keys)) == 4 + 1  # two of each client's, and that of the check before the first round
-
-
-@pytest.mark.parametrize("method", ["geyer", "bhowmick"])
-def test_another_method_keeps_the_total_that_its_cell_says(tiny, tmp_path, method):
-    other = ldp_fl_others.Other(method, 4, 2, 8.0, 1e-3 if method == "geyer" else 0.0, 1.0, 1, trained=2)
-    cell = ldp_fl_others.compute(other, "", tmp_path)
-    plain = ldp_fl_others.compute(other.twin, "", tmp_path)
-    assert 0.99 * 8 < cell["spent"] <= 8
-    assert plain["spent"] is None
-    assert len(cell["accuracy"]) == len(plain["accuracy"]) == 2
-    assert ldp_fl_others.planned(other, 21_840).setting.clients == 4  # the noise is that of four, of whom two train
-
-
-def test_a_killed_cell_goes_on_to_the_same_figures_with_any_number_of_workers(tiny, tmp_path, monkeypatch):
-    whole = ldp_fl_runs.compute(TINY, "", 1, tmp_path / "whole")
-    rounds, round_ = [], algorithm.round_
-
-    def dies(*arguments, **options):
-        rounds.append(1)
-        if len(rounds) == 3:
-            raise KeyboardInterrupt
-        return round_(*arguments, **options)
-
-    monkeypatch.setattr(algorithm, "round_", dies)
-    with pytest.raises(KeyboardInterrupt):
-        ldp_fl_runs.compute(TINY, "", 1, tmp_path / "unfinished")
-    for workers in (1, 3):
-        rounds.clear()
-        shutil.copytree(tmp_path / "unfinished", tmp_path / str(workers))
-        assert ldp_fl_runs.compute(TINY, "", workers, tmp_path / str(workers)) == whole
-        assert len(rounds) == 1  # the one that was killed
-
-
-def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeypatch):
-    """Classes that a network tells apart at once: labels of real samples are right, and those of the teacher too."""
-    generator = torch.Generator().manual_seed(0)
-    y = torch.randint(2, (300,), generator=generator)
-    x = 0.1 * torch.randn(300, 1, 28, 28, generator=generator) + (2.0 * y - 1).view(-1, 1, 1, 1)
-    tiny = data.Dataset("fashion-mnist", x[:200], y[:200], x[200:], y[200:], 2)
-    recipe = Recipe(steps=3, batch=8)
-    config = parties_driver.Config(
-        5, recipe, ("gan",), ("network",), local_epochs=20, epochs=20, baseline=False, chunk=2
-    )
-    monkeypatch.setattr(han_xue_ablation, "dataset_of", lambda name, root: tiny)
-    monkeypatch.setattr(han_xue_ablation, "config_of", lambda s: replace(config, seed=s.seed))
-    one = han_xue_ablation.Ablation("fashion-mnist", 3)
-    cell = han_xue_ablation.compute(one, "", 1, tmp_path / "unfinished")
-    assert cell["vote is right of real"] == cell["kept of real"] == cell["real, vote"] == cell["teacher"] == 1
-    world = parties_driver.World(tiny, replace(config, seed=3))
-    state = parties_driver.State()
-    while state.accuracy is None:
-        state, _ = parties_driver.round_(state, world)
-    assert cell["generated, vote"] == state.accuracy
-    assert cell["kept of generated"] == float(state.keep.float().mean())
-    assert cell["standalone"] == list(state.standalone)
-    assert cell["ran"] == {"config": asdict(replace(config, seed=3)), "examples of a party": world.examples}
-    table = han_xue_ablation.table([cell, {**cell, "real, vote": 0.5}])
-    assert "0.7500 ± 0.3536 (2 seeds)" in table
-
-    labels, keep = torch.tensor([0, 1, 1, 0, 1]), torch.tensor([True, True, True, False, True])
-    some = parties_driver.State(labels=labels, keep=keep)
-    assert han_xue_ablation.agreement(some, torch.tensor([0, 1, 0, 1, 0])) == 0.5  # of four that are kept
-
-    seen, round_ = [], parties_driver.round_
-    other = torch.zeros_like(state.labels)  # a teacher that knows one class
-    monkeypatch.setattr(han_xue_ablation, "predicted", lambda model, x: other if len(x) == len(other) else y[200:])
-
-    def spy(state, world, **options):
-        seen.append(state)
-        return round_(state, world, **options)
-
-    monkeypatch.setattr(parties_driver, "round_", spy)
-    told = han_xue_ablation.compute(one, "", 1, tmp_path / "unfinished")
-    (last,) = seen  # all else is from its checkpoints
-    assert last.labels is other
-    assert (told["teacher"], told["real, vote"]) == (1, 1)
-    assert told["generated, teacher"] == pytest.approx(float((y[200:] == 0).float().mean()))
 
 
 def job(name, minutes, done, cell=None):
