@@ -38,6 +38,8 @@ class Run:
     rho: int = RHO
     sigma: float = 2.0
     examples: int = EXAMPLES
+    batch: int = LOCAL.batch
+    rate: float = LOCAL.rate
     seed: int = 0
 
     @property
@@ -62,6 +64,8 @@ class Run:
         elif self.method in ("dpsgd", "hybrid-one"):
             words.append(f"sigma={self.sigma:g}")
         words.append(f"E={self.rounds} n={self.examples}")
+        words += [f"B={self.batch}"] if self.batch != LOCAL.batch else []
+        words += [f"lr={self.rate:g}"] if self.rate != LOCAL.rate else []
         words += [f"{self.clients} participants"] if self.clients != CLIENTS else []
         return " ".join(words)
 
@@ -103,6 +107,8 @@ TRAINED = [
     for trains in ("layer", "all")
     for seed in range(3)
 ]
+LESS = {"batches of 40": {"batch": 40}, "rate .03": {"rate": 0.03}}  # training, that is
+LESS_TRAINED = [replace(FED, cycles=cycles, **less) for less in LESS.values() for cycles in (1, 5, 16)]
 HALVED = [replace(FED, cycles=cycles, examples=HALF) for cycles in CYCLES]
 VARIANTS = [FED, replace(FED, mechanism="laplace"), replace(FED, trains="all"), replace(FED, alpha=None)]
 VARIANTS += [Run("basic", rho=7)]
@@ -118,7 +124,8 @@ def in_order(seed: int = 0) -> list[Run]:
     table_1 = [again for cycles in CYCLES for again in seeds(replace(FED, cycles=cycles), 10)]
     figure_3 = [again for run, _ in METHODS for again in seeds(run, 5)]
     ours = [again for run in [*VARIANTS, *HALVED] for again in seeds(run, 5)]
-    ordered = dict.fromkeys([*table_1, *figure_3, *ours, *WITHOUT_NOISE, *SWEEP, *TRAINED])
+    less = [again for run in LESS_TRAINED for again in seeds(run, 3)]
+    ordered = dict.fromkeys([*table_1, *figure_3, *ours, *WITHOUT_NOISE, *SWEEP, *TRAINED, *less])
     return [replace(run, seed=run.seed + seed) for run in ordered]
 
 
@@ -144,7 +151,7 @@ def config_of(run: Run) -> ldp_fed.Config:
         mechanism=run.mechanism,
         select=SELECT,
         trains=run.trains,
-        local=LOCAL,
+        local=replace(LOCAL, batch=run.batch, rate=run.rate),
         seed=run.seed,
     )
 
