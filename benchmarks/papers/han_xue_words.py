@@ -56,8 +56,9 @@ DIFFERENCES = {
     + (
         "With the paper's T and all samples a plain GAN in every party is enough; a DCGAN, and GANs and DCGANs "
         "mixed, do as well (.9789 and .9788, standalone .9766). What the global model gains grows with the parties, "
-        "whose own examples get fewer: .0031 of ten (three seeds), .0092 of twenty (one). **A VAE learns nothing here**, and "
-        "its samples stay noise: its loss, an average over pixels from -.42 to 2.82, begins at 2.5 for every digit, "
+        "whose own examples get fewer: .0031 of ten (three seeds), .0092 of twenty (one). **A VAE learns nothing "
+        "here**, and its samples stay noise: its loss, an average over pixels from -.42 to 2.82, begins at 2.5 for "
+        "every digit, "
         "above C = 1, and a loss that Algorithm 1 clips has no gradient. Of clothes, which it does learn, a twelfth "
         "begin below 1. The sound variant with T = 10,000, a GAN in every party, ends with specks: of the samples "
         "that its vote keeps, 99% are labelled 8."
