@@ -127,18 +127,19 @@ def spread(values: Sequence[float]) -> str:
     return f"{percent(statistics.fmean(values))} ± {100 * statistics.stdev(values):.2f} ({len(values)} seeds)"
 
 
-def not_run(waiting: Sequence[tuple[str, int, float]]) -> str:
-    """What is planned and has no cell, for the page: a line for runs that differ in their seeds alone."""
-    seeds: dict[str, list[tuple[int, float]]] = {}
-    for name, seed, minutes in waiting:
-        seeds.setdefault(re.sub(r" seed=\d+$", "", name), []).append((seed, minutes))
+def not_run(waiting: Sequence[tuple[str, float]]) -> str:
+    """What is planned and has no cell, by name and minutes, for the page: runs of several seeds on one line."""
+    seeds: dict[str, list[tuple[str, float]]] = {}
+    for name, minutes in waiting:
+        run, _, seed = name.rpartition(" seed=")
+        seeds.setdefault(run, []).append((seed, minutes))
     if not seeds:
         return "Nothing: every planned run is here."
     lines = [
-        f"- {name}, seed {', '.join(str(seed) for seed, _ in found)}: {sum(m for _, m in found):.1f} minutes"
-        for name, found in seeds.items()
+        f"- {run}, seed {', '.join(seed for seed, _ in found)}: {sum(minutes for _, minutes in found):.1f} minutes"
+        for run, found in seeds.items()
     ]
-    total = sum(minutes for _, _, minutes in waiting)
+    total = sum(minutes for _, minutes in waiting)
     heading = f"Planned, and waiting for a machine: {len(waiting)} runs, {total:,.0f} minutes of a core."
     return heading + "\n\n" + "\n".join(lines)
 

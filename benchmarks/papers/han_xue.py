@@ -132,7 +132,7 @@ def write(cells: Cells, folder: Path, name: str) -> None:
             parts.append(f"### Samples or labels\n\n{SAMPLES_OR_LABELS}\n\n{ablation.table(swapped)}")
     parts.append(f"## Table 3: two other methods\n\n{TABLE_3}")
     planned = [j for dataset in PAPER for j in jobs(dataset, "", 1, folder, name) if j.name not in cells.all()]
-    waiting = not_run([(j.name, int(j.name.rpartition("=")[2]), j.minutes) for j in planned])
+    waiting = not_run([(j.name, j.minutes) for j in planned])
     parts.append(f"## What was not run\n\n{waiting}")
     write_markdown(folder / f"{name}.md", "Han and Xue, rerun", parts, cells.facts())
     draw(found, folder / f"{name}.png")

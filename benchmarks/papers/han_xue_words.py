@@ -31,7 +31,7 @@ protects nothing (above)."""
 FIGURES = """\
 Above the paper's variant: marks and bars where it was run, at sigma = 1; lines beyond, as sigma changes no bit. Crosses
 are the paper's, of five parties; those of 10 and 20 it has in a plot alone. Below the sound variant, each mark a run:
-of images with 400 steps and 6,000 samples a party, as the titles say, and one run in full."""
+of images with 400 steps and 6,000 samples a party, and one run in full."""
 SAMPLES_OR_LABELS = """\
 What costs the global model its accuracy, the samples or their labels? The same global model, trained with either of
 them replaced; a GAN in each of five parties, T = 10,000, all samples, three seeds. With real images in place of

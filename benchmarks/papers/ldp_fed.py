@@ -126,7 +126,7 @@ def training_table(kept: Kept) -> str:
 
 def waiting(cells: dict[str, Cell]) -> str:
     """What is planned and was not run."""
-    return not_run([(run.name, run.seed, run.minutes) for run in in_order() if run.name not in cells])
+    return not_run([(run.name, run.minutes) for run in in_order() if run.name not in cells])
 
 
 def sections_of(kept: Kept, cells: dict[str, Cell]) -> list[str]:

@@ -68,12 +68,11 @@ def table(kept: Kept, rows: Iterable[tuple[Setting, float | None]]) -> str:
 def headline_table(kept: Kept) -> str:
     """Its setting of each dataset. The paper's figures are of fixed ranges, but for CIFAR-10, where fixed ones fail."""
     home = [s for s in kept if (s.dataset, s.eps) in HEADLINES and s.fraction == 1]
-    home = [s for s in home if s.clients == PAPER[s.dataset][0] and s.rounds == (10 if s.dataset == "mnist" else 15)]
+    home = [s for s in home if (s.clients, s.rounds) == PAPER[s.dataset][:2]]
     asked = {replace(s, seed=0) for s in [*headlines(), *other_epochs(), *reaching(), *few()] if not s.network}
     of_cifar = {replace(s, seed=0) for s in (*cifar(), *cifar_again())}
     asked |= {s for s in of_cifar if (s.upload, s.radius is None) in (("updates", False), ("weights", True))}
-    ordered = sorted((s for s in home if s in asked), key=lambda s: (s.mechanism != "two-point", *_place(s)))
-    ordered.sort(key=lambda s: list(NAMES).index(s.dataset))
+    ordered = sorted((s for s in home if s in asked), key=lambda s: (_of(s), s.mechanism != "two-point", *_place(s)))
     printed = {s for s in ordered if s.mechanism == "two-point" and (s.radius is not None or s.dataset == "cifar10")}
     return table(kept, ((s, HEADLINES[s.dataset, s.eps or 0] if s in printed else None) for s in ordered))
 
@@ -110,11 +109,16 @@ def table_1_of(kept: Kept) -> str:
     return table(kept, sorted(paper.items(), key=lambda row: _place(row[0])))
 
 
+def _of(s: Setting) -> int:
+    """The place of its dataset."""
+    return list(NAMES).index(s.dataset)
+
+
 def _place(s: Setting) -> tuple[float | str, ...]:
     """Where a run stands in a table: what differs in what is perturbed first, who trains last."""
     radius = math.inf if s.radius is None else s.radius
     of_network = (s.network, s.rate, s.epochs, s.clients, s.fraction, s.trained)
-    return list(NAMES).index(s.dataset), s.eps or 0, s.upload, radius, *of_network
+    return _of(s), s.eps or 0, s.upload, radius, *of_network
 
 
 def _is_the_papers(s: Setting) -> bool:
@@ -226,7 +230,7 @@ def write(cells: Cells, folder: Path, name: str) -> None:
 def waiting(cells: Cells) -> str:
     """What is planned and was not run."""
     plan = [*in_order(), *ldp_fl_others.in_order()]
-    return not_run([(s.name, s.seed, s.minutes) for s in plan if s.name not in cells.all()])
+    return not_run([(s.name, s.minutes) for s in plan if s.name not in cells.all()])
 
 
 def cifar_table(kept: Kept) -> str:
