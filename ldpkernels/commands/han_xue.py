@@ -73,7 +73,7 @@ def add_parser(algorithms: Commands) -> None:
     run.add_argument("--no-baseline", action="store_true", help="do not train the baseline on all real data")
     run.add_argument(
         "--device", default="cpu",
-        help="where generators and networks are trained, such as cuda: one party after another (default cpu)",
+        help="where generators and networks are trained, such as cuda: generators of one kind at once (default cpu)",
     )  # fmt: skip
     federated_options.add_delta(run)
     federated_options.add_reproducible(run)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypedDict
 
@@ -72,7 +73,7 @@ class Training:
 
     def __post_init__(self) -> None:
         modules = [self.generator.critic, *([self.generator.maker] if self.generator.adversarial else [])]
-        self.optimizers = [torch.optim.Adam(m.parameters(), lr=self.recipe.lr, betas=(0.5, 0.999)) for m in modules]
+        self.optimizers = [adam(module.parameters(), self.recipe) for module in modules]
 
     def state_dict(self) -> Progress:
         """All that a step changes."""
@@ -114,6 +115,11 @@ class Training:
         critic.fooled(generator.maker(noise)).mean().backward()
         self.optimizers[1].step()
         critic.requires_grad_(True)
+
+
+def adam(parameters: Iterable[torch.Tensor], recipe: Recipe) -> torch.optim.Optimizer:
+    """The optimizer of critics and of makers."""
+    return torch.optim.Adam(parameters, lr=recipe.lr, betas=(0.5, 0.999))
 
 
 def chosen(examples: int, recipe: Recipe, coins: torch.Generator) -> torch.Tensor:

@@ -22,7 +22,7 @@ import torch
 
 import ldpkernels
 from ldpkernels.arrays import Array
-from ldpkernels.federated import data, generators, parties
+from ldpkernels.federated import data, dp_gan_together, generators, parties
 from ldpkernels.federated.data import Dataset
 from ldpkernels.federated.dp_gan import Progress, Recipe, Training
 from ldpkernels.federated.generators import generator_of
@@ -31,8 +31,6 @@ from ldpkernels.federated.training import Weights
 from ldpkernels.federated.workers import Workers
 from ldpkernels.keys import Key
 
-Common = TypeVar("Common")
-Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
 # What a party's key, and the global party's, is folded into: one use each.
@@ -108,8 +106,11 @@ class World:
         config: What the parties agree on.
         models: One for each party, of the user's own; None for those of `config.models`.
         shards: Which training examples each party has, as indices; None deals them alike.
-        device: Where networks and generators are trained, one party after another. Initial weights, batches and the
-            samples' noise are drawn on the host: they are the same on every device.
+        device: Where networks and generators are trained. Initial weights, batches and the samples' noise are drawn on
+            the host: they are the same on every device.
+        together: Whether generators of one kind take their steps at once (`dp_gan_together`), the others' units of a
+            turn ahead of their rounds. None does so on a GPU: elsewhere workers are faster. Local models, of different
+            types, are trained one after another.
     """
 
     def __init__(
@@ -119,8 +120,10 @@ class World:
         models: Sequence[parties.Model] | None = None,
         shards: Sequence[torch.Tensor] | None = None,
         device: torch.device | str = "cpu",
+        together: bool | None = None,
     ) -> None:
         self.dataset, self.config, self.device = dataset, config, torch.device(device)
+        self.together = self.device.type == "cuda" if together is None else together
         self.shape = tuple(dataset.train_x.shape[1:])
         images = len(self.shape) > 1
         self.kinds = config.generators or (("gan", "dcgan") if images else ("gan", "vae"))
@@ -200,6 +203,8 @@ def round_(state: State, world: World, *, workers: Workers[World] | None = None)
         raise ValueError("the workers were started with another world: start them with this one")
     if workers is not None and world.device.type != "cpu":
         raise ValueError(f"workers train on the CPU, and this world is on {str(world.device)!r}: do without")
+    if workers is not None and world.together:
+        raise ValueError("workers train one generator each, and this world's train together: give one of the two")
     if len(state.makers) < config.parties:
         after, row = _train_generator(state, world, workers)
     elif len(state.votes) < config.parties:
@@ -231,7 +236,12 @@ def _train_generator(state: State, world: World, workers: Workers[World] | None)
     done = [0 if progress is None else progress["done"] for progress in begun]
     turn = done.index(min(done))
     units = [(first + k, begun[k]) for k in range(turn, len(begun))]
-    progress = _result(state, world, workers, _steps, None, units)
+    if world.together:
+        progress = _first(state, world, lambda: _steps_together(world, units), len(units))
+    elif workers is not None:
+        progress = _first(state, world, lambda: workers.map(_steps, None, units), len(units))
+    else:
+        progress = _steps(world, None, units[0])
     row: Row = {"part": f"party {first + turn}: {world.kind(first + turn)}, {progress['done']} steps"}
     if progress["done"] < recipe.steps:
         training = [*state.training[:turn], progress, *state.training[turn + 1 :]]
@@ -241,20 +251,38 @@ def _train_generator(state: State, world: World, workers: Workers[World] | None)
 
 def _steps(world: World, common: None, unit: tuple[int, Progress | None]) -> Progress:
     """The next steps of a party's generator."""
+    training, x, key = _begun(world, unit)
+    for _ in range(min(world.config.chunk, world.config.recipe.steps - training.done)):
+        training.step(x, key)
+    return training.state_dict()
+
+
+def _steps_together(world: World, units: Sequence[tuple[int, Progress | None]]) -> Iterator[Progress]:
+    """The same of several parties, those of one kind at once."""
+    begun = [_begun(world, unit) for unit in units]
+    count = min(world.config.chunk, world.config.recipe.steps - begun[0][0].done)
+    for kind in dict.fromkeys(training.generator.kind for training, _, _ in begun):
+        dp_gan_together.steps([party for party in begun if party[0].generator.kind == kind], count)
+    yield from (training.state_dict() for training, _, _ in begun)
+
+
+def _begun(world: World, unit: tuple[int, Progress | None]) -> tuple[Training, torch.Tensor, Key]:
+    """A party's generator as it stands, its examples, and the key of its steps."""
     i, progress = unit
     training = Training(world.generator(i), world.config.recipe)
     if progress is not None:
         training.load_state_dict(progress)
-    x = world.dataset.train_x[world.shards[i]].to(world.device)
-    for _ in range(min(world.config.chunk, world.config.recipe.steps - training.done)):
-        training.step(x, world.party(i).fold_in(_STEPS))
-    return training.state_dict()
+    return training, world.dataset.train_x[world.shards[i]].to(world.device), world.party(i).fold_in(_STEPS)
 
 
 def _train_model(state: State, world: World, workers: Workers[World] | None) -> tuple[State, Row]:
     """A party's model, its accuracy alone, and its votes."""
     i = len(state.votes)
-    votes, accuracy = _result(state, world, workers, _fit_and_vote, state.makers, range(i, world.config.parties))
+    rest = range(i, world.config.parties)
+    if workers is not None:
+        votes, accuracy = _first(state, world, lambda: workers.map(_fit_and_vote, state.makers, rest), len(rest))
+    else:
+        votes, accuracy = _fit_and_vote(world, state.makers, i)
     row: Row = {"part": f"party {i}: {world.model_kind(i)}", "accuracy": accuracy}
     return replace(state, votes=[*state.votes, votes], standalone=[*state.standalone, accuracy]), row
 
@@ -276,21 +304,12 @@ def _fit_and_vote(world: World, makers: Sequence[Weights], i: int) -> tuple[torc
     return votes, accuracy
 
 
-def _result(
-    state: State,
-    world: World,
-    workers: Workers[World] | None,
-    task: Callable[[World, Common, Unit], Result],
-    common: Common,
-    units: Sequence[Unit],
-) -> Result:
-    """What the task makes of the first unit. Workers begin all of them: they are the next rounds'."""
-    if workers is None:
-        return task(world, common, units[0])
+def _first(state: State, world: World, turn: Callable[[], Iterator[Result]], units: int) -> Result:
+    """The first unit's result, of as many as are left of a turn. All are begun at once, ahead of their rounds."""
     if world.ahead is None or world.ahead[0] is not state:
-        world.ahead = state, workers.map(task, common, units)
+        world.ahead = state, turn()
     result = cast(Result, next(world.ahead[1]))
-    world.ahead = world.ahead if len(units) > 1 else None
+    world.ahead = world.ahead if units > 1 else None
     return result
 
 
