@@ -65,7 +65,7 @@ def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: P
     if s.sound:
         eps = han_xue_privacy.generators(config, world.examples).result.epsilon
         cell |= {"eps": eps} | gnmax(state, world, eps)
-    if s.parties == 5 and s.sigma == 1 and s.seed == 0:
+    if s.parties == 5 and s.sigma == 1 and s.seed == 0 and not s.wide:
         han_xue_picture.draw(str(picture), world, state)
     return cell | {"CPU seconds": round(cpu_seconds() - started, 1)}
 

@@ -73,7 +73,8 @@ def sections(dataset: str, found: list[Cell], reduced: str, stem: str) -> list[s
 def recipe(c: Cell) -> str:
     """How generators were trained and how much was made, in words: cells of one recipe may be compared."""
     full = f", all samples, {FULL_EPOCHS} epochs" if c.get("full") else ""
-    return f"T = {c['steps']:,}{', ' + kinds(c) if c.get('generators') else ''}{full}"
+    wide = ", networks twice as wide" if c.get("wide") else ""
+    return f"T = {c['steps']:,}{', ' + kinds(c) if c.get('generators') else ''}{full}{wide}"
 
 
 def kinds(c: Cell) -> str:
@@ -218,7 +219,8 @@ def table_sound(dataset: str, cells: list[Cell]) -> str:
 
 
 def heading(c: Cell) -> list[str]:
-    return [str(c["parties"]), f"{c['sigma']:g}", f"{c['steps']:,}", kinds(c), str(c["seed"])]
+    networks = ", wide networks" if c.get("wide") else ""
+    return [str(c["parties"]), f"{c['sigma']:g}", f"{c['steps']:,}", kinds(c) + networks, str(c["seed"])]
 
 
 def mean(values: list[float]) -> float:
@@ -243,6 +245,7 @@ def pictures(stem: str, cells: list[Cell]) -> str:
     shown = []
     for sound, words in ((False, "As the paper has it"), (True, "The sound variant")):
         drawn = [c for c in cells if (c["sound"], c["parties"], c["sigma"], c["seed"]) == (sound, 5, 1, 0)]
+        drawn = [c for c in drawn if not c.get("wide")]  # whose generators are those of the others
         whole = [c for c in drawn if c.get("full")]
         for c in drawn if sound else whole or drawn:
             told = f"{words}, {recipe(c)}"

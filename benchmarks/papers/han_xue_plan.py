@@ -26,12 +26,14 @@ class Setting:
     baseline: bool = False
     generators: str = ""  # kinds with a plus between; empty for the paper's mixture
     full: bool = False  # the paper's T, as many samples as examples, FULL_EPOCHS epochs of every network
+    wide: bool = False  # local models, the global one and the baseline twice as wide
 
     @property
     def name(self) -> str:
         kind = "sound" if self.sound else "paper"
         reach = f"T={self.steps}" + (f" {self.generators or 'gan+dcgan'} all samples" if self.full else "")
-        return f"{self.dataset} {kind} n={self.parties} sigma={self.sigma:g} {reach} seed={self.seed}"
+        wide = " wide" if self.wide else ""
+        return f"{self.dataset} {kind} n={self.parties} sigma={self.sigma:g} {reach}{wide} seed={self.seed}"
 
 
 def full(dataset: str, parties: int, generators: str, *, baseline: bool = False, sound: bool = False) -> Setting:
@@ -40,8 +42,13 @@ def full(dataset: str, parties: int, generators: str, *, baseline: bool = False,
     return Setting(dataset, sound, parties, 1.0, steps, 0, baseline, generators, full=True)
 
 
+def wide(dataset: str, seed: int) -> Setting:
+    """The same with the generators that do best and networks twice as wide."""
+    return dataclasses.replace(full(dataset, 5, "dcgan", baseline=seed == 0), wide=True, seed=seed)
+
+
 def config_of(s: Setting) -> Any:
-    from ldpkernels.federated import han_xue
+    from ldpkernels.federated import han_xue, parties
     from ldpkernels.federated.dp_gan import Recipe
 
     recipe = Recipe(s.steps, PAPER[s.dataset]["schedule"][1], sigma=s.sigma, sound=s.sound)
@@ -49,7 +56,8 @@ def config_of(s: Setting) -> Any:
     kinds = tuple(s.generators.split("+")) if s.generators else ()
     return han_xue.Config(
         parties=s.parties, recipe=recipe, samples=samples, local_epochs=epochs, epochs=epochs, baseline=s.baseline,
-        generators=kinds, chunk=500, seed=s.seed,
+        generators=kinds, chunk=500, seed=s.seed, models=parties.WIDE if s.wide else (),
+        global_model="cnn-3-wide" if s.wide else "",
     )  # fmt: skip
 
 
@@ -85,7 +93,7 @@ def minutes(s: Setting) -> float:
     if s.full and s.sound:
         return 55.0 * s.parties / 5  # its gradients of single examples
     steps = s.steps * s.parties * (1e-4 if s.generators in ("gan", "vae") else 7e-4)
-    return (6.0 if s.full else 1.5) + steps
+    return (6.0 if s.full else 1.5) + steps + (12.0 if s.wide else 0.0)
 
 
 def cells_of(dataset: str) -> list[Setting]:
@@ -108,6 +116,7 @@ def cells_of(dataset: str) -> list[Setting]:
             full(dataset, 5, "gan", sound=True),
             *(dataclasses.replace(full(dataset, n, "gan"), seed=seed) for n in (10, 20) for seed in (1, 2)),
             *(dataclasses.replace(full(dataset, 5, kind), seed=seed) for kind in ("dcgan", "vae") for seed in (1, 2)),
+            *(wide(dataset, seed) for seed in (0, 1, 2) if dataset == "fashion-mnist"),
         ]
     return [
         first,
@@ -121,4 +130,7 @@ def cells_of(dataset: str) -> list[Setting]:
         Setting(dataset, True, 10, 1.0, sound, 0),
         *(Setting(dataset, False, 5, s, paper, 0) for s in SIGMAS[1:3]),
         Setting(dataset, True, 20, 1.0, sound, 0),
+        *(Setting(dataset, False, n, 1.0, paper, seed) for n in (10, 20) for seed in (1, 2)),
+        *(Setting(dataset, True, 5, s, sound, seed) for s in SIGMAS for seed in (1, 2)),
+        *(Setting(dataset, True, n, 1.0, sound, seed) for n in (10, 20) for seed in (1, 2)),
     ]

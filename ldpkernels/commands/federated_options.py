@@ -25,6 +25,16 @@ def add_run(parser: argparse.ArgumentParser, *, datasets: tuple[str, ...], clien
         "--model", metavar="MODULE:FUNCTION", help="your own network: what this function without arguments builds"
     )
     data.add_argument("--clients", type=options.integer(1), default=clients, metavar="N", help=f"default {clients}")
+    add_split(data)
+    run = parser.add_argument_group("run")
+    run.add_argument("--rounds", type=options.integer(1), default=rounds, metavar="T", help=f"default {rounds}")
+    run.add_argument("--device", default="cpu", help="where to train, such as cuda (default cpu)")
+    add_reproducible(run)
+    add_output(parser, "metrics.csv, accuracy.png and a checkpoint")
+
+
+def add_split(data: argparse._ActionsContainer) -> None:
+    """How training examples are dealt."""
     data.add_argument(
         "--skew",
         type=options.number(above=0),
@@ -35,13 +45,25 @@ def add_run(parser: argparse.ArgumentParser, *, datasets: tuple[str, ...], clien
         "--uneven",
         type=options.number(above=0),
         metavar="A",
-        help="deal unequal numbers of examples, by a Dirichlet distribution of concentration A over the clients",
+        help="deal unequal numbers of examples, by a Dirichlet distribution of concentration A over clients or parties",
     )
-    run = parser.add_argument_group("run")
-    run.add_argument("--rounds", type=options.integer(1), default=rounds, metavar="T", help=f"default {rounds}")
-    run.add_argument("--device", default="cpu", help="where to train, such as cuda (default cpu)")
-    add_reproducible(run)
-    add_output(parser, "metrics.csv, accuracy.png and a checkpoint")
+
+
+def add_mean(parser: argparse._ActionsContainer) -> None:
+    """Who counts how much in a round's mean."""
+    parser.add_argument(
+        "--weigh",
+        choices=("alike", "examples"),
+        default="alike",
+        help="clients in the mean: alike (default, the paper's), or by the numbers of their examples, public then",
+    )
+    parser.add_argument(
+        "--dropout",
+        type=options.number(least=0, below=1),
+        default=0.0,
+        metavar="P",
+        help="part of the selected clients that fail before their upload (default 0)",
+    )
 
 
 def add_reproducible(run: argparse._ArgumentGroup) -> None:

@@ -38,6 +38,7 @@ def add_parser(algorithms: Commands) -> None:
         "package.module:function, which gives four tensors or two torch Datasets",
     )
     data.add_argument("--parties", type=int, default=5, metavar="N", help="parties that the data is dealt to (5)")
+    federated_options.add_split(data)
     gan = parser.add_argument_group("generators (Algorithm 1)")
     gan.add_argument("--sigma", type=float, default=1.0, help="noise, in units of C (default 1)")
     gan.add_argument("--C", type=float, default=1.0, help="bound of a loss, or with --sound of a gradient (default 1)")
@@ -60,8 +61,13 @@ def add_parser(algorithms: Commands) -> None:
     vote = parser.add_argument_group("local models and vote")
     vote.add_argument(
         "--models", nargs="+", default=[], metavar="KIND",
-        help="logistic, forest, svm, tree, network, cnn-1 to cnn-5: dealt to the parties in turn (default: the first "
-        "five; the last five for images). Or your own: package.module:function, which builds one",
+        help="logistic, forest, svm, tree, network, cnn-1 to cnn-5, cnn-1-wide to cnn-5-wide: dealt to the parties in "
+        "turn (default: the first five; cnn-1 to cnn-5 for images). Or your own: package.module:function, which "
+        "builds one",
+    )  # fmt: skip
+    vote.add_argument(
+        "--global-model", default="", metavar="KIND",
+        help="of the same kinds: the global model and the baseline (default: network; cnn-3 for images)",
     )  # fmt: skip
     vote.add_argument(
         "--vote-sigma", type=float, metavar="S", help="noise on each count of votes (GNMax; default none)"

@@ -28,10 +28,12 @@ def federate(args: argparse.Namespace) -> Outcome:
     else:
         dataset = adult.load(args.data) if args.dataset == "adult" else data.load(args.dataset, args.data)
     models = own.models(args.models, args.parties, args.seed)
-    world = World(dataset, config, models, device=checked_device(args.device))
+    shards = data.deal(dataset.train_y, args.parties, args.seed, skew=args.skew, uneven=args.uneven)
+    world = World(dataset, config, models, shards, device=checked_device(args.device))
     described = {"algorithm": "han-xue", "config": config, "dataset": args.dataset, "threads": args.threads}
     if args.device != "cpu":
         described["device"] = args.device
+    described |= {name: getattr(args, name) for name in ("skew", "uneven") if getattr(args, name) is not None}
     if models is not None:
         described["models"] = args.models
     state, rows = rounds_of(args, world, described)
@@ -57,6 +59,7 @@ def config_of(args: argparse.Namespace) -> Config:
         recipe=Recipe(args.steps, args.batch, args.C, args.sigma, args.sound, args.loss, args.rate),
         generators=tuple(args.generators),
         models=() if any(map(own.is_name, args.models)) else tuple(args.models),
+        global_model=args.global_model,
         vote_sigma=args.vote_sigma,
         queries=args.queries,
         samples=args.samples,
@@ -69,11 +72,18 @@ def config_of(args: argparse.Namespace) -> Config:
     )
 
 
+def examples_of(world: World) -> str:
+    """Of each party."""
+    most = max(map(len, world.shards))
+    return f"{world.examples:,}" + (f" to {most:,}" if most > world.examples else "")
+
+
 def rounds_of(args: argparse.Namespace, world: World, described: dict[str, object]) -> tuple[State, list[runs.Row]]:
     """The last state, and a row for each round."""
+    kinds = dict.fromkeys(map(world.model_kind, range(world.config.parties)))
     print(
-        f"{world.config.parties} parties with {world.examples:,} examples each; generators: {', '.join(world.kinds)}; "
-        f"models: {', '.join(dict.fromkeys(map(world.model_kind, range(world.config.parties))))}.",
+        f"{world.config.parties} parties with {examples_of(world)} examples each; "
+        f"generators: {', '.join(world.kinds)}; models: {', '.join(kinds)}.",
         flush=True,
     )
     started = time.perf_counter()

@@ -39,6 +39,7 @@ def add_parser(algorithms: Commands) -> None:
         default="fixed",
         help="exactly K, or each upload with probability K / N (default fixed)",
     )
+    federated_options.add_mean(selection)
     module = parser.add_argument_group("LDP module")
     module.add_argument("--alpha", type=float, default=1.0, help="each client's budget for all rounds (default 1)")
     module.add_argument(

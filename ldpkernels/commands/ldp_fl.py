@@ -28,19 +28,7 @@ def add_parser(algorithms: Commands) -> None:
     )
     federated_options.add_run(parser, datasets=DATASETS, clients=100, rounds=10)
     parser.add_argument("--fraction", type=float, default=1.0, help="fraction of clients in a round (default 1)")
-    parser.add_argument(
-        "--weigh",
-        choices=("alike", "examples"),
-        default="alike",
-        help="clients in the mean: alike (default, the paper's), or by the numbers of their examples, public then",
-    )
-    parser.add_argument(
-        "--dropout",
-        type=options.number(least=0, below=1),
-        default=0.0,
-        metavar="P",
-        help="part of the selected clients that fail before their upload (default 0)",
-    )
+    federated_options.add_mean(parser)
     parser.add_argument("--network", help="one of ldpkernels.federated.networks (default: the dataset's)")
     mechanism = parser.add_argument_group("mechanism")
     mechanism.add_argument("--eps", type=float, default=4.0, help="privacy parameter of each weight (default 4)")

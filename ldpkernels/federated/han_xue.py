@@ -48,6 +48,8 @@ class Config:
         generators: Kinds of generators, dealt to the parties in turn; empty for the paper's: GAN and VAE for features,
             GAN and DCGAN for images.
         models: Kinds of local models, likewise; empty for the paper's five types for features, five CNNs for images.
+        global_model: The kind of the global model and of the baseline; empty for a network of four layers for features,
+            "cnn-3" for images.
         vote_sigma: None for exact votes; the noise on each count of `ldpkernels.noisy_vote`.
         queries: How many of the samples are labelled, at random; None for all.
         samples: How many a party generates; None for as many as it has examples.
@@ -62,6 +64,7 @@ class Config:
     recipe: Recipe = field(default_factory=Recipe)
     generators: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
+    global_model: str = ""
     vote_sigma: float | None = None
     queries: int | None = None
     samples: int | None = None
@@ -128,7 +131,7 @@ class World:
         images = len(self.shape) > 1
         self.kinds = config.generators or (("gan", "dcgan") if images else ("gan", "vae"))
         self.model_kinds = config.models or (parties.IMAGES if images else parties.TABULAR)
-        self.global_kind = "cnn-3" if images else "network"
+        self.global_kind = config.global_model or ("cnn-3" if images else "network")
         # The range of pixels is known to all; features have none.
         self.span = (float(dataset.train_x.min()), float(dataset.train_x.max())) if images else None
         self.key = ldpkernels.key(config.seed)
@@ -142,7 +145,7 @@ class World:
             raise ValueError(f"batch={config.recipe.batch} is more than the {self.examples} examples of a party")
         for kind in self.kinds:  # what does not fit is refused before any work
             generators.build(kind, self.shape, self.span, self.key, loss=config.recipe.discriminator_loss)
-        for kind in () if models is not None else self.model_kinds:
+        for kind in (self.global_kind, *(() if models is not None else self.model_kinds)):
             parties.build(kind, self.shape, dataset.classes, self.key)
         self._made: tuple[object, torch.Tensor] | None = None  # the makers, and what they made
         self.ahead: tuple[State, Iterator[object]] | None = None  # the state that the next result belongs to

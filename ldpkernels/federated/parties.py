@@ -23,7 +23,8 @@ from ldpkernels.optional import require
 
 TABULAR = ("logistic", "forest", "svm", "tree", "network")
 IMAGES = ("cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5")
-KINDS = (*TABULAR, *IMAGES)
+WIDE = tuple(f"{kind}-wide" for kind in IMAGES)
+KINDS = (*TABULAR, *IMAGES, *WIDE)
 # Channels of 3x3 convolutions, each with ReLU and a halving max-pool, and the width of a hidden layer, 0 for none.
 _CNN = {
     "cnn-1": ((16,), 64),
@@ -32,6 +33,8 @@ _CNN = {
     "cnn-4": ((12, 24), 128),
     "cnn-5": ((8, 16, 32), 64),
 }
+# Twice the channels and twice the hidden layer.
+_CNN |= {f"{kind}-wide": (tuple(2 * c for c in channels), 2 * hidden) for kind, (channels, hidden) in _CNN.items()}
 
 
 class Model(Protocol):
