@@ -105,6 +105,8 @@ def fed_config(args: argparse.Namespace) -> ldp_fed.Config:
         trains=args.trains,
         local=federated_run.local_of(args),
         seed=args.seed,
+        weigh=args.weigh,
+        dropout=args.dropout,
     )
 
 
@@ -119,6 +121,8 @@ def other_config(args: argparse.Namespace) -> comparisons.Config:
         sigma=args.sigma,
         local=federated_run.local_of(args),
         seed=args.seed,
+        weigh=args.weigh,
+        dropout=args.dropout,
     )
 
 
@@ -155,7 +159,7 @@ def other_driver(config: comparisons.Config, federation: Federation, delta: floa
     return Driver(
         comparisons.init(network, config, clients),
         lambda state, ledger, crew: comparisons.round_(state, clients, network, config, workers=crew),
-        lambda state, crew: comparisons.accuracy(network, state, config, test.test_x, test.test_y),
+        lambda state, crew: comparisons.accuracy(network, state, config, test.test_x, test.test_y, crew),
         lambda rounds: comparisons.honest_epsilon(clients, config, rounds, delta),
         config,
         network,

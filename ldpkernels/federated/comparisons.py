@@ -25,8 +25,9 @@ from ldpkernels.federated.cldp_upload import integers_of
 from ldpkernels.federated.ldp_fed import State, add, difference
 from ldpkernels.federated.private_sgd import PrivateSteps
 from ldpkernels.federated.runs import Row
-from ldpkernels.federated.selection import select
+from ldpkernels.federated.selection import remaining, select
 from ldpkernels.federated.training import Client, Crew, Local, Mean, Weights
+from ldpkernels.federated.weighing import Sums, Weigh, check_options, weight_of
 
 Method = Literal["non-private", "local", "smc", "dpsgd", "hybrid-one"]
 METHODS = ("non-private", "local", "smc", "dpsgd", "hybrid-one")
@@ -35,7 +36,7 @@ _MASKS = 2**63 + 1  # the masks' own key, apart from every client's and from the
 
 @dataclass(frozen=True)
 class Config:
-    """What server and participants agree on; select, selection, local and seed as in `ldp_fed.Config`.
+    """What server and participants agree on; what is not named below is as in `ldp_fed.Config`.
 
     `rho` is the digits of "smc" and "hybrid-one"; `C` and `sigma` are the clipping norm and the noise multiplier of the
     two with DP-SGD.
@@ -49,8 +50,11 @@ class Config:
     sigma: float = 1.0
     local: Local = field(default_factory=Local)
     seed: int = 0
+    weigh: Weigh = "alike"
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        check_options(self.weigh, self.dropout)
         if self.method not in METHODS:
             raise ValueError(f"method={self.method!r} must be one of {', '.join(METHODS)}")
         for name in ("C", "sigma"):
@@ -88,26 +92,31 @@ def round_(
             places = training.places(workers, network, clients)
             own = list(workers.map(_train_alone, common, list(zip(places, range(len(clients)), strict=True))))
         return State(state.round + 1, {n: torch.stack([w[n] for w in own]) for n in state.weights}), {"clients": 0}
-    chosen = select(clients, config.select, config.seed, state.round, law=config.selection)
+    selected = select(clients, config.select, config.seed, state.round, law=config.selection)
+    chosen = remaining(selected, config.dropout, config.seed, state.round)
     names = list(state.weights)
-    updates = (difference(after, state.weights, names) for after in _trained(state, chosen, network, config, workers))
+    private = config.private(max(1, len(selected)))  # nobody knows beforehand who will fail
+    trained = _trained(state, chosen, network, config, private, workers)
+    updates = (difference(after, state.weights, names) for after in trained)
     if config.method in ("smc", "hybrid-one"):
         mean = _secure_mean(list(updates), chosen, state.round, config)
     else:
-        plain = Mean()
-        for update in updates:
-            plain.add(update)
-        mean = plain.mean()
+        sums = Sums(Mean, lambda plain: plain.count, config.weigh)
+        for client, update in zip(chosen, updates, strict=True):
+            sums.of(client).add(update)
+        mean = sums.mean()
     return State(state.round + 1, add(state.weights, mean)), {"clients": len(chosen)}
 
 
-def accuracy(network: nn.Module, state: State, config: Config, x: torch.Tensor, y: torch.Tensor) -> float:
-    """The accuracy of the weights; for "local", the mean of the participants'."""
+def accuracy(
+    network: nn.Module, state: State, config: Config, x: torch.Tensor, y: torch.Tensor, workers: Crew | None = None
+) -> float:
+    """The accuracy of the weights; for "local", the mean of the participants'. Counted by `workers` that have x."""
     if config.method != "local":
-        return training.accuracy(network, state.weights, x, y)
+        return training.accuracy(network, state.weights, x, y, workers=workers)
     count = len(next(iter(state.weights.values())))
     alone = [{name: w[i] for name, w in state.weights.items()} for i in range(count)]
-    return sum(training.accuracy(network, weights, x, y) for weights in alone) / count
+    return sum(training.accuracy(network, weights, x, y, workers=workers) for weights in alone) / count
 
 
 def honest_epsilon(clients: Sequence[Client], config: Config, rounds: int, delta: float = 1e-5) -> float:
@@ -150,13 +159,18 @@ def _train_privately(shared: training.Shared, common: tuple[Weights, PrivateStep
 
 
 def _trained(
-    state: State, chosen: Sequence[Client], network: nn.Module, config: Config, workers: Crew | None
+    state: State,
+    chosen: Sequence[Client],
+    network: nn.Module,
+    config: Config,
+    private: PrivateSteps,
+    workers: Crew | None,
 ) -> Iterator[Weights]:
     if config.method not in ("dpsgd", "hybrid-one"):
         for _, after in training.train(network, state.weights, chosen, config.local, state.round, workers=workers):
             yield after
         return
-    common = state.weights, config.private(max(1, len(chosen))), state.round
+    common = state.weights, private, state.round
     if workers is None:
         for i in range(len(chosen)):
             yield _train_privately(training.Shared(network, list(chosen)), common, i)
@@ -165,18 +179,19 @@ def _trained(
 
 
 def _secure_mean(updates: Sequence[Weights], chosen: Sequence[Client], round_: int, config: Config) -> Weights:
-    """The mean of integers of rho digits, of which the server sees no more than the sum."""
+    """The mean of integers of rho digits, each times its client's weight; the server sees no more than the sum."""
     if not updates:
         return {}
+    weights = [weight_of(client, config.weigh) for client in chosen]
     shapes = {name: w.shape for name, w in updates[0].items()}
-    most = (2**63 - 1) // len(chosen)  # so that no sum passes 63 bits
+    most = (2**63 - 1) // sum(weights)  # so that no sum passes 63 bits
     key = ldpkernels.key(config.seed).fold_in(_MASKS).fold_in(round_)
     everyone = [client.id for client in chosen]
     sent = []
-    for client, update in zip(chosen, updates, strict=True):
+    for client, weight, update in zip(chosen, weights, updates, strict=True):
         flat = torch.cat([w.reshape(-1) for w in update.values()])
-        integers = integers_of(flat, min(most, 2**62), config.rho).cpu().numpy()
+        integers = integers_of(flat, min(most, 2**62), config.rho).cpu().numpy() * weight
         sent.append(secure_sum.masked(integers, client.id, everyone, key))
-    mean = torch.from_numpy(secure_sum.unmasked(sent) / (len(chosen) * 10.0**config.rho))
+    mean = torch.from_numpy(secure_sum.unmasked(sent) / (sum(weights) * 10.0**config.rho))
     parts = mean.split([math.prod(shape) for shape in shapes.values()])
     return {name: p.reshape(shape) for (name, shape), p in zip(shapes.items(), parts, strict=True)}

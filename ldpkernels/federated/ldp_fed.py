@@ -22,8 +22,9 @@ from ldpkernels.accounting.metric import diameter
 from ldpkernels.federated.checks import check, initial_weights
 from ldpkernels.federated.cldp_upload import Terms, Upload, UploadMean, terms_of
 from ldpkernels.federated.runs import Row
-from ldpkernels.federated.selection import select
+from ldpkernels.federated.selection import remaining, select
 from ldpkernels.federated.training import NOISE, Client, Crew, Local, Mean, Weights, train
+from ldpkernels.federated.weighing import Sums, Weigh, check_options
 from ldpkernels.laws.ordinal_cldp_integers import Noise
 
 Method = Literal["basic", "single-layer", "alpha-cldp-fed"]
@@ -51,6 +52,10 @@ class Config:
         trains: What a client trains: "layer", the round's layer alone, or "all".
         local: How a client trains.
         seed: What everything random follows from.
+        weigh: "alike" is the paper's mean. "examples" weighs a client by the number of its examples, public then.
+        dropout: The part of the selected clients that fail before their upload, at random; the mean is of the others.
+            Where all fail, the round changes nothing; its part of alpha is spent, as those that were not selected have
+            uploaded too.
     """
 
     alpha: float | Mapping[int, float] | None = 1.0
@@ -66,8 +71,11 @@ class Config:
     trains: Literal["layer", "all"] = "layer"
     local: Local = field(default_factory=Local)
     seed: int = 0
+    weigh: Weigh = "alike"
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        check_options(self.weigh, self.dropout)
         choices = {"method": METHODS, "selection": ("fixed", "poisson"), "trains": ("layer", "all")}
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
@@ -183,21 +191,28 @@ def round_(
         raise ValueError(f"the plan of {len(turns)} rounds is over and alpha is spent: there is no further round")
     turn = turns[state.round]
     chosen = select(clients, config.select, config.seed, state.round, law=config.selection)
+    chosen = remaining(chosen, config.dropout, config.seed, state.round)
     check(network, state.weights, chosen, config.local, state.round)
     if before_upload is not None:
         before_upload(turn)
     terms = terms_of({n: state.weights[n].shape for n in turn.names}, config.c, config.rho, config.mechanism)
-    uploads, plain, size = UploadMean(terms), Mean(), 0
+
+    def server_of() -> UploadMean | Mean:
+        return Mean() if config.alpha is None else UploadMean(terms)
+
+    sums = Sums(server_of, lambda server: server.count, config.weigh)
+    size = 0
     only = turn.names if config.trains == "layer" else None
     for client, weights in train(network, state.weights, chosen, config.local, state.round, only=only, workers=workers):
         update = difference(weights, state.weights, turn.names)
-        if config.alpha is None:
-            plain.add(update)
+        server = sums.of(client)
+        if isinstance(server, Mean):
+            server.add(update)
         else:
             upload = ldp_module(update, turn, terms, client, state.round, config)
-            uploads.add(upload)
+            server.add(upload)
             size = len(upload)
-    weights = add(state.weights, plain.mean() if config.alpha is None else uploads.mean())
+    weights = add(state.weights, sums.mean())
     row: Row = {"clients": len(chosen), "layer": layer_name(turn), "values": turn.size, "upload_bytes": size}
     return State(state.round + 1, weights), row
 

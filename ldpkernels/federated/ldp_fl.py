@@ -22,6 +22,7 @@ from ldpkernels.federated.checks import check, initial_weights
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import remaining, select
 from ldpkernels.federated.training import NOISE, Client, Crew, Local, Mean, Weights, train
+from ldpkernels.federated.weighing import Sums, Weigh, check_options
 from ldpkernels.keys import Key
 from ldpkernels.laws.registry import MechanismName, mechanism_named
 from ldpkernels.perturb import Range
@@ -68,14 +69,11 @@ class Config:
     mechanism: MechanismName = "two-point"
     local: Local = field(default_factory=Local)
     seed: int = 0
-    weigh: Literal["alike", "examples"] = "alike"
+    weigh: Weigh = "alike"
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.weigh not in ("alike", "examples"):
-            raise ValueError(f"weigh={self.weigh!r} must be 'alike' or 'examples'")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout} must be at least 0 and below 1")
+        check_options(self.weigh, self.dropout)
         if self.eps is not None:
             mechanism_named(self.mechanism, self.eps)  # it refuses what is no mechanism or no eps
         if not 0 < self.fraction <= 1:
@@ -141,36 +139,29 @@ def round_(
     check(network, state.weights, chosen, config.local, state.round)
     if before_upload is not None:
         before_upload()
-    servers: dict[int, ldpkernels.Aggregate[Weights] | Mean] = {}  # by the weight of a client
+    sums = Sums(lambda: _server(state, config), _count, config.weigh)
     size = 0
     if uploads is not None:
-        server = _server(state, config)
+        server = sums.of_weight(1)
         if isinstance(server, Mean) or config.weigh != "alike":
             raise ValueError("uploads are reports, all alike: they need noise and weigh='alike', or leave them out")
         for sent in uploads(state, chosen):
             server.add(sent)
             size = len(sent)
-        servers[1] = server
     here = chosen if uploads is None else []
     for client, weights in train(network, state.weights, here, config.local, state.round, workers=workers):
         if config.upload == "updates":
             weights = {name: w - state.weights[name] for name, w in weights.items()}
-        weight = 1 if config.weigh == "alike" else len(client.data[1])
-        if weight not in servers:
-            servers[weight] = _server(state, config)
-        server = servers[weight]
+        server = sums.of(client)
         if isinstance(server, Mean):
             server.add(weights)
             continue
         upload = data_perturbation(weights, state, config, client.round_key(state.round, NOISE))
         server.add(upload)  # in any order and from anyone: what ParameterShuffling relies on
         size = size or len(upload.to_bytes())
-    plain = next((server.nbytes for server in servers.values() if isinstance(server, Mean)), 0)
-    counts = {weight: _count(server) for weight, server in servers.items()}
-    mean = _weighed({weight: (counts[weight], server.mean()) for weight, server in servers.items()})
-    # The noise of a weighed mean is that of fewer clients.
-    as_many = sum(w * n for w, n in counts.items()) ** 2 // sum(w * w * n for w, n in counts.items())
-    C, R = _next_ranges(mean, state, config, as_many) if config.adaptive else (state.C, state.R)
+    plain = next((server.nbytes for server in sums.by_weight.values() if isinstance(server, Mean)), 0)
+    mean = sums.mean()
+    C, R = _next_ranges(mean, state, config, sums.as_many) if config.adaptive else (state.C, state.R)
     mean = {name: value.to(state.weights[name].device) for name, value in mean.items()}  # reports decode on the host
     if config.upload == "updates":
         mean = {name: state.weights[name] + update for name, update in mean.items()}
@@ -180,20 +171,6 @@ def round_(
 def _count(server: ldpkernels.Aggregate[Weights] | Mean) -> int:
     """The clients that were added."""
     return server.count if isinstance(server, Mean) else server.clients
-
-
-def _weighed(means: dict[int, tuple[int, Weights]]) -> Weights:
-    """The mean over all clients, from those over clients of one weight: how many they are, and their mean."""
-    if len(means) == 1:
-        return next(iter(means.values()))[1]
-    total = sum(weight * count for weight, (count, _) in means.items())
-    found: Weights = {}
-    for weight, (count, mean) in sorted(means.items()):
-        for name, value in mean.items():
-            part = value.double() * (weight * count / total)
-            found[name] = found[name] + part if name in found else part
-    dtypes = {name: value.dtype for name, value in next(iter(means.values()))[1].items()}
-    return {name: value.to(dtypes[name]) for name, value in found.items()}
 
 
 def _server(state: State, config: Config) -> ldpkernels.Aggregate[Weights] | Mean:

@@ -7,13 +7,10 @@ import numpy as np
 import pytest
 import torch
 from sklearn.tree import DecisionTreeClassifier
-from torch import nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-import ldpkernels
 from ldpkernels.__main__ import main
-from ldpkernels.federated import data, dp_gan, han_xue, ldp_fl, own, training
-from ldpkernels.federated.training import NOISE, Local
+from ldpkernels.federated import data, dp_gan, han_xue, own
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MODULE = """
@@ -77,7 +74,7 @@ def test_the_command_line_trains_what_a_function_names(mine, tmp_path, function,
     assert {row["clients"] for row in found["rounds"]} < set(range(20, 41))
 
 
-def test_the_other_algorithms_too(mine, capsys):
+def test_the_other_algorithms_too(mine, tmp_path, capsys):
     fed = ["fl", "ldp-fed", "--data", f"{mine}:pairs", "--model", f"{mine}:network", "--clients", "10", "--rounds", "4"]
     assert main([*fed, "--cycles", "1", "--quiet", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["network"] == f"{mine}:network"
@@ -91,6 +88,15 @@ def test_the_other_algorithms_too(mine, capsys):
     third = own.function_of(f"{mine}:tree")().fit(first.train_x[shards[2]], first.train_y[shards[2]])
     assert found["standalone"][2] == third.score(first.test_x, first.test_y)  # in turn: a tree, the other, a tree
     assert found["models"] == [f"{mine}:tree", f"{mine}:bayes"]
+    unequal = ["--models", f"{mine}:tree", "--uneven", "3", "--skew", "2", "--out", str(tmp_path / "run")]
+    assert main([*parties, *unequal, "--quiet"]) == 0
+    shards = data.deal(first.train_y, 3, 0, skew=2.0, uneven=3.0)
+    sizes = sorted(map(len, shards))
+    assert f"3 parties with {sizes[0]} to {sizes[-1]} examples each" in capsys.readouterr().out
+    third = own.function_of(f"{mine}:tree")().fit(first.train_x[shards[2]], first.train_y[shards[2]])
+    rows = (tmp_path / "run" / "metrics.csv").read_text().splitlines()
+    (alone,) = (row for row in rows if "party 2: DecisionTreeClassifier" in row)
+    assert str(third.score(first.test_x, first.test_y)) in alone
 
 
 @pytest.mark.parametrize(
@@ -170,62 +176,6 @@ def test_other_data_is_refused(made, message):
         own.dataset(made)
 
 
-def federation(sizes):
-    torch.manual_seed(0)
-    x, y = torch.randn(sum(sizes), 4), torch.randint(3, (sum(sizes),))
-    network = nn.Linear(4, 3)
-    clients = training.clients_of(x, y, list(torch.arange(sum(sizes)).split(sizes)), ldpkernels.key(2))
-    return network, clients
-
-
-@pytest.mark.parametrize("eps", [None, 2.0])
-def test_a_weighed_mean_is_that_of_all_examples(eps):
-    """A literal transcription: each report is decoded on its own, and counted once for each example."""
-    sizes = [3, 5, 3, 8, 5, 1]
-    network, clients = federation(sizes)
-    config = ldp_fl.Config(eps, C=0.0, R=0.5, local=Local(batch=2), weigh="examples")
-    state = ldp_fl.init(network, config)
-    after, _ = ldp_fl.round_(state, clients, network, config)
-    expected = {name: torch.zeros(w.shape, dtype=torch.float64) for name, w in state.weights.items()}
-    for client, weights in training.train(network, state.weights, clients, config.local, 0):
-        if eps is not None:
-            one = ldpkernels.Aggregate()
-            one.add(ldpkernels.report(weights, 0.0, 0.5, eps, generator=client.round_key(0, NOISE)))
-            weights = one.mean()
-        for name in expected:
-            expected[name] += weights[name].double() * len(client.data[1]) / sum(sizes)
-    for name, value in after.weights.items():
-        torch.testing.assert_close(value, expected[name].float())
-    alike, _ = ldp_fl.round_(state, clients, network, ldp_fl.Config(eps, C=0.0, R=0.5, local=Local(batch=2)))
-    assert any(not torch.allclose(alike.weights[name], after.weights[name]) for name in expected)
-
-
-def test_clients_that_fail_are_left_out_of_the_mean():
-    network, clients = federation([4] * 50)
-    config = ldp_fl.Config(None, C=0.0, R=0.5, local=Local(batch=2), dropout=0.4)
-    state = ldp_fl.init(network, config)
-    after, row = ldp_fl.round_(state, clients, network, config)
-    again, _ = ldp_fl.round_(state, clients, network, config)
-    assert (
-        15 <= row["clients"] <= 45
-    )  # 30 expected, deviation 3.5: outside with probability 5e-5, and the seed is fixed
-    assert all(torch.equal(after.weights[n], again.weights[n]) for n in after.weights)
-    survivors = ldp_fl.remaining(clients, 0.4, 0, 0)
-    assert len(survivors) == row["clients"]
-    plain = ldp_fl.Config(None, C=0.0, R=0.5, local=Local(batch=2))
-    alone, _ = ldp_fl.round_(state, survivors, network, plain)
-    assert all(torch.equal(after.weights[n], alone.weights[n]) for n in after.weights)
-
-
-def test_a_round_in_which_all_fail_changes_nothing():
-    network, clients = federation([4, 4])
-    config = ldp_fl.Config(1.0, C=0.0, R=0.5, dropout=0.99)
-    state, paid = ldp_fl.init(network, config), []
-    after, row = ldp_fl.round_(state, clients, network, config, before_upload=lambda: paid.append(1))
-    assert (after.round, row["clients"], paid) == (1, 0, [])
-    assert all(torch.equal(after.weights[n], state.weights[n]) for n in after.weights)
-
-
 def test_unequal_splits_deal_every_example_once():
     labels = torch.arange(1000) % 10
     for uneven, skew in ((0.5, None), (0.5, 0.3), (100.0, None)):
@@ -236,12 +186,6 @@ def test_unequal_splits_deal_every_example_once():
         assert (max(sizes) > 100) == (uneven == 0.5)
     with pytest.raises(ValueError, match="uneven=0 must be above 0"):
         data.deal(labels, 20, 3, uneven=0)
-
-
-@pytest.mark.parametrize(("changes", "message"), [({"weigh": "size"}, "weigh='size'"), ({"dropout": 1.0}, "dropout=1")])
-def test_refusals(changes, message):
-    with pytest.raises(ValueError, match=message):
-        ldp_fl.Config(1.0, C=0.0, R=0.5, **changes)
 
 
 class Nearest:
