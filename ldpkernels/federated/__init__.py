@@ -5,7 +5,7 @@
 - `ldp_fed`: LDP-Fed (Truex and others), its schedules, and the methods that it is compared with.
 - `han_xue`: Han and Xue, models of different types: `parties`, `generators`, `dp_gan`, and `dp_gan_together` for
   all parties at once; `han_xue_privacy` tells what is protected; `adult` reads their third dataset.
-- `data`, `networks`, `training`, `runs`: what the drivers share.
+- `data`, `networks`, `training`, `weighing`, `runs`: what the drivers share.
 
 An algorithm is two functions, `init` and `round_`, that depend on nothing but their arguments. They simulate all the
 clients in one process; for clients that are far apart, send the bytes of their reports by any transport.

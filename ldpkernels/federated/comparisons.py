@@ -26,8 +26,8 @@ from ldpkernels.federated.ldp_fed import State, add, difference
 from ldpkernels.federated.private_sgd import PrivateSteps
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import remaining, select
-from ldpkernels.federated.training import Client, Crew, Local, Mean, Weights
-from ldpkernels.federated.weighing import Sums, Weigh, check_options, weight_of
+from ldpkernels.federated.training import Client, Crew, Local, Weights
+from ldpkernels.federated.weighing import Mean, Sums, Weigh, check_options, weight_of
 
 Method = Literal["non-private", "local", "smc", "dpsgd", "hybrid-one"]
 METHODS = ("non-private", "local", "smc", "dpsgd", "hybrid-one")

@@ -23,8 +23,8 @@ from ldpkernels.federated.checks import check, initial_weights
 from ldpkernels.federated.cldp_upload import Terms, Upload, UploadMean, terms_of
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import remaining, select
-from ldpkernels.federated.training import NOISE, Client, Crew, Local, Mean, Weights, train
-from ldpkernels.federated.weighing import Sums, Weigh, check_options
+from ldpkernels.federated.training import NOISE, Client, Crew, Local, Weights, train
+from ldpkernels.federated.weighing import Mean, Sums, Weigh, check_options
 from ldpkernels.laws.ordinal_cldp_integers import Noise
 
 Method = Literal["basic", "single-layer", "alpha-cldp-fed"]

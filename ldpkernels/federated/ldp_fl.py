@@ -21,8 +21,8 @@ from ldpkernels.adaptive_ranges import By, Method
 from ldpkernels.federated.checks import check, initial_weights
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import remaining, select
-from ldpkernels.federated.training import NOISE, Client, Crew, Local, Mean, Weights, train
-from ldpkernels.federated.weighing import Sums, Weigh, check_options
+from ldpkernels.federated.training import NOISE, Client, Crew, Local, Weights, train
+from ldpkernels.federated.weighing import Mean, Sums, Weigh, check_options
 from ldpkernels.keys import Key
 from ldpkernels.laws.registry import MechanismName, mechanism_named
 from ldpkernels.perturb import Range

@@ -75,38 +75,6 @@ class Local:
             raise ValueError(f"rate={self.rate} must be above 0")
 
 
-class Mean:
-    """The mean of plain models or updates: a sum in fp64, given in each tensor's own dtype.
-
-    >>> mean = Mean()
-    >>> mean.add({"w": torch.tensor([1.0, 2.0])})
-    >>> mean.add({"w": torch.tensor([2.0, 4.0])})
-    >>> mean.mean()
-    {'w': tensor([1.5000, 3.0000])}
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._sum: Weights = {}
-        self._dtypes: dict[str, torch.dtype] = {}
-
-    def add(self, weights: Weights) -> None:
-        """Add one client's."""
-        for name, w in weights.items():
-            self._sum[name] = self._sum[name] + w.double() if name in self._sum else w.double()
-            self._dtypes[name] = w.dtype
-        self.count += 1
-
-    def mean(self) -> Weights:
-        """Nothing where nothing was added."""
-        return {name: (total / self.count).to(self._dtypes[name]) for name, total in self._sum.items()}
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of one client's."""
-        return sum(total.numel() * self._dtypes[name].itemsize for name, total in self._sum.items())
-
-
 def weights_of(network: nn.Module) -> Weights:
     """A copy of a network's parameters, by name."""
     return {name: p.detach().clone() for name, p in network.named_parameters()}

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, Literal, Protocol, TypeVar
 
+import torch
+
 from ldpkernels.federated.training import Client, Weights
 
 Weigh = Literal["alike", "examples"]
@@ -21,14 +23,44 @@ class Sum(Protocol):
 S = TypeVar("S", bound=Sum)
 
 
+class Mean:
+    """The mean of plain models or updates: a sum in fp64, given in each tensor's own dtype.
+
+    >>> mean = Mean()
+    >>> mean.add({"w": torch.tensor([1.0, 2.0])})
+    >>> mean.add({"w": torch.tensor([2.0, 4.0])})
+    >>> mean.mean()
+    {'w': tensor([1.5000, 3.0000])}
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sum: Weights = {}
+        self._dtypes: dict[str, torch.dtype] = {}
+
+    def add(self, weights: Weights) -> None:
+        """Add one client's."""
+        for name, w in weights.items():
+            self._sum[name] = self._sum[name] + w.double() if name in self._sum else w.double()
+            self._dtypes[name] = w.dtype
+        self.count += 1
+
+    def mean(self) -> Weights:
+        """Nothing where nothing was added."""
+        return {name: (total / self.count).to(self._dtypes[name]) for name, total in self._sum.items()}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one client's."""
+        return sum(total.numel() * self._dtypes[name].itemsize for name, total in self._sum.items())
+
+
 class Sums(Generic[S]):
     """A sum of uploads for each weight that a client may have, and the weighed mean of all.
 
     Uploads of one weight are added as they are, in integers where they are integers. `new` begins a sum, `count` tells
     how many uploads it has.
 
-    >>> import torch
-    >>> from ldpkernels.federated.training import Mean
     >>> sums = Sums(Mean, lambda mean: mean.count, "examples")
     >>> sums.of_weight(1).add({"w": torch.tensor([0.0])})
     >>> sums.of_weight(3).add({"w": torch.tensor([4.0])})
