@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.papers import han_xue_ablation as ablation
+from benchmarks.papers import han_xue_baseline as baseline
 from benchmarks.papers.common import Cell, Cells, Job, not_run, parser_of, write_markdown
 from benchmarks.papers.han_xue_page import FULL_EPOCHS, PAPER, draw, glance, picture_of, sections
 from benchmarks.papers.han_xue_plan import OURS, Setting, cells_of, config_of, dataset_of, finish, minutes
@@ -32,7 +33,7 @@ def jobs(dataset: str, root: str, workers: int | None, folder: Path, name: str, 
     settings = [dataclasses.replace(s, seed=s.seed + seed) for s in cells_of(dataset)]
     plan = [(s, folder / picture_of(dataclasses.asdict(s), f"{name}-{dataset}")) for s in settings]
     runs = [Job(s.name, minutes(s), functools.partial(compute, s, root, at, workers)) for s, at in plan]
-    return [*runs, *ablation.jobs(dataset, root, workers, seed)]
+    return [*runs, *baseline.jobs(dataset, root, seed), *ablation.jobs(dataset, root, workers, seed)]
 
 
 def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: Path) -> Cell:
@@ -113,8 +114,8 @@ def main() -> None:
 
 
 def runs_of(cells: dict[str, Cell]) -> list[Cell]:
-    """The cells of the tables: all but those that swap samples or labels."""
-    return [c for name, c in cells.items() if not name.startswith(ablation.PREFIX)]
+    """The cells of the tables: all but those that swap samples or labels; baselines are with their runs."""
+    return [c for name, c in baseline.joined(cells).items() if not name.startswith(ablation.PREFIX)]
 
 
 def write(cells: Cells, folder: Path, name: str) -> None:

@@ -12,6 +12,7 @@ import ldpkernels
 from benchmarks.budget import means
 from benchmarks.papers import (
     han_xue_ablation,
+    han_xue_baseline,
     ldp_fl_others,
     ldp_fl_runs,
 )
@@ -178,3 +179,24 @@ def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeyp
     assert last.labels is other
     assert (told["teacher"], told["real, vote"]) == (1, 1)
     assert told["generated, teacher"] == pytest.approx(float((y[200:] == 0).float().mean()))
+
+
+def test_a_baseline_of_its_own_is_that_of_the_run_of_its_seed(tmp_path, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(150, 1, 28, 28, generator=generator), torch.randint(10, (150,), generator=generator)
+    tiny = data.Dataset("mnist", x[:100], y[:100], x[100:], y[100:], 10)
+    recipe, models = Recipe(steps=1, batch=8), ("network",)
+    config = parties_driver.Config(5, recipe, ("gan",), models, local_epochs=1, epochs=3, vote_sigma=0.1)
+    monkeypatch.setattr(han_xue_baseline, "dataset_of", lambda name, root: tiny)
+    monkeypatch.setattr(han_xue_baseline, "config_of", lambda s: replace(config, baseline=False, seed=s.seed))
+    (job,) = (j for j in han_xue_baseline.jobs("mnist", "") if j.name.endswith("seed=2"))
+    cell = job.compute(tmp_path)
+    world, state = parties_driver.World(tiny, replace(config, seed=2)), parties_driver.State()
+    for _ in range(parties_driver.rounds(world.config)):
+        state, _ = parties_driver.round_(state, world)
+    assert 0 < cell["baseline_accuracy"] == state.baseline
+    run = job.name.removeprefix(han_xue_baseline.PREFIX)
+    runs = {run: {"global": 0.5, "baseline_accuracy": None}, "another": {"baseline_accuracy": None}}
+    assert han_xue_baseline.joined({**runs, job.name: cell}) == {
+        run: {"global": 0.5, "baseline_accuracy": state.baseline}, "another": {"baseline_accuracy": None}
+    }  # fmt: skip

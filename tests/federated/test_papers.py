@@ -19,6 +19,7 @@ from benchmarks.papers import all as all_papers
 from benchmarks.papers import (
     han_xue,
     han_xue_ablation,
+    han_xue_baseline,
     han_xue_page,
     han_xue_plan,
     ldp_fl,
@@ -161,10 +162,10 @@ def test_what_a_cell_says_is_what_ran():
 
 
 def test_the_cells_of_the_other_pages_say_what_ran_too():
-    swapped = han_xue_ablation.PREFIX
     for page, least in (("ldp-fed-fashion-mnist", 140), ("han-xue", 17)):
         found = json.loads((PAPERS / "results" / f"{page}.json").read_text())
-        said = {name: cell for name, cell in found.items() if "ran" in cell and not name.startswith(swapped)}
+        others = (han_xue_ablation.PREFIX, han_xue_baseline.PREFIX)
+        said = {name: cell for name, cell in found.items() if "ran" in cell and not name.startswith(others)}
         assert len(said) >= least
         for name, cell in said.items():
             kind = fed_runs.Run if page != "han-xue" else han_xue_plan.Setting
@@ -176,9 +177,17 @@ def test_the_cells_of_the_other_pages_say_what_ran_too():
                 config = (fed_runs.config_of if s.method in fed_runs.ldp_fed.METHODS else fed_runs.other_config)(s)
             today = json.loads(json.dumps(asdict(config)))
             assert_ran(cell["ran"]["config"], today, name)
-        for name, cell in ((n, c) for n, c in found.items() if n.startswith(swapped)):
+        for name, cell in ((n, c) for n, c in found.items() if n.startswith(han_xue_baseline.PREFIX)):
+            s = han_xue_baseline.run_of(cell["dataset"], cell["seed"])
+            assert name == han_xue_baseline.PREFIX + s.name
+            assert_ran(cell["ran"]["config"], json.loads(json.dumps(asdict(config_with_baseline(s)))), name)
+        for name, cell in ((n, c) for n, c in found.items() if n.startswith(han_xue_ablation.PREFIX)):
             usual = replace(han_xue_plan.full(cell["dataset"], han_xue_ablation.PARTIES, "gan"), seed=cell["seed"])
             assert_ran(cell["ran"]["config"], json.loads(json.dumps(asdict(han_xue_plan.config_of(usual)))), name)
+
+
+def config_with_baseline(s):
+    return replace(han_xue_plan.config_of(s), baseline=True)
 
 
 def assert_ran(ran, today, name):
