@@ -52,10 +52,15 @@ def compute(s: Setting, root: str, folder: Path) -> Cell:
 
 
 def joined(cells: dict[str, Cell]) -> dict[str, Cell]:
-    """The other cells; runs without a baseline with that of their seed, where there is one."""
+    """The other cells. Runs without a baseline have that of another that differs in its generators alone."""
     runs = {name: cell for name, cell in cells.items() if not name.startswith(PREFIX)}
+    known = {key_of(c): c["baseline_accuracy"] for c in runs.values() if c.get("baseline_accuracy") is not None}
     for name, cell in cells.items():
-        run = runs.get(name.removeprefix(PREFIX))
-        if name.startswith(PREFIX) and run is not None and run["baseline_accuracy"] is None:
-            runs[name.removeprefix(PREFIX)] = run | {"baseline_accuracy": cell["baseline_accuracy"]}
-    return runs
+        if name.startswith(PREFIX):
+            known[key_of(asdict(run_of(cell["dataset"], cell["seed"])))] = cell["baseline_accuracy"]
+    return {name: {**c, "baseline_accuracy": known.get(key_of(c))} for name, c in runs.items()}
+
+
+def key_of(c: Cell) -> tuple[object, ...]:
+    """What a baseline depends on; generators have no part in it."""
+    return c["dataset"], c["seed"], c.get("parties"), bool(c.get("full")), bool(c.get("wide"))

@@ -195,8 +195,17 @@ def test_a_baseline_of_its_own_is_that_of_the_run_of_its_seed(tmp_path, monkeypa
     for _ in range(parties_driver.rounds(world.config)):
         state, _ = parties_driver.round_(state, world)
     assert 0 < cell["baseline_accuracy"] == state.baseline
-    run = job.name.removeprefix(han_xue_baseline.PREFIX)
-    runs = {run: {"global": 0.5, "baseline_accuracy": None}, "another": {"baseline_accuracy": None}}
-    assert han_xue_baseline.joined({**runs, job.name: cell}) == {
-        run: {"global": 0.5, "baseline_accuracy": state.baseline}, "another": {"baseline_accuracy": None}
-    }  # fmt: skip
+
+    def run(kind, seed, **more):
+        return {
+            **asdict(replace(han_xue_baseline.full("mnist", 5, kind), seed=seed)),
+            "baseline_accuracy": None,
+            **more,
+        }
+
+    found = {"a": run("gan", 2), "b": run("dcgan", 2), "c": run("dcgan", 2, wide=True), "d": run("gan", 3),
+             "e": run("gan", 0, baseline_accuracy=0.9), "f": run("vae", 0), "g": run("gan", 2, full=False)}  # fmt: skip
+    told = {name: c["baseline_accuracy"] for name, c in han_xue_baseline.joined({**found, job.name: cell}).items()}
+    ours = cell["baseline_accuracy"]
+    assert told == {"a": ours, "b": ours, "c": None, "d": None, "e": 0.9, "f": 0.9, "g": None}
+    assert all(found[name]["baseline_accuracy"] is None for name in "abcdfg")  # what is kept stays
