@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.common import Cell
-from benchmarks.papers.ldp_fed_runs import ALPHAS, CYCLES, EXAMPLES, FED, HALF, NAMES, ROUNDS, SHORT, Run
+from benchmarks.papers.ldp_fed_runs import ALPHAS, CYCLES, EXAMPLES, FED, FEWER, NAMES, ROUNDS, SHORT, Run
 
 Kept = dict[Run, list[Cell]]  # of a run with seed 0, one cell for each seed that was run
 
@@ -45,7 +45,7 @@ def draw(kept: Kept, path: Path) -> None:
     left.plot([ROUNDS], [100 * CYCLES[1]], "x", color="C2", label="paper: 1 cycle", zorder=5)
     left.set(xlabel="round", ylabel="test accuracy (%)", ylim=(57, 92), title="Figure 3: methods, alpha = 1")
     left.legend(frameon=False, fontsize=7, loc="lower right")
-    for examples in (EXAMPLES, HALF):
+    for examples in (EXAMPLES, *FEWER):
         runs = [replace(FED, cycles=cycles, examples=examples) for cycles in CYCLES]
         values = [(run.cycles, [100 * cell["final"] for cell in kept[run]]) for run in runs if run in kept]
         if values:

@@ -18,7 +18,8 @@ from ldpkernels.federated import comparisons, data, ldp_fed, networks, private_s
 from ldpkernels.federated.workers import available
 
 CLIENTS, SELECT, ROUNDS, RHO, C = 50, 9, 80, 10, 1.0
-EXAMPLES, HALF = 1200, 600  # of a client; runs with half of them say what training decides
+EXAMPLES = 1200  # of a client
+FEWER = (600, 500)  # runs with fewer of them say what training decides
 LOCAL = training.Local(epochs=1, batch=20, rate=0.05)
 PRIVATE = training.Local(epochs=1, batch=60, rate=0.1)
 TESTED_EVERY = 20
@@ -109,7 +110,7 @@ TRAINED = [
 ]
 LESS = {"batches of 40": {"batch": 40}, "rate .03": {"rate": 0.03}}  # training, that is
 LESS_TRAINED = [replace(FED, cycles=cycles, **less) for less in LESS.values() for cycles in (1, 5, 16)]
-HALVED = [replace(FED, cycles=cycles, examples=HALF) for cycles in CYCLES]
+REDUCED = [replace(FED, cycles=cycles, examples=examples) for examples in FEWER for cycles in CYCLES]
 VARIANTS = [FED, replace(FED, mechanism="laplace"), replace(FED, trains="all"), replace(FED, alpha=None)]
 VARIANTS += [Run("basic", rho=7)]
 
@@ -123,7 +124,7 @@ def in_order(seed: int = 0) -> list[Run]:
     """All the runs, those of most worth first; the seed is added to each run's own."""
     table_1 = [again for cycles in CYCLES for again in seeds(replace(FED, cycles=cycles), 10)]
     figure_3 = [again for run, _ in METHODS for again in seeds(run, 5)]
-    ours = [again for run in [*VARIANTS, *HALVED] for again in seeds(run, 5)]
+    ours = [again for run in [*VARIANTS, *REDUCED] for again in seeds(run, 5)]
     less = [again for run in LESS_TRAINED for again in seeds(run, 3)]
     ordered = dict.fromkeys([*table_1, *figure_3, *ours, *WITHOUT_NOISE, *SWEEP, *TRAINED, *less])
     return [replace(run, seed=run.seed + seed) for run in ordered]
