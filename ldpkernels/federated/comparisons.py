@@ -83,7 +83,7 @@ def round_(
     With `workers` (`training.crew`) participants train beside each other.
     """
     one = {name: w[0] for name, w in state.weights.items()} if config.method == "local" else state.weights
-    check(network, one, clients, config.local, state.round)
+    check(network, one, clients, config.local, state.round, config.weigh)
     if config.method == "local":
         common = state.weights, config.local, state.round
         if workers is None or training.trains_together(network, one, config.local):

@@ -192,7 +192,7 @@ def round_(
     turn = turns[state.round]
     chosen = select(clients, config.select, config.seed, state.round, law=config.selection)
     chosen = remaining(chosen, config.dropout, config.seed, state.round)
-    check(network, state.weights, chosen, config.local, state.round)
+    check(network, state.weights, chosen, config.local, state.round, config.weigh)
     if before_upload is not None:
         before_upload(turn)
     terms = terms_of({n: state.weights[n].shape for n in turn.names}, config.c, config.rho, config.mechanism)

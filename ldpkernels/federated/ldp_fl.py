@@ -136,7 +136,7 @@ def round_(
     chosen = remaining(chosen, config.dropout, config.seed, state.round)
     if not chosen:
         return replace(state, round=state.round + 1), {"clients": 0, "upload_bytes": 0}
-    check(network, state.weights, chosen, config.local, state.round)
+    check(network, state.weights, chosen, config.local, state.round, config.weigh)
     if before_upload is not None:
         before_upload()
     sums = Sums(lambda: _server(state, config), _count, config.weigh)

@@ -155,6 +155,21 @@ def test_refusals(changes, message):
             config()
 
 
+def test_a_client_without_examples_weighs_nothing_and_is_refused_before_its_round():
+    network, clients = federation([4, 0, 4])
+    paid = []
+    fed, fl = ldp_fed.Config(rounds=2, cycles=1, weigh="examples"), ldp_fl.Config(1.0, C=0.0, R=0.5, weigh="examples")
+    for driver, config in ((ldp_fed, fed), (ldp_fl, fl)):
+        with pytest.raises(ValueError, match="client 1 has no examples, and weigh='examples'"):
+            driver.round_(
+                driver.init(network, config), clients, network, config, before_upload=lambda *_: paid.append(1)
+            )
+    other = comparisons.Config("smc", weigh="examples")
+    with pytest.raises(ValueError, match="client 1 has no examples"):
+        comparisons.round_(comparisons.init(network, other, clients), clients, network, other)
+    assert not paid
+
+
 @pytest.mark.parametrize("method", ["alpha-cldp-fed", "smc"])
 def test_the_command_line_of_ldp_fed(method, capsys):
     command = [
