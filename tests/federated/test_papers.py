@@ -110,11 +110,14 @@ def test_the_readmes_figures_are_those_of_the_cells():
     cells = han_xue.runs_of(json.loads((PAPERS / "results" / "han-xue.json").read_text()))
     for dataset, name in han_xue_page.NAMES.items():
         five = [c for c in cells if (c["dataset"], c["sound"], c["parties"], c["sigma"]) == (dataset, False, 5, 1)]
-        ours = [100 * c["global"] for c in five if han_xue_page.recipe(c) == han_xue_page.recipes(five)[0]]
-        (row,) = (row for row in rows if f"Han and Xue, {name}," in row[1])
-        deviation = f"{statistics.stdev(ours):.2f}".lstrip("0")
-        assert f"{statistics.fmean(ours):.2f} ± {deviation}% ({len(ours)} seeds)" in row[3]
-        assert row[2].strip() == f"{100 * han_xue_page.PAPER[dataset]['table 1'][2]:.2f}%"
+        usual = [100 * c["global"] for c in five if han_xue_page.recipe(c) == han_xue_page.recipes(five)[0]]
+        wide = [100 * c["global"] for c in five if c.get("wide")]
+        told = {f"Han and Xue, {name},": usual, **({f"{name} with DCGANs and wider": wide} if wide else {})}
+        for words, ours in told.items():
+            (row,) = (row for row in rows if words in row[1])
+            deviation = f"{statistics.stdev(ours):.2f}".lstrip("0")
+            assert f"{statistics.fmean(ours):.2f} ± {deviation}% ({len(ours)} seeds)" in row[3]
+            assert row[2].strip() == f"{100 * han_xue_page.PAPER[dataset]['table 1'][2]:.2f}%"
     others = [row for row in rows if "%" in row[3] and "Han and Xue" not in row[1]]
     assert len(others) >= 9
     for row in others:
