@@ -267,6 +267,7 @@ def draw_paper(axis: Any, dataset: str, cells: list[Cell]) -> None:
     """Its variant: no sigma changes a bit, and so the runs at sigma = 1, which have the marks, stand for all."""
     theirs = PAPER[dataset]["table 2"]
     axis.plot(list(theirs), list(theirs.values()), "kx", label="global, paper, 5 parties", zorder=5)
+    points(axis, [c for c in cells if c.get("wide")], "global, 5 parties, DCGANs, networks twice as wide", "C3", "D")
     cells = [c for c in cells if recipe(c) == recipes(cells)[0] and c["sigma"] == 1]
     for color, parties in COLORS.items():
         runs = [c for c in cells if c["parties"] == parties]
