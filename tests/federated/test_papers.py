@@ -45,6 +45,12 @@ def test_a_page_says_what_its_cells_say(page, tmp_path):
     assert (tmp_path / f"{page}.png").exists() == (PAPERS / "results" / f"{page}.png").exists()
 
 
+def test_every_run_that_is_kept_is_of_the_plan():
+    """What no table shows any more is not among the figures, nor in a page's count of runs."""
+    for table in all_papers.tables("", PAPERS / "results", 1, None):
+        assert not set(table.cells.all()) - {job.name for job in table.jobs}
+
+
 def test_no_two_rows_of_a_table_say_that_they_ran_the_same():
     """What comes before the first figure says what was run."""
     page, tables = (PAPERS / "results" / "ldp-fl.md").read_text(), 0
