@@ -63,16 +63,24 @@ def draw(kept: Kept, path: Path) -> None:
     for i, method in enumerate(("basic", "alpha-cldp-fed")):
         for mechanism, style in (("exponential", "--"), ("laplace", "-")):
             runs_ = [replace(SHORT, method=method, alpha=alpha, mechanism=mechanism) for alpha in ALPHAS]
-            found = [(r.alpha, 100 * kept[r][0]["final"]) for r in runs_ if r in kept]
+            found = [(r.alpha, *mean_and_deviation(kept[r])) for r in runs_ if r in kept]
             if found:
                 label = f"{NAMES[method]}, {mechanism}"
-                right.plot(*zip(*found, strict=True), style, color=f"C{i}", marker="o", ms=3, label=label)
+                x, y, bars = (list(values) for values in zip(*found, strict=True))
+                right.errorbar(x, y, bars, linestyle=style, color=f"C{i}", marker="o", ms=3, capsize=2, label=label)
         twin = replace(SHORT, method=method, alpha=None)
         if twin in kept:
-            right.axhline(
-                100 * kept[twin][0]["final"], color=f"C{i}", lw=0.8, ls=":", label=f"{NAMES[method]}, no noise"
-            )
-    right.set(xscale="log", xlabel="alpha", ylim=(0, 100), title="Where noise matters: 20 rounds, one seed")
+            clean, _ = mean_and_deviation(kept[twin])
+            right.axhline(clean, color=f"C{i}", lw=0.8, ls=":", label=f"{NAMES[method]}, no noise")
+    seeds = max((len(kept[run]) for run in kept if run.examples == SHORT.examples), default=0)
+    title = f"Where noise matters: 20 rounds, {seeds} seed{'s' * (seeds > 1)}"
+    right.set(xscale="log", xlabel="alpha", ylim=(0, 100), title=title)
     if right.lines:
         right.legend(frameon=False, fontsize=7, handlelength=4, loc="lower right")
     save(figure, str(path))
+
+
+def mean_and_deviation(cells: list[Cell]) -> tuple[float, float]:
+    """Of the seeds' last accuracies, in percent."""
+    values = [100 * cell["final"] for cell in cells]
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0

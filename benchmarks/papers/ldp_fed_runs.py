@@ -126,7 +126,8 @@ def in_order(seed: int = 0) -> list[Run]:
     figure_3 = [again for run, _ in METHODS for again in seeds(run, 5)]
     ours = [again for run in [*VARIANTS, *REDUCED] for again in seeds(run, 5)]
     less = [again for run in LESS_TRAINED for again in seeds(run, 3)]
-    ordered = dict.fromkeys([*table_1, *figure_3, *ours, *WITHOUT_NOISE, *SWEEP, *TRAINED, *less])
+    swept = [again for run in [*WITHOUT_NOISE, *SWEEP] for again in seeds(run, 5)]
+    ordered = dict.fromkeys([*table_1, *figure_3, *ours, *swept, *TRAINED, *less])
     return [replace(run, seed=run.seed + seed) for run in ordered]
 
 
