@@ -204,8 +204,8 @@ REASONS = """\
 - **Cycles.** With all 1,200 examples and ten seeds every number of cycles ends above the paper's figure: one by 1.1
   points, two to ten by 1.5 to 2.2, sixteen by 2.7. They move the result by half a point, one deviation of a seed, where
   the paper's differ by 1.6: its best is 5, ours 4. So Table 1 is missed from above, and it is training that decides by
-  how much. With half of the examples (five seeds) one, four, five, ten and sixteen cycles end .3 to .9 points above the
-  paper's figures, two 1.5, and sixteen lose 1.3 points against one, where the paper's lose 1.6. **With 500 examples a
+  how much. With half of the examples (five seeds) one, four, five, ten and sixteen cycles end .3 to .8 points above the
+  paper's figures, two 1.5, and sixteen lose 1.4 points against one, where the paper's lose 1.6. **With 500 examples a
   client one, four, five and ten cycles end within .2 to .4 points**, sixteen .6 and two 1.1, which in the paper are
   below one and four alike: of the training that made Table 1 there was less than half of ours. With all examples in
   batches of 40, half as many steps, sixteen lose 1.5, and all end 1.4 to 1.7 above; a rate of .03 for .05 takes nothing
