@@ -42,13 +42,15 @@ def initial_weights(network: nn.Module, local: Local) -> Weights:
     return weights
 
 
-def check(
-    network: nn.Module, weights: Weights, clients: Sequence[Client], local: Local, round_: int, weigh: str = "alike"
-) -> None:
-    """A ValueError where clients could not train, or weigh nothing, before anything is trained, spent or sent."""
+def check_weights(clients: Sequence[Client], weigh: str) -> None:
+    """A ValueError where a client, selected or not, weighs nothing: in the first round, before any is trained."""
     empty = next((client.id for client in clients if not len(client.data[1])), None)
     if weigh == "examples" and empty is not None:
         raise ValueError(f"client {empty} has no examples, and weigh='examples': leave it out, or weigh='alike'")
+
+
+def check(network: nn.Module, weights: Weights, clients: Sequence[Client], local: Local, round_: int) -> None:
+    """A ValueError where clients could not train, before anything is trained, spent or sent."""
     together = trains_together(network, weights, local)
     x, y = next((client.data for client in clients if len(client.data[1])), (None, None))
     if x is None or y is None:

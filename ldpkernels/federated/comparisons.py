@@ -20,7 +20,7 @@ from torch import nn
 
 import ldpkernels
 from ldpkernels.federated import private_sgd, secure_sum, training
-from ldpkernels.federated.checks import check, initial_weights
+from ldpkernels.federated.checks import check, check_weights, initial_weights
 from ldpkernels.federated.cldp_upload import integers_of
 from ldpkernels.federated.ldp_fed import State, add, difference
 from ldpkernels.federated.private_sgd import PrivateSteps
@@ -83,7 +83,7 @@ def round_(
     With `workers` (`training.crew`) participants train beside each other.
     """
     one = {name: w[0] for name, w in state.weights.items()} if config.method == "local" else state.weights
-    check(network, one, clients, config.local, state.round, config.weigh)
+    check(network, one, clients, config.local, state.round)
     if config.method == "local":
         common = state.weights, config.local, state.round
         if workers is None or training.trains_together(network, one, config.local):
@@ -92,6 +92,7 @@ def round_(
             places = training.places(workers, network, clients)
             own = list(workers.map(_train_alone, common, list(zip(places, range(len(clients)), strict=True))))
         return State(state.round + 1, {n: torch.stack([w[n] for w in own]) for n in state.weights}), {"clients": 0}
+    check_weights(clients, config.weigh)
     selected = select(clients, config.select, config.seed, state.round, law=config.selection)
     chosen = remaining(selected, config.dropout, config.seed, state.round)
     names = list(state.weights)
@@ -120,7 +121,9 @@ def accuracy(
 
 
 def honest_epsilon(clients: Sequence[Client], config: Config, rounds: int, delta: float = 1e-5) -> float:
-    """What an example of the participant of most rounds loses, to whoever sees what is sent.
+    """What an example of the participant that loses most does, to whoever sees what is sent.
+
+    Neighbours differ in one example, at a number of examples that is public: batches and weights follow from it.
 
     The choice of participants depends on no data, so that each may count its own rounds. "smc" and "non-private" add no
     noise: infinite. For "hybrid-one" a participant's own noise is counted and no more: the noises of k participants add
@@ -137,9 +140,14 @@ def honest_epsilon(clients: Sequence[Client], config: Config, rounds: int, delta
         least = min(least, config.private(max(1, len(chosen))).sigma)
         for client in chosen:
             rounds_of[client.id] += 1
-    examples = min(len(client.data[1]) for client in clients)
     private = replace(config.private(1), sigma=least)
-    return private_sgd.honest_epsilon(private, examples, max(rounds_of.values()), delta)
+    # Steps are whole, so that neither the fewest examples nor the most need be the worst.
+    most: dict[int, int] = {}  # rounds, by the number of examples
+    for client in clients:
+        size = len(client.data[1])
+        most[size] = max(most.get(size, 0), rounds_of[client.id])
+    told = (private_sgd.honest_epsilon(private, size, n, delta) for size, n in most.items() if size and n)
+    return max(told, default=0.0)
 
 
 def _train_alone(shared: training.Shared, common: tuple[Weights, Local, int], item: tuple[int, int]) -> Weights:

@@ -311,8 +311,9 @@ def _first(state: State, world: World, turn: Callable[[], Iterator[Result]], uni
     """The first unit's result, of as many as are left of a turn. All are begun at once, ahead of their rounds."""
     if world.ahead is None or world.ahead[0] is not state:
         world.ahead = state, turn()
-    result = cast(Result, next(world.ahead[1]))
-    world.ahead = world.ahead if units > 1 else None
+    ahead, world.ahead = world.ahead, None  # gone where the next result is an error: asked again, the turn begins anew
+    result = cast(Result, next(ahead[1]))
+    world.ahead = ahead if units > 1 else None
     return result
 
 

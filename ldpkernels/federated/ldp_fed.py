@@ -19,7 +19,7 @@ from torch import nn
 
 from ldpkernels.accounting import MetricEvent, composed_epsilon, rounds_per_layer, schedule
 from ldpkernels.accounting.metric import diameter
-from ldpkernels.federated.checks import check, initial_weights
+from ldpkernels.federated.checks import check, check_weights, initial_weights
 from ldpkernels.federated.cldp_upload import Terms, Upload, UploadMean, terms_of
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import remaining, select
@@ -190,9 +190,10 @@ def round_(
     if state.round >= len(turns):
         raise ValueError(f"the plan of {len(turns)} rounds is over and alpha is spent: there is no further round")
     turn = turns[state.round]
+    check_weights(clients, config.weigh)
     chosen = select(clients, config.select, config.seed, state.round, law=config.selection)
     chosen = remaining(chosen, config.dropout, config.seed, state.round)
-    check(network, state.weights, chosen, config.local, state.round, config.weigh)
+    check(network, state.weights, chosen, config.local, state.round)
     if before_upload is not None:
         before_upload(turn)
     terms = terms_of({n: state.weights[n].shape for n in turn.names}, config.c, config.rho, config.mechanism)

@@ -18,7 +18,7 @@ from torch import nn
 import ldpkernels
 from ldpkernels.accounting import Event, local_epsilon
 from ldpkernels.adaptive_ranges import By, Method
-from ldpkernels.federated.checks import check, initial_weights
+from ldpkernels.federated.checks import check, check_weights, initial_weights
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import remaining, select
 from ldpkernels.federated.training import NOISE, Client, Crew, Local, Weights, train
@@ -132,11 +132,12 @@ def round_(
     `workers` (`training.crew`) clients train beside each other. With `uploads` they train and perturb elsewhere: it
     gives the bytes of the chosen clients' reports, in any order (ldpkernels/flower/engine.py).
     """
+    check_weights(clients, config.weigh)
     chosen = select(clients, max(1, round(config.fraction * len(clients))), config.seed, state.round)
     chosen = remaining(chosen, config.dropout, config.seed, state.round)
     if not chosen:
         return replace(state, round=state.round + 1), {"clients": 0, "upload_bytes": 0}
-    check(network, state.weights, chosen, config.local, state.round, config.weigh)
+    check(network, state.weights, chosen, config.local, state.round)
     if before_upload is not None:
         before_upload()
     sums = Sums(lambda: _server(state, config), _count, config.weigh)

@@ -119,3 +119,19 @@ def test_workers_and_parties_at_once_exclude_each_other():
     crew = types.SimpleNamespace(shared=world)
     with pytest.raises(ValueError, match="this world's train together: give one of the two"):
         han_xue.round_(han_xue.State(), world, workers=crew)
+
+
+def test_a_turn_that_failed_begins_anew(monkeypatch):
+    config = han_xue.Config(parties=2, recipe=Recipe(steps=2, batch=8), generators=("vae",), models=("tree",))
+    world, steps = han_xue.World(data.load("digits"), config, together=True), dp_gan_together.steps
+
+    def fails(begun, count):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(dp_gan_together, "steps", fails)
+    state = han_xue.State()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        han_xue.round_(state, world)
+    monkeypatch.setattr(dp_gan_together, "steps", steps)
+    state, row = han_xue.round_(state, world)
+    assert (state.round, row["part"]) == (1, "party 0: vae, 2 steps")

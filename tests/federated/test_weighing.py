@@ -158,7 +158,8 @@ def test_refusals(changes, message):
 def test_a_client_without_examples_weighs_nothing_and_is_refused_before_its_round():
     network, clients = federation([4, 0, 4])
     paid = []
-    fed, fl = ldp_fed.Config(rounds=2, cycles=1, weigh="examples"), ldp_fl.Config(1.0, C=0.0, R=0.5, weigh="examples")
+    fl = ldp_fl.Config(1.0, C=0.0, R=0.5, weigh="examples", fraction=0.1)
+    fed = ldp_fed.Config(rounds=2, cycles=1, weigh="examples", select=1)  # seed 0 selects another one
     for driver, config in ((ldp_fed, fed), (ldp_fl, fl)):
         with pytest.raises(ValueError, match="client 1 has no examples, and weigh='examples'"):
             driver.round_(
@@ -190,3 +191,12 @@ def test_the_command_line_of_ldp_fed(method, capsys):
     found = json.loads(capsys.readouterr().out)
     assert (found["config"]["weigh"], found["config"]["dropout"]) == ("examples", 0.3)
     assert all(5 <= row["clients"] < 20 for row in found["rounds"])
+
+
+def test_the_honest_epsilon_is_that_of_the_client_that_loses_most():
+    """Eleven examples in batches of ten make two steps of a rate of .91, which lose more than one of a rate of 1."""
+    _, clients = federation([10, 10, 11])
+    config = comparisons.Config("dpsgd", sigma=2.0, local=Local(batch=10))
+    private = config.private(1)
+    each = [comparisons.private_sgd.honest_epsilon(private, n, 5) for n in (10, 11)]
+    assert each[0] < each[1] == comparisons.honest_epsilon(clients, config, 5)
