@@ -158,8 +158,9 @@ def test_refusals(changes, message):
 def test_a_client_without_examples_weighs_nothing_and_is_refused_before_its_round():
     network, clients = federation([4, 0, 4])
     paid = []
-    fl = ldp_fl.Config(1.0, C=0.0, R=0.5, weigh="examples", fraction=0.1)
-    fed = ldp_fed.Config(rounds=2, cycles=1, weigh="examples", select=1)  # seed 0 selects another one
+    fl = ldp_fl.Config(1.0, C=0.0, R=0.5, weigh="examples", fraction=0.1, seed=1)
+    fed = ldp_fed.Config(rounds=2, cycles=1, weigh="examples", select=1, seed=1)
+    assert select(clients, 1, 1, 0)[0].id != 1
     for driver, config in ((ldp_fed, fed), (ldp_fl, fl)):
         with pytest.raises(ValueError, match="client 1 has no examples, and weigh='examples'"):
             driver.round_(
