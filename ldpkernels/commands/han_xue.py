@@ -57,7 +57,9 @@ def add_parser(algorithms: Commands) -> None:
         "--generators", nargs="+", choices=("gan", "dcgan", "vae"), default=[], metavar="KIND",
         help="gan, dcgan, vae: dealt to the parties in turn (default: gan vae; gan dcgan for images)",
     )  # fmt: skip
-    gan.add_argument("--samples", type=int, help="samples a party generates (default: as many as its examples)")
+    gan.add_argument(
+        "--samples", type=int, help="samples a party generates (default: as many as the smallest party has examples)"
+    )
     vote = parser.add_argument_group("local models and vote")
     vote.add_argument(
         "--models", nargs="+", default=[], metavar="KIND",

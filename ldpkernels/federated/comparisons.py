@@ -57,6 +57,10 @@ class Config:
         check_options(self.weigh, self.dropout)
         if self.method not in METHODS:
             raise ValueError(f"method={self.method!r} must be one of {', '.join(METHODS)}")
+        if self.method == "local" and (self.weigh != "alike" or self.dropout):
+            raise ValueError(
+                "method='local' sends nothing, so that nobody weighs or fails: leave weigh and dropout out"
+            )
         for name in ("C", "sigma"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and finite")
@@ -198,6 +202,10 @@ def _secure_mean(updates: Sequence[Weights], chosen: Sequence[Client], round_: i
     sent = []
     for client, weight, update in zip(chosen, weights, updates, strict=True):
         flat = torch.cat([w.reshape(-1) for w in update.values()])
+        if float(flat.abs().max()) * 10.0**config.rho > most:
+            raise ValueError(
+                f"rho={config.rho} leaves no room for a sum of {sum(weights)} updates in 63 bits: lower it"
+            )
         integers = integers_of(flat, min(most, 2**62), config.rho).cpu().numpy() * weight
         sent.append(secure_sum.masked(integers, client.id, everyone, key))
     mean = torch.from_numpy(secure_sum.unmasked(sent) / (sum(weights) * 10.0**config.rho))

@@ -33,6 +33,8 @@ def steps(parties: Sequence[tuple[Training, torch.Tensor, Key]], count: int) -> 
     >>> [training.done for training in trainings]
     [4, 4, 4]
     """
+    if not parties:
+        raise ValueError("parties is empty: give one at least")
     trainings, examples, keys = (list(values) for values in zip(*parties, strict=True))
     together = _Together(trainings)
     for _ in range(count):
@@ -49,6 +51,8 @@ class _Together:
         if len(found) > 1:
             kinds = " and ".join(sorted(f"a {kind} of {recipe} after {done} steps" for kind, recipe, done in found))
             raise ValueError(f"trainings={kinds}: those at once are of one kind, recipe and number of steps")
+        if len({(str(t.generator.critic), str(t.generator.maker)) for t in trainings}) > 1:
+            raise ValueError("trainings have different layers, spans or losses: those at once differ in weights alone")
         self.recipe, self.latent, self.device = first.recipe, first.generator.latent, first.generator.device
         self.critic = _Stack([t.generator.critic for t in trainings], [t.optimizers[0] for t in trainings], self.recipe)
         makers = [t.generator.maker for t in trainings]

@@ -43,7 +43,7 @@ class Config:
     """What the parties agree on.
 
     Args:
-        parties: How many; the examples are dealt alike.
+        parties: How many.
         recipe: How generators are trained (`dp_gan.Recipe`).
         generators: Kinds of generators, dealt to the parties in turn; empty for the paper's: GAN and VAE for features,
             GAN and DCGAN for images.
@@ -52,7 +52,7 @@ class Config:
             "cnn-3" for images.
         vote_sigma: None for exact votes; the noise on each count of `ldpkernels.noisy_vote`.
         queries: How many of the samples are labelled, at random; None for all.
-        samples: How many a party generates; None for as many as it has examples.
+        samples: How many a party generates; None for as many as the smallest party has examples.
         local_epochs, epochs: Of the parties' networks, and of the global model and the baseline.
         baseline: Whether to train the baseline, the global model on all parties' real examples.
         chunk: Steps of a generator in a round.
@@ -142,7 +142,8 @@ class World:
         if models is not None and len(models) != config.parties:
             raise ValueError(f"{len(models)} models for parties={config.parties}: give one for each party")
         if config.recipe.batch > self.examples:
-            raise ValueError(f"batch={config.recipe.batch} is more than the {self.examples} examples of a party")
+            found = f"batch={config.recipe.batch} is more than the {self.examples} examples of a party"
+            raise ValueError(f"{found}: take a smaller batch, or deal more evenly")
         for kind in self.kinds:  # what does not fit is refused before any work
             generators.build(kind, self.shape, self.span, self.key, loss=config.recipe.discriminator_loss)
         for kind in (self.global_kind, *(() if models is not None else self.model_kinds)):

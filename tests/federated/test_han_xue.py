@@ -98,6 +98,35 @@ def test_a_run_that_was_interrupted_anywhere_ends_with_the_same_bits(digits, tmp
         assert [row["part"] for row in resumed] == [row["part"] for row in rows]
 
 
+def test_the_global_model_is_of_the_kind_that_is_asked_for(digits, monkeypatch):
+    built, build = [], parties.build
+
+    def spy(kind, *arguments, **options):
+        built.append(kind)
+        return build(kind, *arguments, **options)
+
+    monkeypatch.setattr(parties, "build", spy)
+    config = quick(Recipe(steps=1, batch=8), models=("tree",), global_model="cnn-1-wide", vote_sigma=0.1, chunk=1)
+    world = han_xue.World(digits, config)
+    built.clear()
+    finish(world)
+    assert built == ["tree"] * 3 + ["cnn-1-wide"] * 2  # the global model and the baseline
+
+
+def test_wide_networks_have_twice_the_channels_and_the_hidden_layer():
+    for kind in parties.IMAGES:
+        usual, wide = (
+            [
+                m
+                for m in parties.build(k, (1, 28, 28), 10, KEY).module
+                if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)
+            ]
+            for k in (kind, f"{kind}-wide")
+        )
+        assert [m.weight.shape[0] * 2 for m in usual[:-1]] == [m.weight.shape[0] for m in wide[:-1]]
+        assert wide[-1].weight.shape[0] == 10
+
+
 def test_the_seed_decides_all(digits):
     configs = [quick(seed=seed, baseline=False, vote_sigma=1.0) for seed in (0, 0, 1)]
     states = [finish(han_xue.World(digits, config))[0] for config in configs]

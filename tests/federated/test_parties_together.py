@@ -64,6 +64,13 @@ def test_only_generators_of_one_kind_and_step_train_at_once():
     mixed = [begun("gan", recipe)[0], begun("vae", recipe)[1]]
     with pytest.raises(ValueError, match=r"a gan of .* and a vae of .*: those at once are of one kind"):
         dp_gan_together.steps([(training, x, KEY) for training in mixed], count=1)
+    for other in ({"span": (-3.0, 5.0)}, {"loss": "log"}):
+        odd = generators.build("gan", (1, 8, 8), **{"span": (0.0, 1.0), "key": KEY, **other})
+        pair = [begun("gan", recipe)[0], Training(odd, recipe)]
+        with pytest.raises(ValueError, match="different layers, spans or losses"):
+            dp_gan_together.steps([(training, x, KEY) for training in pair], count=1)
+    with pytest.raises(ValueError, match="parties is empty"):
+        dp_gan_together.steps([], count=1)
     ahead = begun("gan", recipe)
     ahead[1].step(x, KEY)
     with pytest.raises(ValueError, match=r"after 0 steps and a gan of .* after 1 steps"):

@@ -172,6 +172,16 @@ def test_a_client_without_examples_weighs_nothing_and_is_refused_before_its_roun
     assert not paid
 
 
+def test_what_would_have_no_effect_or_no_room_is_refused():
+    for changes in ({"weigh": "examples"}, {"dropout": 0.5}):
+        with pytest.raises(ValueError, match="method='local' sends nothing"):
+            comparisons.Config("local", **changes)
+    network, clients = federation([200, 200])
+    crowded = comparisons.Config("smc", rho=18, local=Local(batch=2, rate=0.3), weigh="examples")
+    with pytest.raises(ValueError, match="rho=18 leaves no room for a sum of 400 updates in 63 bits: lower it"):
+        comparisons.round_(comparisons.init(network, crowded, clients), clients, network, crowded)
+
+
 @pytest.mark.parametrize("method", ["alpha-cldp-fed", "smc"])
 def test_the_command_line_of_ldp_fed(method, capsys):
     command = [
