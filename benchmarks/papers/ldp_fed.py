@@ -71,11 +71,11 @@ def accuracy_of(run: Run, kept: Kept) -> str:
 
 
 def honest_of(run: Run, kept: Kept) -> str:
-    """What a client loses; nothing where there is no run."""
+    """What a client loses in the seed where it loses most; nothing where there is no run."""
     if run not in kept:
         return ""
-    epsilon = kept[run][0]["honest_eps"]
-    return "infinite" if epsilon is None else f"{epsilon:.3g}"
+    every = [cell["honest_eps"] for cell in kept[run]]
+    return "infinite" if None in every else f"{max(every):.3g}"
 
 
 def row_of(run: Run, kept: Kept, *first: str) -> list[str]:
@@ -164,6 +164,7 @@ def told(run: Run) -> str:
         words += ["Laplace"] if run.mechanism == "laplace" else []
         words += [f"rho = {run.rho}"] if run.rho != RHO else []
         words += ["all layers train"] if run.method != "basic" and run.trains == "all" else []
+    words += [f"sigma = {run.sigma:g}"] if run.method in ("dpsgd", "hybrid-one") else []
     return ", ".join([*words, f"{run.rounds} rounds", f"{run.examples:,} examples"])
 
 

@@ -140,7 +140,9 @@ def cifar_again() -> list[Setting]:
     moved = [replace(fast, upload="updates", radius=0.05, mechanism=m) for m in ("two-point", "piecewise")]
     chosen = [slow, slow.twin, moved[0], fast.twin, moved[1], fast, replace(fast, mechanism="piecewise")]
     radius = PAPER["cifar10"][2]
-    chosen += [replace(slow, eps=eps, radius=r) for eps, r in ((5.0, None), (10.0, radius), (5.0, radius))]  # Table 1
+    cells = ((5.0, None), (10.0, radius), (5.0, radius))
+    chosen += [replace(s, eps=eps, radius=r) for s in (slow, fast) for eps, r in cells]  # Table 1
+    chosen.append(replace(moved[0], radius=0.015))
     chosen += [*cifar_home(), *cifar_figures(), replace(slow, eps=1.0), replace(slow, eps=3.0)]  # and Figure 5c
     by_20 = [replace(by_few(s), seed=seed) for seed in range(SEEDS) for s in chosen]
     return [*by_20, *(replace(s, seed=seed) for seed in range(1, SEEDS) for s in cifar_home())]
