@@ -81,7 +81,12 @@ def add_parser(algorithms: Commands) -> None:
     run.add_argument("--no-baseline", action="store_true", help="do not train the baseline on all real data")
     run.add_argument(
         "--device", default="cpu",
-        help="where generators and networks are trained, such as cuda: generators of one kind at once (default cpu)",
+        help="where generators and networks are trained, such as cuda (default cpu)",
+    )  # fmt: skip
+    run.add_argument(
+        "--together", choices=("yes", "no"),
+        help="generators of one kind at once, which takes the memory of them all, or one after another; default: at "
+        "once on a GPU",
     )  # fmt: skip
     federated_options.add_delta(run)
     federated_options.add_reproducible(run)

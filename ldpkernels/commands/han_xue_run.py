@@ -29,11 +29,12 @@ def federate(args: argparse.Namespace) -> Outcome:
         dataset = adult.load(args.data) if args.dataset == "adult" else data.load(args.dataset, args.data)
     models = own.models(args.models, args.parties, args.seed)
     shards = data.deal(dataset.train_y, args.parties, args.seed, skew=args.skew, uneven=args.uneven)
-    world = World(dataset, config, models, shards, device=checked_device(args.device))
+    together = None if args.together is None else args.together == "yes"
+    world = World(dataset, config, models, shards, device=checked_device(args.device), together=together)
     described = {"algorithm": "han-xue", "config": config, "dataset": args.dataset, "threads": args.threads}
     if args.device != "cpu":
         described["device"] = args.device
-    described |= {name: getattr(args, name) for name in ("skew", "uneven") if getattr(args, name) is not None}
+    described |= {n: getattr(args, n) for n in ("skew", "uneven", "together") if getattr(args, n) is not None}
     if models is not None:
         described["models"] = args.models
     state, rows = rounds_of(args, world, described)
@@ -88,7 +89,7 @@ def rounds_of(args: argparse.Namespace, world: World, described: dict[str, objec
     )
     started = time.perf_counter()
     count = min(args.workers or workers.available(args.threads), world.config.parties)
-    count = count if world.device.type == "cpu" else 1
+    count = 1 if world.together or world.device.type != "cpu" else count
     with Workers(count, world, threads=args.threads) if count > 1 else contextlib.nullcontext() as crew:
         state, rows = runs.run(
             lambda state: han_xue.round_(state, world, workers=crew),

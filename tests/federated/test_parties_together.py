@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generators of several parties that take their steps at once, against the same steps in turn."""
 
+import json
 import types
 
 import pytest
 import torch
 
 import ldpkernels
+from ldpkernels.__main__ import main
 from ldpkernels.federated import data, dp_gan_together, generators, han_xue
 from ldpkernels.federated.dp_gan import Recipe, Training
 from tests.federated.test_han_xue import finish, tensors
@@ -118,6 +120,26 @@ def finish_from(world, state):
         state, row = han_xue.round_(state, world)
         rows.append(row)
     return state, rows
+
+
+def test_the_command_line_chooses(monkeypatch, capsys):
+    calls, steps = [], dp_gan_together.steps
+
+    def counted(begun, count):
+        calls.append(len(begun))
+        steps(begun, count)
+
+    monkeypatch.setattr(dp_gan_together, "steps", counted)
+    command = ["fl", "han-xue", "--parties", "2", "--steps", "2", "--batch", "8", "--generators", "vae"]
+    command += ["--models", "tree", "--epochs", "1", "--no-baseline", "--workers", "1", "--quiet", "--json"]
+    found = []
+    for together in ([], ["--together", "no"], ["--together", "yes"]):
+        assert main([*command, *together]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert calls == [2]  # the last alone
+    assert "together" not in found[0]
+    assert [run["together"] for run in found[1:]] == ["no", "yes"]
+    assert len({tuple(run["standalone"]) for run in found}) == 1
 
 
 def test_workers_and_parties_at_once_exclude_each_other():
