@@ -27,7 +27,7 @@ from ldpkernels.federated.private_sgd import PrivateSteps
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import remaining, select
 from ldpkernels.federated.training import Client, Crew, Local, Weights
-from ldpkernels.federated.weighing import Mean, Sums, Weigh, check_options, weight_of
+from ldpkernels.federated.weighing import Mean, Weigh, check_options, weight_of
 
 Method = Literal["non-private", "local", "smc", "dpsgd", "hybrid-one"]
 METHODS = ("non-private", "local", "smc", "dpsgd", "hybrid-one")
@@ -106,10 +106,10 @@ def round_(
     if config.method in ("smc", "hybrid-one"):
         mean = _secure_mean(list(updates), chosen, state.round, config)
     else:
-        sums = Sums(Mean, lambda plain: plain.count, config.weigh)
+        plain = Mean()
         for client, update in zip(chosen, updates, strict=True):
-            sums.of(client).add(update)
-        mean = sums.mean()
+            plain.add(update, weight_of(client, config.weigh))
+        mean = plain.mean()
     return State(state.round + 1, add(state.weights, mean)), {"clients": len(chosen)}
 
 

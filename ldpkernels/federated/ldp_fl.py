@@ -22,7 +22,7 @@ from ldpkernels.federated.checks import check, check_weights, initial_weights
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import remaining, select
 from ldpkernels.federated.training import NOISE, Client, Crew, Local, Weights, train
-from ldpkernels.federated.weighing import Mean, Sums, Weigh, check_options
+from ldpkernels.federated.weighing import Mean, Sums, Weigh, check_options, weight_of
 from ldpkernels.keys import Key
 from ldpkernels.laws.registry import MechanismName, mechanism_named
 from ldpkernels.perturb import Range
@@ -140,12 +140,12 @@ def round_(
     check(network, state.weights, chosen, config.local, state.round)
     if before_upload is not None:
         before_upload()
-    sums = Sums(lambda: _server(state, config), _count, config.weigh)
+    plain, sums = Mean(), Sums(lambda: _server(state, config), lambda server: server.clients, config.weigh)
     size = 0
     if uploads is not None:
-        server = sums.of_weight(1)
-        if isinstance(server, Mean) or config.weigh != "alike":
+        if config.eps is None or config.weigh != "alike":
             raise ValueError("uploads are reports, all alike: they need noise and weigh='alike', or leave them out")
+        server = sums.of_weight(1)
         for sent in uploads(state, chosen):
             server.add(sent)
             size = len(sent)
@@ -153,34 +153,28 @@ def round_(
     for client, weights in train(network, state.weights, here, config.local, state.round, workers=workers):
         if config.upload == "updates":
             weights = {name: w - state.weights[name] for name, w in weights.items()}
-        server = sums.of(client)
-        if isinstance(server, Mean):
-            server.add(weights)
+        if config.eps is None:
+            plain.add(weights, weight_of(client, config.weigh))
+            size = plain.nbytes
             continue
         upload = data_perturbation(weights, state, config, client.round_key(state.round, NOISE))
-        server.add(upload)  # in any order and from anyone: what ParameterShuffling relies on
+        sums.of(client).add(upload)  # in any order and from anyone: what ParameterShuffling relies on
         size = size or len(upload.to_bytes())
-    plain = next((server.nbytes for server in sums.by_weight.values() if isinstance(server, Mean)), 0)
-    mean = sums.mean()
-    C, R = _next_ranges(mean, state, config, sums.as_many) if config.adaptive else (state.C, state.R)
+    mean = plain.mean() if config.eps is None else sums.mean()
+    C, R = state.C, state.R
+    if config.adaptive:
+        C, R = _next_ranges(mean, state, config, len(chosen) if config.eps is None else sums.as_many)
     mean = {name: value.to(state.weights[name].device) for name, value in mean.items()}  # reports decode on the host
     if config.upload == "updates":
         mean = {name: state.weights[name] + update for name, update in mean.items()}
-    return State(state.round + 1, mean, C, R), {"clients": len(chosen), "upload_bytes": size or plain}
+    return State(state.round + 1, mean, C, R), {"clients": len(chosen), "upload_bytes": size}
 
 
-def _count(server: ldpkernels.Aggregate[Weights] | Mean) -> int:
-    """The clients that were added."""
-    return server.count if isinstance(server, Mean) else server.clients
-
-
-def _server(state: State, config: Config) -> ldpkernels.Aggregate[Weights] | Mean:
-    """The sum of uploads of this round's model, ranges and eps, and of no others; without noise a plain mean."""
-    if config.eps is None:
-        return Mean()
-    return ldpkernels.Aggregate(
-        ldpkernels.expected(state.weights, state.C, state.R, config.eps, mechanism=config.mechanism)
-    )
+def _server(state: State, config: Config) -> ldpkernels.Aggregate[Weights]:
+    """The sum of uploads of this round's model, ranges and eps, and of no others."""
+    assert config.eps is not None
+    expected = ldpkernels.expected(state.weights, state.C, state.R, config.eps, mechanism=config.mechanism)
+    return ldpkernels.Aggregate(expected)
 
 
 def data_perturbation(weights: Weights, state: State, config: Config, key: Key) -> ldpkernels.Report:

@@ -24,30 +24,33 @@ S = TypeVar("S", bound=Sum)
 
 
 class Mean:
-    """The mean of plain models or updates: a sum in fp64, given in each tensor's own dtype.
+    """The weighed mean of plain models or updates: a sum in fp64, given in each tensor's own dtype.
 
     >>> mean = Mean()
     >>> mean.add({"w": torch.tensor([1.0, 2.0])})
-    >>> mean.add({"w": torch.tensor([2.0, 4.0])})
+    >>> mean.add({"w": torch.tensor([2.0, 4.0])}, weight=3)
     >>> mean.mean()
-    {'w': tensor([1.5000, 3.0000])}
+    {'w': tensor([1.7500, 3.5000])}
     """
 
     def __init__(self) -> None:
         self.count = 0
+        self._weight = 0
         self._sum: Weights = {}
         self._dtypes: dict[str, torch.dtype] = {}
 
-    def add(self, weights: Weights) -> None:
+    def add(self, weights: Weights, weight: int = 1) -> None:
         """Add one client's."""
         for name, w in weights.items():
-            self._sum[name] = self._sum[name] + w.double() if name in self._sum else w.double()
+            part = w.double() * weight
+            self._sum[name] = self._sum[name] + part if name in self._sum else part
             self._dtypes[name] = w.dtype
         self.count += 1
+        self._weight += weight
 
     def mean(self) -> Weights:
         """Nothing where nothing was added."""
-        return {name: (total / self.count).to(self._dtypes[name]) for name, total in self._sum.items()}
+        return {name: (total / self._weight).to(self._dtypes[name]) for name, total in self._sum.items()}
 
     @property
     def nbytes(self) -> int:
@@ -56,16 +59,17 @@ class Mean:
 
 
 class Sums(Generic[S]):
-    """A sum of uploads for each weight that a client may have, and the weighed mean of all.
+    """A sum of noisy uploads for each weight that a client may have, and the weighed mean of all.
 
-    Uploads of one weight are added as they are, in integers where they are integers. `new` begins a sum, `count` tells
-    how many uploads it has.
+    Uploads of one weight are added as they are, in integers. `new` begins a sum, `count` tells how many uploads it has.
 
-    >>> sums = Sums(Mean, lambda mean: mean.count, "examples")
-    >>> sums.of_weight(1).add({"w": torch.tensor([0.0])})
-    >>> sums.of_weight(3).add({"w": torch.tensor([4.0])})
+    >>> import ldpkernels
+    >>> sums = Sums(ldpkernels.Aggregate, lambda sum_: sum_.clients, "examples")
+    >>> for weight, upload in ((1, [-1.0]), (3, [1.0])):
+    ...     report = ldpkernels.report({"w": torch.tensor(upload)}, C=0.0, R=1.0, eps=20.0, generator=ldpkernels.key(0))
+    ...     sums.of_weight(weight).add(report)
     >>> sums.mean(), sums.as_many
-    ({'w': tensor([3.])}, 1)
+    ({'w': tensor([0.5000])}, 1)
     """
 
     def __init__(self, new: Callable[[], S], count: Callable[[S], int], weigh: Weigh) -> None:
@@ -84,17 +88,12 @@ class Sums(Generic[S]):
 
     def mean(self) -> Weights:
         """The weighed mean, in each tensor's own dtype; nothing where nothing was added."""
-        means = {weight: (self._count(s), s.mean()) for weight, s in sorted(self.by_weight.items())}
-        if len(means) < 2:
-            return next((mean for _, mean in means.values()), {})
-        total = sum(weight * count for weight, (count, _) in means.items())
-        found: Weights = {}
-        for weight, (count, mean) in means.items():
-            for name, value in mean.items():
-                part = value.double() * (weight * count / total)
-                found[name] = found[name] + part if name in found else part
-        dtypes = {name: value.dtype for name, value in next(iter(means.values()))[1].items()}
-        return {name: value.to(dtypes[name]) for name, value in found.items()}
+        if len(self.by_weight) == 1:
+            return next(iter(self.by_weight.values())).mean()
+        mean = Mean()
+        for weight, one in sorted(self.by_weight.items()):
+            mean.add(one.mean(), weight * self._count(one))
+        return mean.mean()
 
     @property
     def as_many(self) -> int:

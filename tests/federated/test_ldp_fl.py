@@ -273,3 +273,26 @@ def test_ranges_that_do_not_fit_are_refused_before_the_first_round(changes, mess
 def test_batches_and_noise_have_their_own_keys():
     _, clients = setting()
     assert clients[0].round_key(3, BATCHES) != clients[0].round_key(3, NOISE)
+
+
+def test_clients_elsewhere_send_bytes():
+    """`uploads` stands for clients that train and perturb by themselves: the same round, whoever sends first."""
+    network, clients = setting()
+    config = Config(4.0, C=0.0, R=0.3, local=Local(batch=5))
+    state = ldp_fl.init(network, config)
+
+    def elsewhere(state, chosen):
+        trained = training.train(network, state.weights, list(chosen)[::-1], config.local, state.round)
+        for client, weights in trained:
+            key = client.round_key(state.round, NOISE)
+            yield ldp_fl.data_perturbation(weights, state, config, key).to_bytes()
+
+    there, row = ldp_fl.round_(state, clients, network, config, uploads=elsewhere)
+    here, expected = ldp_fl.round_(state, clients, network, config)
+    assert row == expected
+    assert all(torch.equal(there.weights[name], w) for name, w in here.weights.items())
+    for other in (dataclasses.replace(config, eps=None), dataclasses.replace(config, weigh="examples")):
+        with pytest.raises(ValueError, match="they need noise and weigh='alike'"):
+            ldp_fl.round_(state, clients, network, other, uploads=elsewhere)
+    with pytest.raises(ValueError, match="nothing to average"):
+        ldp_fl.round_(state, clients, network, config, uploads=lambda state, chosen: [])
