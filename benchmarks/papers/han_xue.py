@@ -20,7 +20,8 @@ from typing import Any
 from benchmarks.papers import han_xue_ablation as ablation
 from benchmarks.papers import han_xue_baseline as baseline
 from benchmarks.papers.common import Cell, Cells, Job, not_run, parser_of, write_markdown
-from benchmarks.papers.han_xue_page import FULL_EPOCHS, PAPER, draw, glance, picture_of, sections
+from benchmarks.papers.han_xue_figures import draw
+from benchmarks.papers.han_xue_page import FULL_EPOCHS, PAPER, glance, picture_of, sections
 from benchmarks.papers.han_xue_plan import OURS, Setting, cells_of, config_of, dataset_of, finish, minutes
 from benchmarks.papers.han_xue_words import FIGURES, INTRODUCTION, SAMPLES_OR_LABELS, TABLE_3
 

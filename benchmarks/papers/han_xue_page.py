@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.common import markdown_table
@@ -32,7 +31,6 @@ PAPER: dict[str, dict[str, Any]] = {
 }
 NAMES = {"adult": "Adult", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
 SIGMAS = (1.0, 1.5, 3.0, 5.0)  # of its table 2
-COLORS = {"C0": 5, "C1": 10, "C2": 20}  # of so many parties
 FULL_EPOCHS = 10  # of every network in the runs with the paper's T and all of the samples
 Cell = dict[str, Any]
 
@@ -131,10 +129,10 @@ def gain(dataset: str, cells: list[Cell]) -> str:
 
 
 def table_2(dataset: str, cells: list[Cell]) -> str:
-    """Every run of the paper's variant."""
+    """The paper's variant: a row for the seeds of a setting, of which none moves an eps."""
     rows = []
     steps, batch, examples = PAPER[dataset]["schedule"]
-    for c in sorted(cells, key=lambda c: (c["parties"], c["sigma"], c["seed"])):
+    for c, *more in by_setting(cells):
         theirs = PAPER[dataset]["table 2"].get(c["sigma"]) if c["parties"] == 5 else None
         claim = 2 * batch / examples * math.sqrt(steps * math.log(1e5)) / c["sigma"] if c["parties"] == 5 else None
         rows.append(
@@ -143,10 +141,9 @@ def table_2(dataset: str, cells: list[Cell]) -> str:
                 "-" if claim is None else f"{claim:.4f}",
                 f"{c['eq18']:.4f}",
                 "none (infinite)",
-                f"{mean(c['standalone']):.4f}",
-                f"{c['global']:.4f}",
+                *map(spread, accuracies([c, *more])[1:]),
                 "in a plot" if theirs is None else f"{theirs:.4f}",
-                f"{c['kept']:.1%}",
+                f"{mean([run['kept'] for run in (c, *more)]):.1%}",
                 f"{loss_epsilon(c, dataset):.3f}",
             ]
         )
@@ -155,7 +152,6 @@ def table_2(dataset: str, cells: list[Cell]) -> str:
         "sigma",
         "T",
         "generators",
-        "seed",
         "eq. (18), paper's T",
         "eq. (18), our T",
         "true eps of the samples",
@@ -187,30 +183,37 @@ def equal_generators(cells: list[Cell]) -> str:
 
 
 def table_sound(dataset: str, cells: list[Cell]) -> str:
-    """Every run of the sound variant."""
+    """The sound variant: a row for the seeds of a setting, of which none moves an eps."""
     rows = []
-    for c in sorted(cells, key=lambda c: (c["parties"], c["sigma"], c["seed"])):
+    for c, *more in by_setting(cells):
         theirs = PAPER[dataset]["table 2"].get(c["sigma"]) if c["parties"] == 5 else None
         rows.append(
             [
                 *heading(c),
                 f"{c['eq18']:.2f}",
                 f"{c['eps']:.3f}",
-                f"{mean(c['standalone']):.4f}",
-                f"{c['global']:.4f}",
+                *map(spread, accuracies([c, *more])[1:]),
                 f"{c['eps'] + c['vote eps']:.3f} (delta 2e-5; noise {c['vote sigma']:.1f})",
-                f"{c['global gnmax']:.4f}",
+                spread([run["global gnmax"] for run in (c, *more)]),
                 "in a plot" if theirs is None else f"{theirs:.4f}",
             ]
         )
-    heads = ["parties", "sigma", "T", "generators", "seed", "eq. (18)", "true eps of the samples (PLD)", "standalone"]
+    heads = ["parties", "sigma", "T", "generators", "eq. (18)", "true eps of the samples (PLD)", "standalone"]
     rest = ["global, exact votes (eps infinite)", "eps in all with GNMax", "global, GNMax", "paper's global"]
     return markdown_table([*heads, *rest], rows)
 
 
 def heading(c: Cell) -> list[str]:
     networks = ", wide networks" if c.get("wide") else ""
-    return [str(c["parties"]), f"{c['sigma']:g}", f"{c['steps']:,}", kinds(c) + networks, str(c["seed"])]
+    return [str(c["parties"]), f"{c['sigma']:g}", f"{c['steps']:,}", kinds(c) + networks]
+
+
+def by_setting(cells: list[Cell]) -> list[list[Cell]]:
+    """The cells that differ in the seed alone, sorted."""
+    settings: dict[tuple[Any, ...], list[Cell]] = {}
+    for c in sorted(cells, key=lambda c: (c["parties"], c["sigma"], c["steps"], heading(c), c["seed"])):
+        settings.setdefault((*heading(c), bool(c.get("full"))), []).append(c)
+    return list(settings.values())
 
 
 def mean(values: list[float]) -> float:
@@ -241,65 +244,3 @@ def pictures(stem: str, cells: list[Cell]) -> str:
             told = f"{words}, {recipe(c)}"
             shown.append(f"{told}:\n\n![{told}: real and synthetic]({picture_of(c, stem)})")
     return "\n\n".join(shown)
-
-
-def draw(found: list[Cell], path: Path) -> None:
-    """Figures 6 and 8, a column for each dataset: the paper's variant above, the sound one below, as its accuracies are
-    elsewhere. The paper prints the figures of five parties alone."""
-    from ldpkernels.plot import new_figure, save
-
-    shown = [dataset for dataset in NAMES if any(c["dataset"] == dataset for c in found)]
-    if not shown:
-        return
-    figure, axes = new_figure(2, len(shown), width=4.6 * len(shown), height=8.2)
-    for i, dataset in enumerate(shown):
-        cells = [c for c in found if c["dataset"] == dataset]
-        draw_paper(axes[i], dataset, [c for c in cells if not c["sound"]])
-        draw_sound(axes[len(shown) + i], dataset, [c for c in cells if c["sound"]])
-    for axis in axes:
-        axis.set(xlabel="sigma", ylabel="test accuracy", xlim=(0.8, max(SIGMAS) + 0.2))
-    handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), fontsize=8, frameon=False, loc="outside lower center", ncols=4)
-    save(figure, str(path))
-
-
-def draw_paper(axis: Any, dataset: str, cells: list[Cell]) -> None:
-    """Its variant: no sigma changes a bit, and so the runs at sigma = 1, which have the marks, stand for all."""
-    theirs = PAPER[dataset]["table 2"]
-    axis.plot(list(theirs), list(theirs.values()), "kx", label="global, paper, 5 parties", zorder=5)
-    points(axis, [c for c in cells if c.get("wide")], "global, 5 parties, DCGANs, networks twice as wide", "C3", "D")
-    cells = [c for c in cells if recipe(c) == recipes(cells)[0] and c["sigma"] == 1]
-    for color, parties in COLORS.items():
-        runs = [c for c in cells if c["parties"] == parties]
-        if runs:
-            points(axis, runs, f"global, {parties} parties", color, "o")
-            axis.axhline(mean([c["global"] for c in runs]), color=color, lw=1.2)
-            alone = mean([mean(c["standalone"]) for c in runs])
-            axis.axhline(alone, color=color, lw=0.9, ls=":", label=f"standalone, {parties} parties")
-    bases = [c["baseline_accuracy"] for c in cells if c["baseline_accuracy"] is not None]
-    if bases:
-        axis.axhline(mean(bases), color="0.4", lw=0.9, ls="-.", label="baseline: all examples")
-    axis.set(title=f"{NAMES[dataset]}: {recipes(cells)[0]}")
-    axis.title.set_fontsize(9)
-
-
-def draw_sound(axis: Any, dataset: str, cells: list[Cell]) -> None:
-    """The sound variant, by exact votes: of images with fewer steps, but for one run."""
-    steps = PAPER[dataset]["schedule"][0]
-    for color, parties in COLORS.items():
-        runs = [c for c in cells if c["parties"] == parties and not c.get("full")]
-        points(axis, runs, f"sound, {parties} parties", color, "^")
-    points(axis, [c for c in cells if c.get("full")], f"sound, 5 parties, T = {steps:,}", "C0", "s")
-    short = sorted({c["steps"] for c in cells if not c.get("full")})
-    axis.set(title=f"{NAMES[dataset]}, sound: T = {', '.join(f'{t:,}' for t in short)}, exact votes")
-    axis.title.set_fontsize(9)
-
-
-def points(axis: Any, cells: list[Cell], label: str, color: str, marker: str) -> None:
-    """Accuracies of what was run over sigma, and the deviation of the seeds."""
-    by_sigma: dict[float, list[float]] = {}
-    for c in cells:
-        by_sigma.setdefault(c["sigma"], []).append(c["global"])
-    if by_sigma:
-        rows = [(sigma, mean(v), statistics.stdev(v) if len(v) > 1 else 0.0) for sigma, v in sorted(by_sigma.items())]
-        axis.errorbar(*zip(*rows, strict=True), color=color, marker=marker, ms=4, capsize=2, lw=1.2, label=label)

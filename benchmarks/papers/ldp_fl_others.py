@@ -95,18 +95,25 @@ def planned(other: Other, weights: int) -> Any:
     return next(candidate for candidate in found if candidate.name == CANDIDATE[other.method])
 
 
+def task_of(other: Other) -> Any:
+    """What is learnt, by whom."""
+    from benchmarks.budget.task import Task
+    from ldpkernels.federated.training import Local
+
+    local = Local(epochs=other.epochs, batch=10, rate=0.03)
+    size = (other.clients, min(other.trained, other.clients), other.rounds)
+    return Task("mnist", ldp_fl_runs.NETWORK["mnist"], *size, local, norm=other.norm, radius=other.norm)
+
+
 def compute(other: Other, root: str, folder: Path) -> Cell:
     """Run it: accuracy after each round, and the total that was spent."""
     import torch
 
     from benchmarks.budget.means import mean_of
-    from benchmarks.budget.task import Federation, Task
-    from ldpkernels.federated.training import Local
+    from benchmarks.budget.task import Federation
 
     torch.set_num_threads(1)
-    local = Local(epochs=other.epochs, batch=10, rate=0.03)
-    size = (other.clients, min(other.trained, other.clients), other.rounds)
-    task = Task("mnist", ldp_fl_runs.NETWORK["mnist"], *size, local, norm=other.norm, radius=other.norm)
+    task = task_of(other)
     world = Federation(task, ldp_fl_runs.dataset_of("mnist", root), other.seed)
     weights, accuracies = world.start, []
     candidate = planned(other, sum(w.numel() for w in weights.values()))
