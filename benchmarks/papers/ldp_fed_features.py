@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from benchmarks.papers.common import markdown_table
-from benchmarks.papers.ldp_fed_runs import FED, RHO, Run
+from benchmarks.papers.ldp_fed_runs import EQUIVALENT_SIGMA, FED, RHO, Run
 
 # A method, the paper's ticks as its text has them, what ours sends and what it costs, whose choice the noise is, and
 # the run that was made of it.
@@ -19,14 +19,14 @@ FEATURES: list[tuple[str, str, str, str, Run | None]] = [
         "∼ · ✓ ✓ ✗",
         "4 bytes a value, gradients of examples",
         "each one's",
-        Run("dpsgd"),
+        Run("dpsgd", sigma=EQUIVALENT_SIGMA),
     ),
     (
         "Hybrid-One",
         "∼ · ✗ ✗ ✓",
         "8 bytes a value, masks, gradients of examples",
         "of all together",
-        Run("hybrid-one"),
+        Run("hybrid-one", sigma=EQUIVALENT_SIGMA),
     ),
     ("continuous ε-LDP", "✓ ✓ ✓ ✗", "LDP-FL's piecewise mechanism, another page", "each one's", None),
     ("LDP-Fed", "✓ ✓ ✓ ✓", "5 bytes a value, one layer a round", "each one's", FED),
@@ -79,4 +79,5 @@ prints no number. That paper was not read here; as others implement it, an eps a
 adversary who held all values for equally likely is as sure of one value at most under the one (randomised response)
 as under the other. For 2 * 10^{RHO} + 1 values and alpha = 1 that is eps = {EQUIVALENT:.1f}, of one value with all of
 alpha for itself. How well two values are told apart it does not say: the honest eps is 2e10 all the same, and so it is
-by LDP-FL's conversion, eps = alpha 2c 10^rho. DP-SGD and Hybrid-One have less than either here."""
+by LDP-FL's conversion, eps = alpha 2c 10^rho. DP-SGD and Hybrid-One have the noise here at which DP-SGD's eps is that or
+just below (sigma = {EQUIVALENT_SIGMA}); Hybrid-One claims the same, and has what stands there by a participant's own noise."""

@@ -9,7 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.common import Cell
-from benchmarks.papers.ldp_fed_runs import ALPHAS, CYCLES, EXAMPLES, FED, FEWER, NAMES, ROUNDS, SHORT, Run
+from benchmarks.papers.ldp_fed_runs import (
+    ALPHAS,
+    CYCLES,
+    EQUIVALENT_SIGMA,
+    EXAMPLES,
+    FED,
+    FEWER,
+    NAMES,
+    ROUNDS,
+    SHORT,
+    Run,
+)
 
 Kept = dict[Run, list[Cell]]  # of a run with seed 0, one cell for each seed that was run
 
@@ -22,8 +33,8 @@ LINES: dict[Run, dict[str, Any]] = {
     Run("single-layer"): {"color": "C1"},
     replace(FED, cycles=1): {"color": "C2"},
     Run("local", rounds=14, clients=5): {"color": "C3"},
-    Run("hybrid-one"): {"color": "C6"},
-    Run("dpsgd"): {"color": "C5"},
+    Run("hybrid-one", sigma=EQUIVALENT_SIGMA): {"color": "C6"},
+    Run("dpsgd", sigma=EQUIVALENT_SIGMA): {"color": "C5"},
 }
 
 
