@@ -61,12 +61,12 @@ def compute(s: Setting, root: str, workers: int | None, folder: Path) -> Cell:
     parts = data.deal(dataset.train_y, s.clients, s.seed)
     clients = training.clients_of(dataset.train_x, dataset.train_y, parts, ldpkernels.key(s.seed))
 
+    copies = round(s.clients * s.fraction) // s.trained if s.trained else 1  # whom a trained client stands for
     test = (dataset.test_x, dataset.test_y)
     with training.crew(network, clients, workers or available(), test=test) as crew:
 
         def uploads(state: ldp_fl.State, chosen: Sequence[training.Client]) -> Iterable[bytes]:
             """Of the trained clients and of those whom they stand for."""
-            copies = round(s.clients * s.fraction) // s.trained
             for client, weights in training.train(
                 network, state.weights, chosen, config.local, state.round, workers=crew
             ):
@@ -83,6 +83,7 @@ def compute(s: Setting, root: str, workers: int | None, folder: Path) -> Cell:
             return after, {**row, "radius": max(after.R.values()) if isinstance(after.R, dict) else after.R}
 
         described = {"config": asdict(config), "clients": len(clients), "network": s.network or NETWORK[s.dataset]}
+        described |= {"reports of a model": copies if s.eps is not None else 1}
         _, rows = runs.run(
             step,
             ldp_fl.init(network, config),

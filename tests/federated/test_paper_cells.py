@@ -60,8 +60,9 @@ def test_few_clients_send_the_reports_of_all_whom_the_round_selects(tiny, tmp_pa
     monkeypatch.setattr(training, "train", counted)
     monkeypatch.setattr(algorithm, "data_perturbation", told)
     few = replace(TINY, clients=8, fraction=0.5, trained=2, rounds=1)
-    ldp_fl_runs.compute(few, "", 1, tmp_path)
+    cell = ldp_fl_runs.compute(few, "", 1, tmp_path)
     assert trained == [2]
+    assert cell["ran"]["reports of a model"] == 2
     assert len(set(keys)) == 4 + 1  # two of each client's, and that of the check before the first round
 
 

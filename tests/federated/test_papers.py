@@ -170,6 +170,9 @@ def test_what_a_cell_says_is_what_ran():
         usual, today = (json.loads(json.dumps(asdict(c))) for c in (algorithm.Config(None), ldp_fl_runs.config_of(s)))
         assert {**usual, **ran["config"]} == today  # an option that came later had its default
         assert (ran["clients"], ran["rounds"]) == (s.clients, s.rounds)
+        copies = 1 if s.eps is None or not s.trained else round(s.fraction * s.clients) // s.trained
+        assert ran.get("reports of a model", copies) == copies  # runs of before this was kept have it in fields alone
+        assert (found[name].get("trained", 0), found[name]["fraction"]) == (s.trained, s.fraction)
         assert ran["network"] == (s.network or ldp_fl_runs.NETWORK[s.dataset])
         assert ran["examples of a client"] == ldp_fl_runs.EXAMPLES[s.dataset] // s.clients
 
