@@ -79,5 +79,6 @@ prints no number. That paper was not read here; as others implement it, an eps a
 adversary who held all values for equally likely is as sure of one value at most under the one (randomised response)
 as under the other. For 2 * 10^{RHO} + 1 values and alpha = 1 that is eps = {EQUIVALENT:.1f}, of one value with all of
 alpha for itself. How well two values are told apart it does not say: the honest eps is 2e10 all the same, and so it is
-by LDP-FL's conversion, eps = alpha 2c 10^rho. DP-SGD and Hybrid-One have the noise here at which DP-SGD's eps is that or
-just below (sigma = {EQUIVALENT_SIGMA}); Hybrid-One claims the same, and has what stands there by a participant's own noise."""
+by LDP-FL's conversion, eps = alpha 2c 10^rho. DP-SGD and Hybrid-One have the noise here at which DP-SGD's eps is 23.6
+or just below (sigma = {EQUIVALENT_SIGMA}). Hybrid-One claims the same; what stands there is by a participant's own
+noise."""

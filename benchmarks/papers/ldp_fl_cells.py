@@ -26,6 +26,11 @@ TABLE_1 = {
     ("cifar10", 10.0, "adaptive"): 0.6037,
 }
 OTHERS = "other "  # what the cells of other methods are called (ldp_fl_others)
+NETWORK_NAMES = {
+    "small-vgg-normalised": "small VGG",
+    "wide-cnn": "wide",
+    "wide-cnn-mirrored": "wide, mirrored images",
+}
 NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 Kept = dict[Setting, list[Cell]]  # of a setting with seed 0, one cell for each seed that was run
 

@@ -190,6 +190,7 @@ def fashion_panels() -> list[Panel]:
 
     def draw_n(axis: Any, kept: Kept) -> None:
         over(axis, kept, clients, of_n, "updates, eps = 5")
+        crosses(axis, [(200, TABLE_1["fashion-mnist", 5.0, "fixed"])])
         axis.set(xscale="log", xlabel="clients n, of 60,000 / n examples each", ylim=(70, 90))
         axis.set(title=f"Figure 3: Fashion-MNIST, E = {epochs}")
         axis.set_xticks(clients, [str(n) for n in clients])

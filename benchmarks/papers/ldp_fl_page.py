@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.papers import ldp_fl_others, theorem_2
-from benchmarks.papers.common import Cells, markdown_table, not_run, percent, spread, write_markdown
-from benchmarks.papers.ldp_fl_cells import HEADLINES, NAMES, TABLE_1, Kept, finals, kept_of
+from benchmarks.papers.common import Cells, left_open, markdown_table, not_run, percent, spread, write_markdown
+from benchmarks.papers.ldp_fl_cells import HEADLINES, NAMES, NETWORK_NAMES, TABLE_1, Kept, finals, kept_of
 from benchmarks.papers.ldp_fl_figures import draw
 from benchmarks.papers.ldp_fl_plan import (
     adaptive,
@@ -47,6 +47,12 @@ def row_of(kept: Kept, s: Setting, paper: float | None) -> list[str]:
     ]
 
 
+WAYS = {
+    "minmax": "least to greatest",
+    "capped": "the same, capped",
+    "quantile": "all but the outermost hundredth",
+    "noise-subtracted": "noise taken off",
+}
 HEADER = ["dataset", "perturbed", "eps", "n", "train", "T", "E", "paper", "ours", "ours, no noise", "honest eps"]
 
 
@@ -151,7 +157,7 @@ def adaptive_table(kept: Kept) -> str:
         if s in kept:
             highest = spread([max(cell["accuracy"]) for cell in kept[s]])
             radii = " to ".join(f"{statistics.fmean(c['radii'][i] for c in kept[s]):.2f}" for i in (0, -1))
-            body.append([s.adapts, highest, spread(finals(kept, s)), radii])
+            body.append([WAYS[s.adapts], highest, spread(finals(kept, s)), radii])
     heads = ["ranges", "best round", "last round", "radius of the widest layer, first to last round"]
     return markdown_table(heads, body) if body else "Not run yet."
 
@@ -200,8 +206,7 @@ def _verdict(won: Sequence[float]) -> str:
     """Whether the mean difference is beyond what so many pairs of seeds leave open (Student's t, 95%)."""
     if len(won) < 3:
         return "one seed tells nothing" if len(won) == 1 else "two seeds tell nothing"
-    error = statistics.stdev(won) / math.sqrt(len(won))
-    limit = {3: 4.30, 4: 3.18, 5: 2.78}.get(len(won), 2.6) * error
+    limit = left_open(won)
     return f"± {limit:.2f} at 95%: " + ("a difference" if abs(statistics.fmean(won)) > limit else "none to be seen")
 
 
@@ -264,7 +269,7 @@ def cifar_table(kept: Kept) -> str:
 
 
 def _network_and_rate(s: Setting) -> list[str]:
-    return [s.network or NETWORK[s.dataset], f"{s.rate or PAPER[s.dataset][3]:g}"]
+    return [NETWORK_NAMES[s.network or NETWORK[s.dataset]], f"{s.rate or PAPER[s.dataset][3]:g}"]
 
 
 def lifting_table(kept: Kept) -> str:
