@@ -26,7 +26,17 @@ from benchmarks.papers.ldp_fl_plan import (
     table_1,
 )
 from benchmarks.papers.ldp_fl_setting import EPOCHS, NETWORK, NOISE_FREE, PAPER, Setting, by_few, setting
-from benchmarks.papers.ldp_fl_words import ADAPTIVE, CIFAR, FIGURES, INTRODUCTION, METHODS, NETWORKS, REASONS, THEOREM_2
+from benchmarks.papers.ldp_fl_words import (
+    ADAPTIVE,
+    CIFAR,
+    FIGURES,
+    INTRODUCTION,
+    METHODS,
+    NETWORKS,
+    REASONS,
+    SHUFFLING,
+    THEOREM_2,
+)
 
 
 def row_of(kept: Kept, s: Setting, paper: float | None) -> list[str]:
@@ -223,6 +233,7 @@ def write(cells: Cells, folder: Path, name: str) -> None:
         f"## Another network\n\n{NETWORKS}\n\n{network_table(kept)}",
         f"## The piecewise mechanism at the same eps\n\n{piecewise_table(kept)}",
         f"## The methods of Geyer et al. and of Bhowmick et al.\n\n{METHODS}\n\n{ldp_fl_others.table(cells)}",
+        f"## Algorithm 3: parameter shuffling\n\n{SHUFFLING}",
         f"## Theorem 2\n\n{THEOREM_2}\n\n{theorem_2.table()}",
         f"## CIFAR-10\n\n{CIFAR}\n\n{cifar_table(kept)}\n\n{lifting_table(kept)}",
         f"## Why figures differ from the paper's\n\n{REASONS}",
