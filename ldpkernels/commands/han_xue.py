@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from ldpkernels.commands import federated_options
+from ldpkernels.commands import federated_options, options
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
 
@@ -37,6 +37,11 @@ def add_parser(algorithms: Commands) -> None:
         help="the folder that holds adult (adult.data, adult.test), MNIST/raw, FashionMNIST/raw. Or your own: "
         "package.module:function, which gives four tensors or two torch Datasets",
     )
+    data.add_argument(
+        "--span", type=options.number(), nargs=2, metavar=("LO", "HI"),
+        help="the range of the numbers in your own examples, as everybody knows it (0 1 of some images): never take it "
+        "from the examples. Numbers outside are clipped to it. Images with --sound need it",
+    )  # fmt: skip
     data.add_argument("--parties", type=int, default=5, metavar="N", help="parties that the data is dealt to (5)")
     federated_options.add_split(data)
     gan = parser.add_argument_group("generators (Algorithm 1)")
@@ -100,6 +105,10 @@ def main(args: argparse.Namespace) -> Outcome:
     if args.dataset == "adult" and args.data is None:
         raise ValueError("dataset 'adult' is read from disk: give the folder that holds adult/ (--data DIR)")
     own = args.data is not None and ":" in args.data and not os.path.isdir(args.data)
+    if args.span is not None and not own:
+        raise ValueError(f"--span is for data of your own (--data MODULE:FUNCTION), not dataset {args.dataset!r}")
+    if args.span is not None and not args.span[0] < args.span[1]:
+        raise ValueError(f"--span {args.span[0]:g} {args.span[1]:g} must be two numbers, the lower first")
     steps, batch, epochs = SCHEDULE["digits" if own else args.dataset]
     args.dataset = args.data if own else args.dataset
     defaults = {"steps": steps, "batch": batch, "epochs": epochs, "local_epochs": epochs}

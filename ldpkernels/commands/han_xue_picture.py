@@ -22,7 +22,7 @@ def draw(path: str | Path, world: World, state: State) -> None:
     """A row for each kind of generator: the first party that has it, real on the left, synthetic on the right."""
     used = world.kinds[: world.config.parties]
     owners = [used.index(kind) for kind in dict.fromkeys(used)]
-    images = len(world.shape) > 1
+    images = len(world.shape) == 3 and world.shape[0] in (1, 3)
     strip: Callable[[Axes, torch.Tensor, str, World], None] = _images if images else _features
     figure, axes = new_figure(2 * len(owners), 1, width=9, height=(1.5 if images else 3.6) * len(owners))
     for row, party in enumerate(owners):
@@ -43,6 +43,7 @@ def _images(axis: Axes, x: torch.Tensor, title: str, world: World) -> None:
 
 
 def _features(axis: Axes, x: torch.Tensor, title: str, world: World) -> None:
+    x = x.flatten(1)
     axis.imshow(x.clamp(-3, 3).numpy(), cmap="coolwarm", vmin=-3, vmax=3, aspect="auto", interpolation="nearest")
     _bare(axis, f"{title}: {x.shape[1]} features of {len(x)} samples, in deviations from the mean")
 

@@ -24,7 +24,7 @@ def federate(args: argparse.Namespace) -> Outcome:
     torch.set_num_threads(args.threads)
     config = config_of(args)
     if own.is_name(args.data):
-        dataset = own.named(args.data)
+        dataset = own.named(args.data, args.span)
     else:
         dataset = adult.load(args.data) if args.dataset == "adult" else data.load(args.dataset, args.data)
     models = own.models(args.models, args.parties, args.seed)
@@ -34,7 +34,7 @@ def federate(args: argparse.Namespace) -> Outcome:
     described = {"algorithm": "han-xue", "config": config, "dataset": args.dataset, "threads": args.threads}
     if args.device != "cpu":
         described["device"] = args.device
-    described |= {n: getattr(args, n) for n in ("skew", "uneven", "together") if getattr(args, n) is not None}
+    described |= {n: getattr(args, n) for n in ("skew", "uneven", "together", "span") if getattr(args, n) is not None}
     if models is not None:
         described["models"] = args.models
     state, rows = rounds_of(args, world, described)
@@ -43,7 +43,7 @@ def federate(args: argparse.Namespace) -> Outcome:
     print(f"{'standalone':>12}  {mean:.4f}  (" + ", ".join(f"{a:.4f}" for a in state.standalone) + ")")
     print(f"{'global':>12}  {state.accuracy:.4f}\n")
     assert state.keep is not None
-    parts = han_xue_privacy.report(config, world.examples, len(state.keep))
+    parts = han_xue_privacy.report(config, world.examples, len(state.keep), world.dataset)
     print("What is protected:\n- " + "\n- ".join(map(str, parts)))
     if args.out:
         han_xue_picture.draw(Path(args.out) / "samples.png", world, state)

@@ -21,7 +21,11 @@ from ldpkernels.optional import require
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images as fp32 [N, channels, height, width], normalised by public constants, and labels as int64 [N]."""
+    """Images as fp32 [N, channels, height, width], normalised by public constants, and labels as int64 [N].
+
+    `span` is the least and the greatest number that an example may have: what everybody knows of any image of the kind,
+    not what these examples happen to have. None is unknown.
+    """
 
     name: str
     train_x: torch.Tensor
@@ -29,6 +33,18 @@ class Dataset:
     test_x: torch.Tensor
     test_y: torch.Tensor
     classes: int
+    span: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.span is None:
+            return
+        try:
+            low, high = map(float, self.span)
+        except (TypeError, ValueError):
+            raise ValueError(f"span={self.span!r} must be two numbers, the least and the greatest") from None
+        if not (-1e30 <= low < high <= 1e30 and high - low >= 1e-30):  # what networks scale by, in fp32
+            raise ValueError(f"span={self.span!r} must be two numbers from -1e30 to 1e30, the lower first")
+        object.__setattr__(self, "span", (low, high))
 
 
 def load(name: str, root: str | Path | None = None) -> Dataset:
@@ -106,7 +122,7 @@ def _digits() -> Dataset:
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     x = torch.tensor(images, dtype=torch.float32)[order].reshape(-1, 1, 8, 8) / 16
     y = torch.tensor(labels)[order]
-    return Dataset("digits", x[180:], y[180:], x[:180], y[:180], 10)
+    return Dataset("digits", x[180:], y[180:], x[:180], y[:180], 10, (0.0, 1.0))
 
 
 def _idx(folder: Path, name: str) -> Bytes:
@@ -129,6 +145,9 @@ def _idx(folder: Path, name: str) -> Bytes:
 
 
 def _idx_dataset(name: str, folder: str, mean: float, deviation: float) -> Callable[[Path], Dataset]:
+    def normalised(x: torch.Tensor) -> torch.Tensor:
+        return (x / 255 - mean) / deviation
+
     def read(root: Path) -> Dataset:
         raw = root / folder / "raw"
         parts: list[torch.Tensor] = []
@@ -140,10 +159,16 @@ def _idx_dataset(name: str, folder: str, mean: float, deviation: float) -> Calla
                     f"{raw} holds {split} pictures of shape {pictures.shape} for {len(y)} labels: fetch both again"
                 )
             x = torch.tensor(pictures, dtype=torch.float32).unsqueeze(1)
-            parts += [(x / 255 - mean) / deviation, y]
-        return Dataset(name, parts[0], parts[1], parts[2], parts[3], 10)
+            parts += [normalised(x), y]
+        return Dataset(name, parts[0], parts[1], parts[2], parts[3], 10, _span(normalised))
 
     return read
+
+
+def _span(normalised: Callable[[torch.Tensor], torch.Tensor]) -> tuple[float, float]:
+    """What becomes of the least and the greatest of all pixels, 0 and 255, by the operations that pixels undergo."""
+    ends = normalised(torch.tensor([0.0, 255.0]).reshape(-1, 1, 1, 1))
+    return float(ends.min()), float(ends.max())
 
 
 def _labels(found: Array, path: Path) -> torch.Tensor:
@@ -199,13 +224,17 @@ def _cifar_batch(root: Path, name: str) -> tuple[Bytes, Array]:
 def _cifar10(root: Path) -> Dataset:
     mean = torch.tensor([0.4914, 0.4822, 0.4465]).reshape(3, 1, 1)
     deviation = torch.tensor([0.2470, 0.2435, 0.2616]).reshape(3, 1, 1)
+
+    def normalised(x: torch.Tensor) -> torch.Tensor:
+        return (x / 255 - mean) / deviation
+
     parts: list[torch.Tensor] = []
     for names in ([f"data_batch_{i}" for i in range(1, 6)], ["test_batch"]):
         batches = [_cifar_batch(root, name) for name in names]
-        x = torch.tensor(np.concatenate([b[0] for b in batches])).reshape(-1, 3, 32, 32).float() / 255
+        x = torch.tensor(np.concatenate([b[0] for b in batches])).reshape(-1, 3, 32, 32).float()
         labels = np.concatenate([b[1] for b in batches])
-        parts += [(x - mean) / deviation, _labels(labels, root / names[0])]
-    return Dataset("cifar10", parts[0], parts[1], parts[2], parts[3], 10)
+        parts += [normalised(x), _labels(labels, root / names[0])]
+    return Dataset("cifar10", parts[0], parts[1], parts[2], parts[3], 10, _span(normalised))
 
 
 _READERS: dict[str, Callable[[Path], Dataset]] = {

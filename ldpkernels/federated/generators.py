@@ -116,6 +116,7 @@ def build(
         kind: "gan", "dcgan" (images with sides that four divides) or "vae".
         shape: Of one example.
         span: The least and the greatest number of an example, where they are public (of pixels); None for features.
+            Samples stay within it, so that whoever sees them knows it.
         key: Decides the initial weights.
         loss: Of a discriminator: "squares" or "log".
 
@@ -128,6 +129,8 @@ def build(
         raise ValueError(f"generator={kind!r} must be one of {', '.join(KINDS)}")
     if loss not in LOSSES:
         raise ValueError(f"loss={loss!r} must be one of {', '.join(LOSSES)}")
+    if span is not None and not span[0] < span[1]:
+        raise ValueError(f"span={span} must be two numbers, the lower first, or None for features that have none")
     if kind == "dcgan" and (len(shape) != 3 or shape[1] % 4 or shape[1] != shape[2]):
         raise ValueError(f"a dcgan makes square images with a side that four divides, not {shape}: use 'gan' or 'vae'")
     with torch.random.fork_rng(devices=[]):

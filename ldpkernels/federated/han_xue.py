@@ -21,7 +21,6 @@ from typing import TypeVar, cast
 import torch
 
 import ldpkernels
-from ldpkernels.arrays import Array
 from ldpkernels.federated import data, dp_gan_together, generators, parties
 from ldpkernels.federated.data import Dataset
 from ldpkernels.federated.dp_gan import Progress, Recipe, Training
@@ -36,6 +35,7 @@ Result = TypeVar("Result")
 # What a party's key, and the global party's, is folded into: one use each.
 _WEIGHTS, _STEPS, _SAMPLES, _MODEL = range(4)
 _VOTE, _GLOBAL, _BASELINE, _QUERIES = (2**63 + i for i in range(4))
+_ONE_CLASS = ", ".join(kind for kind in (*parties.TABULAR, "cnn-1") if kind not in parties.TWO_CLASSES)
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,11 @@ class World:
     """A dataset dealt to parties. It holds no state but caches: of samples, and of what workers do ahead.
 
     Args:
-        dataset: Whose test examples measure all accuracies.
+        dataset: Whose test examples measure all accuracies. Numbers outside its `span` are clipped to it; images that
+            have none are given that of all training examples, which a sound recipe refuses.
         config: What the parties agree on.
-        models: One for each party, of the user's own; None for those of `config.models`.
+        models: One for each party, of the user's own; None for those of `config.models`. What they predict is one whole
+            number for each example.
         shards: Which training examples each party has, as indices; None deals them alike.
         device: Where networks and generators are trained. Initial weights, batches and the samples' noise are drawn on
             the host: they are the same on every device.
@@ -125,15 +127,14 @@ class World:
         device: torch.device | str = "cpu",
         together: bool | None = None,
     ) -> None:
-        self.dataset, self.config, self.device = dataset, config, torch.device(device)
+        self.dataset, self.config, self.device = _within_span(dataset), config, torch.device(device)
         self.together = self.device.type == "cuda" if together is None else together
         self.shape = tuple(dataset.train_x.shape[1:])
         images = len(self.shape) > 1
         self.kinds = config.generators or (("gan", "dcgan") if images else ("gan", "vae"))
         self.model_kinds = config.models or (parties.IMAGES if images else parties.TABULAR)
         self.global_kind = config.global_model or ("cnn-3" if images else "network")
-        # The range of pixels is known to all; features have none.
-        self.span = (float(dataset.train_x.min()), float(dataset.train_x.max())) if images else None
+        self.span = _span_of(dataset, config.recipe.sound)
         self.key = ldpkernels.key(config.seed)
         self.shards = list(shards or data.deal(dataset.train_y, config.parties, config.seed))
         self.models = models
@@ -148,8 +149,23 @@ class World:
             generators.build(kind, self.shape, self.span, self.key, loss=config.recipe.discriminator_loss)
         for kind in (self.global_kind, *(() if models is not None else self.model_kinds)):
             parties.build(kind, self.shape, dataset.classes, self.key)
+        self._check_classes()
         self._made: tuple[object, torch.Tensor] | None = None  # the makers, and what they made
         self.ahead: tuple[State, Iterator[object]] | None = None  # the state that the next result belongs to
+
+    def _check_classes(self) -> None:
+        """Who has a model that needs examples of two classes has them."""
+        known = [] if self.models is not None else list(enumerate(self.shards))  # a user's models may need anything
+        learners = [(f"party {i}", self.model_kind(i), shard) for i, shard in known]
+        if self.config.baseline:
+            learners.append(("the baseline", self.global_kind, torch.cat(self.shards)))
+        for who, kind, shard in learners:
+            found = self.dataset.train_y[shard].unique().tolist() if kind in parties.TWO_CLASSES else []
+            if len(found) == 1:
+                raise ValueError(
+                    f"{who} has examples of class {found[0]} alone, and model {kind!r} needs two classes: deal more "
+                    f"evenly (a larger skew), or take a model that needs one ({_ONE_CLASS})"
+                )
 
     @property
     def examples(self) -> int:
@@ -220,12 +236,17 @@ def round_(state: State, world: World, *, workers: Workers[World] | None = None)
         x, y = world.samples(state)[state.keep], state.labels[state.keep].long()
         if not len(y):
             raise ValueError("no sample was kept: the votes are too close. Take more parties, or a smaller vote_sigma")
-        accuracy = _fit_and_score(world, x, y, world.key.fold_in(_GLOBAL))
+        if world.global_kind in parties.TWO_CLASSES and int(y.min()) == int(y.max()):
+            raise ValueError(
+                f"all samples that were kept are of class {int(y[0])}, and global_model={world.global_kind!r} needs "
+                f"two classes: take one that needs one ({_ONE_CLASS})"
+            )
+        accuracy = _fit_and_score(world, x, y, world.key.fold_in(_GLOBAL), "the global model")
         after, row = replace(state, accuracy=accuracy), {"part": "global model", "accuracy": accuracy}
     else:
         everyone = torch.cat(world.shards)
         x, y = world.dataset.train_x[everyone], world.dataset.train_y[everyone]
-        accuracy = _fit_and_score(world, x, y, world.key.fold_in(_BASELINE))
+        accuracy = _fit_and_score(world, x, y, world.key.fold_in(_BASELINE), "the baseline")
         after, row = replace(state, baseline=accuracy), {"part": "baseline", "accuracy": accuracy}
     after = replace(after, round=state.round + 1)
     if world.ahead is not None and world.ahead[0] is state:
@@ -301,11 +322,12 @@ def _fit_and_vote(world: World, makers: Sequence[Weights], i: int) -> tuple[torc
         epochs = world.config.local_epochs
         kind = world.model_kind(i)
         model = parties.build(kind, world.shape, dataset.classes, key, epochs=epochs, device=world.device)
+    who = f"party {i}: {world.model_kind(i)}"
     with parties.threads_of_torch():
-        model.fit(_array(dataset.train_x[shard]), dataset.train_y[shard].numpy())
-        accuracy = _accuracy(model, dataset)
-        votes = torch.as_tensor(model.predict(_array(world.samples(State(makers=makers))))).to(torch.int32)
-    return votes, accuracy
+        parties.fit(model, dataset.train_x[shard], dataset.train_y[shard], who)
+        accuracy = _accuracy(model, dataset, who)
+        votes = parties.predicted(model, world.samples(State(makers=makers)), dataset.classes, who)
+    return torch.as_tensor(votes).to(torch.int32), accuracy
 
 
 def _first(state: State, world: World, turn: Callable[[], Iterator[Result]], units: int) -> Result:
@@ -330,18 +352,39 @@ def _vote(state: State, world: World) -> tuple[State, Row]:
     return replace(state, labels=vote.labels, keep=vote.keep), row
 
 
-def _fit_and_score(world: World, x: torch.Tensor, y: torch.Tensor, key: Key) -> float:
+def _fit_and_score(world: World, x: torch.Tensor, y: torch.Tensor, key: Key, who: str) -> float:
     dataset = world.dataset
     epochs, device = world.config.epochs, world.device
     model = parties.build(world.global_kind, world.shape, dataset.classes, key, epochs=epochs, device=device)
-    model.fit(_array(x), y.numpy())
-    return _accuracy(model, dataset)
+    parties.fit(model, x, y, who)
+    return _accuracy(model, dataset, who)
 
 
-def _accuracy(model: parties.Model, dataset: Dataset) -> float:
-    return float((model.predict(_array(dataset.test_x)) == dataset.test_y.numpy()).mean())
+def _accuracy(model: parties.Model, dataset: Dataset, who: str) -> float:
+    return float((parties.predicted(model, dataset.test_x, dataset.classes, who) == dataset.test_y.numpy()).mean())
 
 
-def _array(x: torch.Tensor) -> Array:
-    flat: Array = x.flatten(1).numpy()
-    return flat
+def _span_of(dataset: Dataset, sound: bool) -> tuple[float, float] | None:
+    """The range of numbers that generators keep to, and so that of the samples; None for features that have none."""
+    if dataset.span is not None or dataset.train_x.dim() < 3:
+        return dataset.span
+    cure = "give a range that is known without looking at them: own.dataset(..., span=(0, 1)), or --span 0 1"
+    if sound:
+        raise ValueError(
+            f"dataset {dataset.name!r} has examples of shape {tuple(dataset.train_x.shape[1:])} and no span: that of "
+            f"the examples would be in all samples, and sound=True protects the examples: {cure}"
+        )
+    low, high = float(dataset.train_x.min()), float(dataset.train_x.max())  # of no privacy, as all here is then
+    if not low < high:
+        raise ValueError(f"all numbers of the examples of {dataset.name!r} are {low:g}, which has no range: {cure}")
+    return low, high
+
+
+def _within_span(dataset: Dataset) -> Dataset:
+    """Numbers outside a span that was given are clipped to it, whatever the others are: samples cannot have them."""
+    if dataset.span is None:
+        return dataset
+    low, high = dataset.span
+    if all(low <= float(x.min()) and float(x.max()) <= high for x in (dataset.train_x, dataset.test_x)):
+        return dataset  # the same numbers, and no copy
+    return replace(dataset, train_x=dataset.train_x.clamp(low, high), test_x=dataset.test_x.clamp(low, high))

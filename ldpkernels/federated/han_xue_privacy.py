@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from ldpkernels.accounting import PrivacyResult, han_xue_eq18, sampled_gaussian
+from ldpkernels.federated.data import Dataset
 from ldpkernels.federated.han_xue import Config
 from ldpkernels.votes import vote_epsilon
 
@@ -17,13 +18,15 @@ NEIGHBOURS = "the parties' data sets, one example of one party added or removed"
 class Part:
     """One thing that leaves a party, or does not: its guarantee, infinite where there is none, and why.
 
-    `claimed` is the paper's epsilon, where it has one; `result` is None for what is not released.
+    `claimed` is the paper's epsilon, where it has one; `result` is None for what is not released, and for what is taken
+    to be known to all (`public`).
     """
 
     name: str
     result: PrivacyResult | None
     reason: str
     claimed: float | None = None
+    public: bool = False
 
     @property
     def protected(self) -> bool:
@@ -32,13 +35,14 @@ class Part:
 
     def __str__(self) -> str:
         guarantee = str(self.result) if self.protected else "NOT PROTECTED"
-        verdict = "not released" if self.result is None else guarantee
+        unreleased = "taken to be public" if self.public else "not released"
+        verdict = unreleased if self.result is None else guarantee
         claimed = "" if self.claimed is None else f" The paper claims epsilon = {self.claimed:.4f} by equation (18)."
         return f"{self.name}: {verdict}. {self.reason}{claimed}".replace("..", ".")
 
 
-def report(config: Config, examples: int, samples: int) -> list[Part]:
-    """The parts of a run with so many examples a party, and so many samples labelled.
+def report(config: Config, examples: int, samples: int, dataset: Dataset | None = None) -> list[Part]:
+    """The parts of a run with so many examples a party, and so many samples labelled, of the dataset that it had.
 
     >>> from ldpkernels.federated.dp_gan import Recipe
     >>> [part.protected for part in report(Config(recipe=Recipe(steps=10)), 7814, 39070)[:3]]
@@ -48,7 +52,7 @@ def report(config: Config, examples: int, samples: int) -> list[Part]:
     [True, True, True]
     """
     made, votes = generators(config, examples), labels(config, samples)
-    return [made, votes, together(made, votes, config), *_beside()]
+    return [made, votes, together(made, votes, config), *_beside(), *_range(config, dataset)]
 
 
 def generators(config: Config, examples: int) -> Part:
@@ -105,6 +109,22 @@ def _beside() -> list[Part]:
         Part("Standalone and baseline accuracy", None, "They are computed on real data to compare, and not accounted."),
         Part(
             "Sizes and scales", None,
-            "The numbers of examples, and for Adult the means and deviations of its features, are taken to be public.",
+            "The numbers of examples and of classes, and for Adult the means and deviations of its features.",
+            public=True,
         ),
     ]  # fmt: skip
+
+
+def _range(config: Config, dataset: Dataset | None) -> list[Part]:
+    """The range that generators keep to, where there is one: all samples tell it."""
+    name = "Range of the numbers in an example"
+    if dataset is None:
+        return [Part(name, None, "Images have one, and all their samples are in it.", public=True)]
+    if dataset.span is not None:
+        low, high = dataset.span
+        reason = f"It is {low:g} to {high:g}: numbers outside are clipped to it, and all samples are in it."
+        return [Part(name, None, reason, public=True)]
+    if dataset.train_x.dim() < 3:
+        return []
+    reason = "It is that of all parties' training examples, and all generators and samples have it: give a span."
+    return [Part(name, _nothing(config, "whoever sees a trained generator or its samples"), reason)]

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import os
 import re
 from collections.abc import Callable, Sequence, Sized
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -16,40 +19,60 @@ from ldpkernels.federated.data import Dataset
 from ldpkernels.federated.parties import Model
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_MOST = torch.finfo(torch.float32).max
 
 
 def is_name(text: str | None) -> bool:
-    """Whether it is the name of a function, "package.module:function".
+    """Whether it stands for a function, "package.module:function": it has a colon, and is no folder.
 
-    >>> is_name("torchvision.models:resnet18"), is_name("C:\\\\data"), is_name("data/mnist")
+    Whether it is well formed is for `function_of` to say, which tells what is wrong.
+
+    >>> is_name("torchvision.models:resnet18"), is_name("data/mnist"), is_name(None)
     (True, False, False)
     """
-    return text is not None and _NAME.fullmatch(text) is not None
+    return text is not None and ":" in text and not os.path.isdir(text)
 
 
 def function_of(text: str) -> Callable[[], object]:
-    """The function of a name."""
+    """The function of a name, one that can be called without arguments."""
+    if not _NAME.fullmatch(text):
+        raise ValueError(
+            f"{text!r} is neither a folder that exists nor the name of a function, package.module:function: "
+            "letters, digits, _ and dots"
+        )
     module, _, name = text.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise ValueError(f"{text!r}: {error}: is its folder on PYTHONPATH?") from error
-    except AttributeError:
-        raise ValueError(f"{text!r}: module {module!r} has no {name!r}") from None
+    except Exception as error:  # whatever the user's own code raises
+        raise ValueError(f"{text!r}: importing {module!r} fails: {type(error).__name__}: {error}") from error
+    try:
+        found = getattr(imported, name)
+    except AttributeError as error:  # a module's own __getattr__ may have more to say
+        raise ValueError(f"{text!r}: module {module!r} has no {name!r} ({error})") from error
     if not callable(found):
         raise ValueError(f"{text!r} is a {type(found).__name__}: name a function that takes no arguments")
     return cast("Callable[[], object]", found)
 
 
+def _built(text: str, what: str) -> object:
+    """What the function of a name gives."""
+    build = function_of(text)
+    try:
+        inspect.signature(build).bind()
+    except TypeError as error:
+        raise ValueError(f"{text!r} must {what} without arguments: {error}") from error
+    except ValueError:  # some functions in C do not tell their arguments
+        pass
+    return build()
+
+
 def network(text: str, seed: int) -> nn.Module:
     """The network that the function of a name builds, with the initial weights of a seed."""
-    build = function_of(text)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        try:
-            made = build()
-        except TypeError as error:
-            raise ValueError(f"{text!r} must build a network without arguments: {error}") from error
+        made = _built(text, "build a network")
     if not isinstance(made, nn.Module):
         raise ValueError(f"{text!r} gave a {type(made).__name__}: it must give a torch.nn.Module")
     return made
@@ -70,32 +93,27 @@ def models(names: Sequence[str], count: int, seed: int) -> list[Model] | None:
         text = names[i % len(names)]
         with torch.random.fork_rng():
             torch.manual_seed(seed + i)
-            try:
-                model = function_of(text)()
-            except TypeError as error:
-                raise ValueError(f"{text!r} must build a model without arguments: {error}") from error
+            model = _built(text, "build a model")
         if not all(callable(getattr(model, name, None)) for name in ("fit", "predict")):
             raise ValueError(f"{text!r} gave a {type(model).__name__}: a model has fit(x, y) and predict(x)")
         made.append(cast("Model", model))
     return made
 
 
-def named(text: str) -> Dataset:
+def named(text: str, span: tuple[float, float] | None = None) -> Dataset:
     """The dataset that the function of a name gives."""
-    try:
-        made = function_of(text)()
-    except TypeError as error:
-        raise ValueError(f"{text!r} must give a dataset without arguments: {error}") from error
-    return dataset(made, text)
+    return dataset(_built(text, "give a dataset"), text, span)
 
 
-def dataset(made: object, name: str = "your data") -> Dataset:
+def dataset(made: object, name: str = "your data", span: tuple[float, float] | None = None) -> Dataset:
     """A dataset from what users have.
 
     Args:
         made: Four tensors (training examples and labels, test examples and labels), two `torch.utils.data.Dataset`s
             (training, test) of pairs, or a `Dataset` already. Examples are floating-point [N, ...], labels whole [N].
         name: What it is called.
+        span: The least and the greatest number that an example may have, (0, 1) for some images, where everybody knows
+            them: Han and Xue's sound generators of images need it. Never take it from the examples.
 
     >>> x, y = torch.rand(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
     >>> from torch.utils.data import TensorDataset
@@ -103,40 +121,86 @@ def dataset(made: object, name: str = "your data") -> Dataset:
     3
     """
     if isinstance(made, Dataset):
-        return made
+        return _checked(made if span is None else replace(made, span=span))
     parts = tuple(made) if isinstance(made, (tuple, list)) else ()
     if len(parts) == 2 and all(isinstance(part, torch_data.Dataset) for part in parts):
-        parts = (*_tensors(parts[0], name), *_tensors(parts[1], name))
+        parts = (*_tensors(parts[0], f"training part of {name!r}"), *_tensors(parts[1], f"test part of {name!r}"))
     if len(parts) != 4 or not all(isinstance(part, torch.Tensor) for part in parts):
         raise ValueError(
             f"dataset {name!r} must be four tensors (training examples and labels, test examples and labels) or two "
             f"torch Datasets (training, test), not {_kinds(made)}"
         )
     train_x, train_y, test_x, test_y = parts
-    for x, y, part in ((train_x, train_y, "training"), (test_x, test_y, "test")):
-        if y.dim() != 1 or len(x) != len(y) or not len(y):
-            raise ValueError(f"{part} examples of {name!r} have shape {tuple(x.shape)}, labels {tuple(y.shape)}")
-        if not x.is_floating_point() or not torch.isfinite(x).all():
-            raise ValueError(f"{part} examples of {name!r} must be finite floating-point numbers, not {x.dtype}")
-        if y.is_floating_point() or y.is_complex() or int(y.min()) < 0:
-            raise ValueError(f"{part} labels of {name!r} must be whole numbers from 0, not {y.dtype}")
+    return _checked(Dataset(name, train_x, train_y, test_x, test_y, 0, span))
+
+
+def _checked(made: Dataset) -> Dataset:
+    """The same in fp32 and int64, if it can be trained on; 0 classes are as many as the labels say."""
+    name, parts = made.name, list[torch.Tensor]()
+    if not all(isinstance(x, torch.Tensor) for x in (made.train_x, made.train_y, made.test_x, made.test_y)):
+        raise ValueError(f"examples and labels of {name!r} must be tensors")
+    for part, x, y in (("training", made.train_x, made.train_y), ("test", made.test_x, made.test_y)):
+        parts += [_examples(x, y, f"{part} examples of {name!r}"), _labels(y, f"{part} labels of {name!r}")]
+    train_x, train_y, test_x, test_y = parts
     if train_x.shape[1:] != test_x.shape[1:]:
         raise ValueError(f"{name!r}: training and test examples have shapes {train_x.shape[1:]} and {test_x.shape[1:]}")
-    classes = 1 + max(int(train_y.max()), int(test_y.max()))
-    return Dataset(name, train_x.float(), train_y.long(), test_x.float(), test_y.long(), classes)
+    found = 1 + max(int(train_y.max()), int(test_y.max()))
+    classes = made.classes or found
+    if found > classes:
+        raise ValueError(f"labels of {name!r} go up to {found - 1}, and it has classes={classes}: count from 0")
+    return replace(made, train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y, classes=classes)
 
 
-def _tensors(pairs: torch_data.Dataset[tuple[torch.Tensor, int]], name: str) -> tuple[torch.Tensor, torch.Tensor]:
+def _examples(x: torch.Tensor, y: torch.Tensor, which: str) -> torch.Tensor:
+    """Examples in fp32, one for each label."""
+    if y.dim() != 1 or not x.dim() or len(x) != len(y):
+        raise ValueError(f"{which} have shape {tuple(x.shape)}, labels {tuple(y.shape)}: give one label for each")
+    if not len(y):
+        raise ValueError(f"{which}: it is empty: give one at least")
+    if x.dim() < 2 or not x[0].numel():
+        raise ValueError(f"{which} have shape {tuple(x.shape)}: give [N, features]; [N, 1] is one number for each")
+    if not x.is_floating_point():
+        raise ValueError(
+            f"{which} are {x.dtype}, and must be floating-point numbers: convert them, bytes of images by "
+            "x.float() / 255, tokens to one-hot vectors or embeddings"
+        )
+    if not torch.isfinite(x).all():
+        raise ValueError(f"{which} hold NaN or infinity: leave such examples out, or fill them in")
+    moved = x.float()
+    if moved is not x and not torch.isfinite(moved).all():
+        raise ValueError(f"{which} hold numbers up to {float(x.abs().max()):g}, and fp32 ends at {_MOST:.3g}: scale")
+    return moved
+
+
+def _labels(y: torch.Tensor, which: str) -> torch.Tensor:
+    """Labels in int64."""
+    if y.is_floating_point() or y.is_complex():
+        raise ValueError(f"{which} are {y.dtype}, and must be whole numbers from 0: convert them, y.long()")
+    if int(y.min()) < 0:
+        raise ValueError(
+            f"{which} go down to {int(y.min())}, and must be whole numbers from 0: number the classes anew"
+        )
+    return y.long()
+
+
+def _tensors(pairs: torch_data.Dataset[tuple[torch.Tensor, int]], which: str) -> tuple[torch.Tensor, torch.Tensor]:
     """All the examples and labels of a map-style dataset."""
     if not isinstance(pairs, Sized):
-        raise ValueError(f"dataset {name!r} has no length: clients need examples that are numbered")
+        raise ValueError(f"the {which} has no length: clients need examples that are numbered")
+    if not len(pairs):
+        raise ValueError(f"the {which} is empty: give one example at least")
     try:
         items = [pairs[i] for i in range(len(pairs))]
-        return torch.stack([torch.as_tensor(x) for x, _ in items]), torch.tensor([int(y) for _, y in items])
-    except (TypeError, ValueError, RuntimeError) as error:
+        x, labels = torch.stack([torch.as_tensor(x) for x, _ in items]), [y for _, y in items]
+        whole = [int(y) for y in labels]
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise ValueError(
-            f"dataset {name!r} does not give pairs of a tensor of one shape and a label ({error}): give it a transform"
+            f"the {which} does not give pairs of a tensor of one shape and a label ({error}): give it a transform"
         ) from error
+    for i, (label, number) in enumerate(zip(labels, whole, strict=True)):
+        if label != number:
+            raise ValueError(f"label {i} of the {which} is {label}: labels must be whole numbers from 0")
+    return x, torch.tensor(whole)
 
 
 def _kinds(made: object) -> str:

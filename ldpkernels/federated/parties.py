@@ -25,6 +25,7 @@ TABULAR = ("logistic", "forest", "svm", "tree", "network")
 IMAGES = ("cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5")
 WIDE = tuple(f"{kind}-wide" for kind in IMAGES)
 KINDS = (*TABULAR, *IMAGES, *WIDE)
+TWO_CLASSES = ("logistic", "svm")  # scikit-learn trains these on examples of two classes or more alone
 # Channels of 3x3 convolutions, each with ReLU and a halving max-pool, and the width of a hidden layer, 0 for none.
 _CNN = {
     "cnn-1": ((16,), 64),
@@ -146,3 +147,42 @@ def _cnn(kind: str, shape: tuple[int, ...], classes: int, key: Key) -> nn.Module
         if hidden:
             layers += [nn.Linear(features, hidden), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(hidden or features, classes))
+
+
+def fit(model: Model, x: torch.Tensor, y: torch.Tensor, who: str) -> None:
+    """Train a model, which may be a user's own; an error names whose it is."""
+    with _told_of(who, "fit"):
+        model.fit(_array(x), y.numpy())
+
+
+def predicted(model: Model, x: torch.Tensor, classes: int, who: str) -> Array:
+    """A model's labels, one class for each example: what has another shape would be broadcast, or counted wrongly."""
+    with _told_of(who, "predict"):
+        found: object = model.predict(_array(x))
+        labels: Array = found.detach().cpu().numpy() if isinstance(found, torch.Tensor) else np.asarray(found)
+    if labels.shape != (len(x),):
+        raise ValueError(
+            f"{who}: predict gave shape {labels.shape} for {len(x)} examples: it must give a label for each, "
+            f"[{len(x)}], such as scores.argmax(1)"
+        )
+    if labels.dtype.kind not in "biuf" or (labels.dtype.kind == "f" and not (labels == np.rint(labels)).all()):
+        raise ValueError(f"{who}: predict gave {labels.dtype} that are no labels: it must give whole numbers from 0")
+    if len(x) and (labels.min() < 0 or labels.max() >= classes):
+        found = f"{labels.min()} to {labels.max()}"
+        raise ValueError(f"{who}: predict gave labels from {found}, and the classes are 0 to {classes - 1}")
+    return labels.astype(np.int64)
+
+
+@contextlib.contextmanager
+def _told_of(who: str, method: str) -> Iterator[None]:
+    """Errors of a model, which may be a user's own, with the name of whose it is."""
+    try:
+        yield
+    except Exception as error:
+        kind = ValueError if isinstance(error, ValueError) else RuntimeError
+        raise kind(f"{who}: {method} failed: {type(error).__name__}: {error}") from error
+
+
+def _array(x: torch.Tensor) -> Array:
+    flat: Array = x.flatten(1).numpy()
+    return flat

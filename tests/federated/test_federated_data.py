@@ -109,6 +109,30 @@ def test_damaged_and_missing_files_are_named(root):
         data.load("imagenet", root)
 
 
+def test_the_span_is_that_of_all_pixels_there_may_be(root):
+    """To the bit: what a file with a black and a white pixel has, and this one need not have."""
+    for name, folder in (("mnist", "MNIST"), ("fashion-mnist", "FashionMNIST")):
+        path = root / folder / "raw" / "train-images-idx3-ubyte"
+        path.write_bytes(idx(np.full((5, 28, 28), 7, np.uint8)))
+        grey = data.load(name, root)
+        path.write_bytes(idx(np.tile(np.array([[0], [255]], np.uint8), (5, 14, 28))))
+        whole = data.load(name, root).train_x
+        assert grey.span == (float(whole.min()), float(whole.max()))
+        assert grey.span[0] < float(grey.train_x.min())
+    assert data.load("mnist", root).span == (-0.4242129623889923, 2.821486711502075)  # of the papers' runs
+    assert data.load("fashion-mnist", root).span == (-0.8101983666419983, 2.022662878036499)
+    assert data.load("cifar10", root).span == (-1.9894737005233765, 2.12648868560791)
+    assert data.load("digits").span == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("span", [(1, 0), (0.5, 0.5), (0, float("nan")), (0, float("inf")), (0, 1e-40), (0, 1, 2), 3])
+def test_a_span_is_two_numbers_the_lower_first(span):
+    x, y = torch.zeros(2, 3), torch.tensor([0, 1])
+    with pytest.raises(ValueError, match=r"span=.* must be two numbers"):
+        data.Dataset("x", x, y, x, y, 2, span)
+    assert data.Dataset("x", x, y, x, y, 2, [0, np.float32(2)]).span == (0.0, 2.0)
+
+
 def test_dealing_is_a_partition_of_equal_parts():
     labels = torch.arange(103) % 10
     parts = data.deal(labels, 10, seed=1)

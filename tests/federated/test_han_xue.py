@@ -284,6 +284,8 @@ def test_bad_settings_are_refused_before_any_work(digits):
             han_xue.World(digits, config())
     with pytest.raises(ValueError, match="2 models for parties=3"):
         han_xue.World(digits, quick(), [parties.build("tree", (64,), 10, KEY)] * 2)
+    with pytest.raises(ValueError, match=r"span=\(0.5, 0.5\) must be two numbers, the lower first"):
+        generators.build("gan", (1, 8, 8), (0.5, 0.5), KEY)
     with pytest.raises(ValueError, match="square images with a side that four divides"):
         generators.build("dcgan", (88,), None, KEY)
     with pytest.raises(ValueError, match="sides of 8 or more"):
@@ -346,3 +348,20 @@ def test_the_command_says_what_is_missing():
     ):
         with pytest.raises(SystemExit, match=message):
             main(["fl", "han-xue", *arguments])
+
+
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (2, 4, 4), (1, 8, 8), (3, 8, 8)])
+def test_examples_of_any_shape_are_drawn(tmp_path, shape):
+    from ldpkernels.commands import han_xue_picture
+    from ldpkernels.federated import own
+
+    y = torch.arange(60) % 2
+    mine = own.dataset((torch.rand(60, *shape), y, torch.rand(10, *shape), y[:10]))
+    config = han_xue.Config(
+        2, Recipe(steps=1, batch=4), ("vae",), ("tree",), epochs=1, baseline=False, global_model="tree"
+    )
+    world, state = han_xue.World(mine, config), han_xue.State()
+    while len(state.makers) < 2:
+        state, _ = han_xue.round_(state, world)
+    han_xue_picture.draw(tmp_path / "samples.png", world, state)
+    assert (tmp_path / "samples.png").stat().st_size > 3_000

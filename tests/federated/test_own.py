@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks, data and splits of the user's own: by the drivers, and by name on the command line."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from ldpkernels.__main__ import main
-from ldpkernels.federated import data, dp_gan, han_xue, own
+from ldpkernels.federated import data, dp_gan, han_xue, han_xue_privacy, own
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MODULE = """
@@ -49,6 +51,11 @@ def bayes():
 
     return GaussianNB()
 
+def images():
+    a, b, c, d = tensors()
+    return a.reshape(-1, 1, 1, 5), b, c.reshape(-1, 1, 1, 5), d
+
+def fails(): return 1 + None
 def takes(a): return nn.Linear(a, 3)
 def number(): return 3
 constant = 4
@@ -150,10 +157,27 @@ def test_torch_datasets_are_read_whole():
     found = own.dataset((Pairs(), Pairs()))
     assert found.train_x[:, 0, 0].tolist() == [0, 1, 2, 3]
     assert (found.train_y.tolist(), found.classes) == ([0, 1, 0, 1], 2)
-    assert own.dataset(found) is found
+    again = own.dataset(found)
+    assert (again.train_x is found.train_x, again.classes, again.span) == (True, 2, None)
+    assert own.dataset(found, span=(0, 3)).span == (0.0, 3.0)
+    assert own.dataset(data.load("digits")).span == (0.0, 1.0)
+
+
+class Labels(Dataset):
+    """A dataset with these labels."""
+
+    def __init__(self, *labels):
+        self.labels = labels
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, i):
+        return torch.zeros(2), self.labels[i]
 
 
 X, Y = torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])
+READY = data.Dataset("ready", X, Y, X, Y, 3)
 
 
 @pytest.mark.parametrize(
@@ -161,11 +185,25 @@ X, Y = torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])
     [
         ((X, Y), "not 2 of Tensor"),
         ((X, Y[:3], X, Y), r"training examples .* shape \(4, 3\), labels \(3,\)"),
-        ((X.int(), Y, X, Y), "training examples .* floating-point"),
-        ((X / 0, Y, X, Y), "training examples .* finite"),
-        ((X, Y, X, Y.float()), "test labels .* whole numbers"),
-        ((X, Y - 1, X, Y), "training labels .* from 0"),
+        ((X.int(), Y, X, Y), "training examples .* are torch.int32, .* floating-point numbers: convert"),
+        ((X, Y, X.byte(), Y), r"test examples .* are torch.uint8, .* x\.float\(\) / 255"),
+        ((X / 0, Y, X, Y), "training examples .* hold NaN or infinity"),
+        ((X.double() + 1e300, Y, X, Y), r"training examples .* up to 1e\+300, and fp32 ends at 3.4e\+38"),
+        ((X[:, 0], Y, X[:, 0], Y), r"training examples .* shape \(4,\): give \[N, features\]"),
+        ((X[:, :0], Y, X[:, :0], Y), r"training examples .* shape \(4, 0\): give \[N, features\]"),
+        ((X[0, 0], Y, X, Y), r"training examples .* shape \(\), labels \(4,\)"),
+        ((X[:0], Y[:0], X, Y), "training examples .* is empty"),
+        ((X, Y, X, Y.float()), "test labels .* are torch.float32, .* whole numbers"),
+        ((X, Y - 1, X, Y), "training labels .* go down to -1, .* from 0"),
         ((X, Y, X[:, :2], Y), "shapes"),
+        ((Labels(0.7, 1.2, -0.4), Labels(0)), "label 0 of the training part .* is 0.7: .* whole numbers"),
+        ((Labels(0, 1), Labels(1, torch.tensor(0.5))), r"label 1 of the test part .* is 0.5"),
+        ((Labels(0, 1), Labels(float("nan"))), "test part .* does not give pairs .*NaN"),
+        ((Labels(0, 1), Labels()), "test part of 'your data' is empty: give one"),
+        (dataclasses.replace(READY, train_x=X / 0), "training examples of 'ready' hold NaN"),
+        (dataclasses.replace(READY, test_y=Y - 1), "test labels of 'ready' go down to -1"),
+        (dataclasses.replace(READY, classes=2), "labels of 'ready' go up to 2, and it has classes=2"),
+        (dataclasses.replace(READY, train_x=[[0.0]] * 4), "'ready' must be tensors"),
         ((TensorDataset(X), TensorDataset(X)), "does not give pairs"),
         ((Endless(), Endless()), "has no length"),
         (None, "not a NoneType"),
@@ -174,6 +212,35 @@ X, Y = torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])
 def test_other_data_is_refused(made, message):
     with pytest.raises(ValueError, match=message):
         own.dataset(made)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "broken_module:f",
+            "importing 'broken_module' fails: AttributeError: module 'torch' has no attribute 'no_such'",
+        ),
+        ("my_own_things:fails", "^unsupported operand"),  # its own error, not that it takes arguments
+        ("my-package:f", "'my-package:f' is neither a folder that exists nor the name of a function"),
+        ("some/where:f", "'some/where:f' is neither a folder that exists nor the name of a function"),
+    ],
+)
+def test_what_a_name_stands_for_tells_what_is_wrong(mine, tmp_path, text, message):
+    (tmp_path / "broken_module.py").write_text("import torch\ntorch.no_such\n")
+    with pytest.raises((ValueError, TypeError), match=message) as found:
+        own.named(text)
+    if "broken" in text:
+        assert isinstance(found.value.__cause__, AttributeError)
+    with pytest.raises((SystemExit, TypeError), match=message.replace("^", "")):
+        main(["fl", "han-xue", "--data", text, "--quiet"])
+
+
+def test_a_folder_may_have_a_colon_in_its_name(tmp_path, monkeypatch):
+    (tmp_path / "data:old").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert not own.is_name("data:old")
+    assert own.is_name("data:new")
 
 
 def test_unequal_splits_deal_every_example_once():
@@ -214,3 +281,161 @@ def test_parties_with_data_and_models_of_their_own():
     assert len(state.labels) == 5 * 300
     with pytest.raises(ValueError, match="2 shards for parties=5"):
         han_xue.World(digits, config, models, shards[:2])
+
+
+def images(low, high, n=60):
+    """So many in one channel, of numbers up to both ends, and three classes."""
+    x = torch.rand(n, 1, 2, 3, generator=torch.Generator().manual_seed(0)) * (high - low) + low
+    x[0, 0, 0, :2] = torch.tensor([low, high])
+    y = torch.arange(n) % 3
+    return x, y, x[:10], y[:10]
+
+
+def quick(sound, **changes):
+    recipe = dp_gan.Recipe(steps=2, batch=4, sound=sound)
+    values = {"parties": 3, "recipe": recipe, "generators": ("gan", "vae"), "models": ("tree",), "epochs": 1}
+    return han_xue.Config(**{**values, "global_model": "network", "baseline": False, "vote_sigma": 0.5, **changes})
+
+
+def finish(world):
+    state = han_xue.State()
+    for _ in range(han_xue.rounds(world.config)):
+        state, _ = han_xue.round_(state, world)
+    return state
+
+
+def told(world, samples=60):
+    return "\n".join(map(str, han_xue_privacy.report(world.config, world.examples, samples, world.dataset)))
+
+
+def test_the_range_of_own_images_is_never_taken_from_them_where_they_are_protected():
+    with pytest.raises(
+        ValueError, match=r"'your data' .* \(1, 2, 3\) and no span: .*own\.dataset\(..., span=\(0, 1\)\)"
+    ):
+        han_xue.World(own.dataset(images(0.2, 0.7)), quick(sound=True))
+    made = []
+    for low, high in ((0.2, 0.7), (0.1, 0.9)):  # of the same span, whatever the examples are
+        world = han_xue.World(own.dataset(images(low, high), span=(0, 1)), quick(sound=True))
+        made.append((world.span, world.generator(0).maker[-1].span, str(world.generator(1).maker)))
+        assert "Range of the numbers in an example: taken to be public. It is 0 to 1" in told(world)
+    assert made[0] == made[1]
+    assert made[0][:2] == ((0.0, 1.0), (0.0, 1.0))
+    features = [part.flatten(1) if part.dim() > 1 else part for part in images(0.2, 0.7)]
+    assert han_xue.World(own.dataset(features), quick(sound=True)).span is None  # features have none, and need none
+    assert han_xue.World(own.dataset(features, span=(-1, 2)), quick(sound=True)).span == (-1.0, 2.0)
+
+
+def test_numbers_outside_the_span_are_clipped_to_it():
+    raw = own.dataset(images(-3.0, 4.0), span=(0, 1))
+    world = han_xue.World(raw, quick(sound=True))
+    for name in ("train_x", "test_x"):
+        assert torch.equal(getattr(world.dataset, name), getattr(raw, name).clamp(0, 1))
+    assert float(raw.train_x.min()) == -3  # the user's own are left alone
+    samples = world.samples(finish(world))
+    assert 0 <= float(samples.min()) <= float(samples.max()) <= 1
+    inside = own.dataset(images(0.2, 0.7), span=(0, 1))
+    assert han_xue.World(inside, quick(sound=True)).dataset is inside
+
+
+def test_without_protection_the_range_is_that_of_the_examples_and_the_report_says_so():
+    world = han_xue.World(own.dataset(images(-3.0, 4.0)), quick(sound=False))
+    assert world.span == (-3.0, 4.0)
+    assert "Range of the numbers in an example: NOT PROTECTED. It is that of all parties' training examples" in told(
+        world
+    )
+    x, y, *_ = images(0.0, 1.0)
+    same = own.dataset((torch.full_like(x, 0.5), y, x, y))
+    with pytest.raises(ValueError, match=r"all numbers of the examples of 'your data' are 0.5, .* give a range"):
+        han_xue.World(same, quick(sound=False))
+    finish(han_xue.World(dataclasses.replace(same, span=(0, 1)), quick(sound=False)))
+
+
+def test_the_command_line_takes_the_span(mine, tmp_path, capsys):
+    command = ["fl", "han-xue", "--data", f"{mine}:images", "--steps", "4", "--batch", "16", "--parties", "3"]
+    command += ["--generators", "vae", "--models", "tree", "--global-model", "network", "--workers", "1", "--quiet"]
+    with pytest.raises(SystemExit, match=r"no span: .* or --span 0 1"):
+        main([*command, "--sound"])
+    assert main([*command, "--sound", "--span", "-9", "9", "--json", "--out", str(tmp_path / "run")]) == 0
+    assert json.loads(capsys.readouterr().out)["span"] == [-9, 9]
+    assert "It is -9 to 9" in (tmp_path / "run" / "privacy.txt").read_text()
+    with pytest.raises(SystemExit, match="belongs to another run"):
+        main([*command, "--sound", "--span", "-9", "8", "--resume", "--out", str(tmp_path / "run")])
+    with pytest.raises(SystemExit, match="--span 1 0 must be two numbers, the lower first"):
+        main([*command, "--span", "1", "0"])
+    with pytest.raises(SystemExit, match=r"--span is for data of your own .*, not dataset 'digits'"):
+        main(["fl", "han-xue", "--span", "0", "1"])
+
+
+class Gives:
+    """A model whose predictions are what a function makes of the right labels' number."""
+
+    def __init__(self, function, fails=None):
+        self.function, self.fails = function, fails
+
+    def fit(self, x, y):
+        if self.fails:
+            raise self.fails
+
+    def predict(self, x):
+        return self.function(np.arange(len(x)) % 3)
+
+
+def ended(*models):
+    world = han_xue.World(own.dataset(images(0.0, 1.0)), quick(sound=False, parties=len(models)), models)
+    return finish(world)
+
+
+def test_predictions_are_one_whole_number_for_each_example():
+    usual = ended(*[Gives(lambda y: y)] * 3)
+    assert usual.standalone == [1.0] * 3
+    for other in (torch.tensor, lambda y: y.astype(np.float32), list, lambda y: y.astype(np.uint8)):
+        state = ended(Gives(lambda y: y), Gives(other), Gives(lambda y: y))
+        assert (state.standalone, state.accuracy) == (usual.standalone, usual.accuracy)
+        assert torch.equal(state.labels, usual.labels)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda y: y[:, None], r"shape \(10, 1\) for 10 examples: it must give a label for each"),
+        (lambda y: np.eye(3)[y], r"shape \(10, 3\) for 10 examples: .* scores.argmax\(1\)"),
+        (lambda y: torch.eye(3)[y], r"shape \(10, 3\)"),
+        (lambda y: y[1:], r"shape \(9,\)"),
+        (lambda y: y + 0.5, "float64 that are no labels"),
+        (lambda y: y * np.nan, "float64 that are no labels"),
+        (lambda y: y.astype(str), "<U.* that are no labels"),
+        (lambda y: y - 1, "labels from -1 to 1, and the classes are 0 to 2"),
+        (lambda y: y + 2**32, "labels from 4294967296 to 4294967298, and the classes"),
+        (lambda y: y + None, "predict failed: TypeError: unsupported"),
+    ],
+)
+def test_other_predictions_are_refused_by_the_name_of_the_party(function, message):
+    with pytest.raises((ValueError, RuntimeError), match=f"party 1: Gives: .*{message}"):
+        ended(Gives(lambda y: y), Gives(function), Gives(lambda y: y))
+
+
+@pytest.mark.parametrize("error", [ValueError("needs two"), KeyError("needs two")])
+def test_a_model_that_cannot_be_trained_is_named(error):
+    with pytest.raises((ValueError, RuntimeError), match=r"party 2: Gives: fit failed: .*needs two") as found:
+        ended(*[Gives(lambda y: y)] * 2, Gives(lambda y: y, error))
+    assert found.value.__cause__ is error
+
+
+def test_a_party_of_one_class_is_refused_before_any_work(monkeypatch):
+    x, y, *test = images(0.0, 1.0)
+    shards = [torch.arange(20), (y == 1).nonzero().flatten(), torch.arange(20, 40)]
+    mine = own.dataset((x, y, *test))
+    for kind in ("logistic", "svm"):
+        config = quick(sound=False, models=("tree", kind, "forest"))
+        with pytest.raises(ValueError, match=f"party 1 has examples of class 1 alone, and model '{kind}' needs two"):
+            han_xue.World(mine, config, shards=shards)
+        han_xue.World(mine, config)  # where all have all classes
+    finish(han_xue.World(mine, quick(sound=False, models=("tree", "forest", "network")), shards=shards))
+    with pytest.raises(ValueError, match=r"party 1: LogisticRegression: fit failed: .*2 classes"):
+        finish(han_xue.World(mine, quick(sound=False), [LogisticRegression() for _ in range(3)], shards))
+    alone = own.dataset((x, y * 0, *test))
+    config = quick(sound=False, global_model="svm", baseline=True)
+    with pytest.raises(ValueError, match="the baseline has examples of class 0 alone"):
+        han_xue.World(alone, config)
+    with pytest.raises(ValueError, match="all samples that were kept are of class 0, and global_model='svm' needs two"):
+        finish(han_xue.World(alone, dataclasses.replace(config, baseline=False, vote_sigma=None)))
