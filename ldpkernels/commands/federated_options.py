@@ -111,6 +111,11 @@ def add_training(
         help="all clients of a round at once (torch.func.vmap), or one after another by torch's own steps; default: "
         "whatever is faster, with chains of convolutions in C++",
     )
+    local.add_argument(
+        "--buffers",
+        choices=("keep",),
+        help="keep: the network's floating-point buffers are constants, which all have (default: they are refused)",
+    )
     parser.set_defaults(training=defaults)
 
 

@@ -31,7 +31,7 @@ class Federation:
     @property
     def weights(self) -> int:
         """How many the network has."""
-        return sum(p.numel() for p in self.network.parameters())
+        return sum(p.numel() for p in self.network.parameters() if p.requires_grad)
 
     @property
     def test(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -88,7 +88,8 @@ def local_of(args: argparse.Namespace) -> training.Local:
         given if given is not None else default
         for given, default in zip((args.epochs, args.batch, args.rate), args.training, strict=True)
     )
-    return training.Local(epochs, batch, rate, None if args.together is None else args.together == "yes")
+    together = None if args.together is None else args.together == "yes"
+    return training.Local(epochs, batch, rate, together, args.buffers)
 
 
 def described(args: argparse.Namespace, algorithm: str, config: object, network: str) -> dict[str, object]:
@@ -100,9 +101,15 @@ def described(args: argparse.Namespace, algorithm: str, config: object, network:
 
 
 @contextlib.contextmanager
-def hired(args: argparse.Namespace, federation: Federation, local: training.Local, busy: int) -> Iterator[Crew | None]:
-    """Workers for the clients, of whom so many are busy in a round; None where one process does as well."""
+def hired(
+    args: argparse.Namespace, federation: Federation, local: training.Local, busy: int, *, each: bool = False
+) -> Iterator[Crew | None]:
+    """Workers for the clients, of whom so many are busy in a round; None where one process does as well.
+
+    It does where all train in one tensor: equally many examples a client, and no method by which `each` goes its way.
+    """
     together = training.trains_together(federation.network, training.weights_of(federation.network), local)
+    together = together and not each and len({len(client.data[1]) for client in federation.clients}) == 1
     count = min(args.workers or workers.available(args.threads), busy)
     if together or count == 1 or checked_device(args.device).type != "cpu":
         yield None

@@ -67,9 +67,10 @@ def rounds_of(
     """A row of figures for each round."""
     busy = args.clients if args.method == "local" else args.select
     trained = dataclasses.replace(federation, network=driver.network)
+    each = args.method in ("local", "dpsgd", "hybrid-one")  # whose clients train one by one
     with (
         federated_run.opened_ledger(args) as ledger,
-        federated_run.hired(args, trained, driver.config.local, busy) as crew,
+        federated_run.hired(args, trained, driver.config.local, busy, each=each) as crew,
     ):
 
         def step(state: State) -> tuple[State, runs.Row]:

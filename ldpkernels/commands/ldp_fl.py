@@ -97,5 +97,7 @@ def _check_engine(args: argparse.Namespace) -> None:
         require(package, "flower", "--engine flower")
     if args.no_noise:
         raise ValueError("--no-noise sends weights as they are, and Flower's nodes send reports: use --engine local")
+    if args.weigh != "alike":
+        raise ValueError(f"--weigh {args.weigh}: Flower's nodes send reports that count alike: use --engine local")
     if args.device != "cpu":
         raise ValueError(f"--device {args.device}: Flower's nodes train on the CPU here: use --engine local")

@@ -88,9 +88,11 @@ def round_(
     """
     one = {name: w[0] for name, w in state.weights.items()} if config.method == "local" else state.weights
     check(network, one, clients, config.local, state.round)
+    if config.method in ("dpsgd", "hybrid-one") and state.round == 0:
+        private_sgd.check(network, one, clients)
     if config.method == "local":
         common = state.weights, config.local, state.round
-        if workers is None or training.trains_together(network, one, config.local):
+        if workers is None:
             own = [_train_alone(training.Shared(network, list(clients)), common, (i, i)) for i in range(len(clients))]
         else:
             places = training.places(workers, network, clients)

@@ -136,7 +136,7 @@ def plan(network: nn.Module, config: Config) -> tuple[Turn, ...]:
     >>> len(turns), sum(turn.share for turn in turns), turns[0].names, turns[0].share
     (80, Fraction(1, 1), ('9.weight', '9.bias'), Fraction(523, 33873))
     """
-    shapes = {name: p.numel() for name, p in network.named_parameters()}
+    shapes = {name: p.numel() for name, p in network.named_parameters() if p.requires_grad}
     layers = layers_of(network)
     sizes = [sum(shapes[name] for name in layer) for layer in layers]
     if config.method == "basic":
@@ -151,10 +151,11 @@ def plan(network: nn.Module, config: Config) -> tuple[Turn, ...]:
 
 
 def layers_of(network: nn.Module) -> list[tuple[str, ...]]:
-    """The parameters of each module that has some, from the input on; batch normalisations count as layers."""
+    """What is trained of each module that has some, from the input on; batch normalisations count as layers."""
     layers: dict[str, list[str]] = {}
-    for name, _ in network.named_parameters():
-        layers.setdefault(name.rpartition(".")[0], []).append(name)
+    for name, p in network.named_parameters():
+        if p.requires_grad:
+            layers.setdefault(name.rpartition(".")[0], []).append(name)
     return [tuple(names) for names in layers.values()]
 
 

@@ -133,6 +133,8 @@ def round_(
     gives the bytes of the chosen clients' reports, in any order (ldpkernels/flower/engine.py).
     """
     check_weights(clients, config.weigh)
+    if uploads is not None and (config.eps is None or config.weigh != "alike"):
+        raise ValueError("uploads are reports, all alike: they need noise and weigh='alike', or leave them out")
     chosen = select(clients, max(1, round(config.fraction * len(clients))), config.seed, state.round)
     chosen = remaining(chosen, config.dropout, config.seed, state.round)
     if not chosen:
@@ -143,8 +145,6 @@ def round_(
     plain, sums = Mean(), Sums(lambda: _server(state, config), lambda server: server.clients, config.weigh)
     size = 0
     if uploads is not None:
-        if config.eps is None or config.weigh != "alike":
-            raise ValueError("uploads are reports, all alike: they need noise and weigh='alike', or leave them out")
         server = sums.of_weight(1)
         for sent in uploads(state, chosen):
             server.add(sent)

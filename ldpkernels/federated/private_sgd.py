@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -42,20 +43,12 @@ class PrivateSteps:
 
 def train(network: nn.Module, weights: Weights, client: Client, private: PrivateSteps, round_: int) -> Weights:
     """One participant's weights after its noisy steps."""
-    if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()):
-        raise ValueError(
-            "batch normalisation mixes the samples of a batch, so that no gradient belongs to one of them: pass "
-            "group_normalised(network)"
-        )
+    _refuse_batch_normalisation(network)
     model = copy.deepcopy(network)
     model.load_state_dict(weights, strict=False)
-    optimizer = torch.optim.SGD(model.parameters(), lr=private.local.rate)
-    named = dict(model.named_parameters())
-
-    def loss(moving: Weights, image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-        return F.cross_entropy(torch.func.functional_call(model, moving, (image[None],)), label[None])
-
-    gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0), randomness="different")
+    named = {name: p for name, p in model.named_parameters() if name in weights}  # the others are frozen
+    optimizer = torch.optim.SGD(named.values(), lr=private.local.rate)
+    gradient = _gradients(model)
     x, y = client.data
     drawn = torch.Generator().manual_seed(client.round_key(round_, BATCHES).words[0] % 2**63)
     with own_draws(client, round_):
@@ -77,6 +70,40 @@ def train(network: nn.Module, weights: Weights, client: Client, private: Private
                 generator=client.round_key(round_, NOISE).fold_in(step),
             )
     return {name: p.detach().clone() for name, p in named.items()}
+
+
+def check(network: nn.Module, weights: Weights, clients: Sequence[Client]) -> None:
+    """A ValueError where no gradients of single examples can be had, before anything is trained, spent or sent."""
+    _refuse_batch_normalisation(network)
+    x, y = next((client.data for client in clients if len(client.data[1])), (None, None))
+    if x is None or y is None:
+        return
+    try:
+        with torch.random.fork_rng([x.device] if x.is_cuda else []):
+            _gradients(network)(weights, x[:2], y[:2])
+    except RuntimeError as error:
+        raise ValueError(
+            f"torch.func.vmap cannot give this network's gradients of single examples, which DP-SGD clips: {error}"
+        ) from error
+
+
+def _refuse_batch_normalisation(network: nn.Module) -> None:
+    if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()):
+        raise ValueError(
+            "batch normalisation mixes the samples of a batch, so that no gradient belongs to one of them: pass "
+            "group_normalised(network)"
+        )
+
+
+def _gradients(network: nn.Module) -> Callable[[Weights, torch.Tensor, torch.Tensor], Weights]:
+    """From weights, examples and labels to the gradients of each example."""
+
+    def loss(moving: Weights, image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(torch.func.functional_call(network, moving, (image[None],)), label[None])
+
+    of_each: Callable[[Weights, torch.Tensor, torch.Tensor], Weights]
+    of_each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0), randomness="different")
+    return of_each
 
 
 def honest_epsilon(private: PrivateSteps, examples: int, rounds: int, delta: float = 1e-5) -> float:
@@ -102,5 +129,6 @@ def group_normalised(network: nn.Module, groups: int = 4) -> nn.Module:
             if isinstance(child, nn.modules.batchnorm._BatchNorm):
                 size, weight = child.num_features, child.weight
                 norm = nn.GroupNorm(math.gcd(groups, size), size, affine=weight is not None)
+                norm.requires_grad_(weight is not None and weight.requires_grad)
                 setattr(parent, name, norm if weight is None else norm.to(weight))  # on its device, in its dtype
     return copied

@@ -76,8 +76,13 @@ class Local:
 
 
 def weights_of(network: nn.Module) -> Weights:
-    """A copy of a network's parameters, by name."""
-    return {name: p.detach().clone() for name, p in network.named_parameters()}
+    """A copy of what is trained and sent, by name: the parameters, but for frozen ones, which everybody has.
+
+    >>> network = nn.Sequential(nn.Linear(2, 3).requires_grad_(False), nn.Linear(3, 2))
+    >>> sorted(weights_of(network))
+    ['1.bias', '1.weight']
+    """
+    return {name: p.detach().clone() for name, p in network.named_parameters() if p.requires_grad}
 
 
 @contextlib.contextmanager
@@ -184,7 +189,9 @@ def accuracy(
     workers: Crew | None = None,
 ) -> float:
     """The fraction of examples that the network puts into their class; counted by `workers` that have the examples."""
-    parts = [slice(first, first + batch) for first in range(0, len(y), batch)]
+    alone = len(y) > batch and len(y) % batch == 1  # which a normalisation over the batch refuses: it joins the others
+    ends = [*range(batch, len(y) - alone, batch), len(y)]
+    parts = [slice(first, end) for first, end in zip([0, *ends], ends, strict=False)]
     if workers is not None and workers.shared.network is network and workers.shared.test is not None:
         if workers.shared.test[0] is not x or workers.shared.test[1] is not y:
             raise ValueError("the workers were started with other examples: start them with these")
@@ -240,7 +247,8 @@ def trains_together(network: nn.Module, weights: Weights, local: Local) -> bool:
         return random is None and (on_gpu or not any(isinstance(m, nn.Conv2d) for m in network.modules()))
     if local.together and random is not None:
         raise ValueError(
-            f"together=True cannot give module {random!r} the draws of each client's key: pass together=False"
+            f"together=True cannot give module {random!r} the draws of each client's key: pass Local(together=False), "
+            "or --together no"
         )
     return local.together
 
@@ -268,7 +276,8 @@ def _train_one(
     _keep_freed_memory()
     model = copy.deepcopy(network)
     model.load_state_dict(weights, strict=False)
-    trained = [p.requires_grad_(only is None or name in only) for name, p in model.named_parameters()]
+    named = {name: p for name, p in model.named_parameters() if name in weights}  # the others are frozen
+    trained = [p.requires_grad_(only is None or name in only) for name, p in named.items()]
     trained = [p for p in trained if p.requires_grad]
     if _takes_any_layout(network):  # small convolutions: 1.3 times faster
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -279,7 +288,7 @@ def _train_one(
             gradients = torch.autograd.grad(F.cross_entropy(model(x[batch]), y[batch]), trained)
             with torch.no_grad():
                 torch._foreach_add_(trained, gradients, alpha=-local.rate)
-    return {name: p.detach().clone(memory_format=torch.contiguous_format) for name, p in model.named_parameters()}
+    return {name: p.detach().clone(memory_format=torch.contiguous_format) for name, p in named.items()}
 
 
 def _train_together(

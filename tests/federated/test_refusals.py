@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What no client could train with is refused before a ledger is asked; what is frozen stays as everybody has it."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import ldpkernels
+from ldpkernels.__main__ import main
+from ldpkernels.federated import comparisons, ldp_fed, ldp_fl, networks, training
+from ldpkernels.federated.training import Local
+from tests.federated.test_federated_models import DRIVERS, clients, driver, init, mlp  # noqa: F401
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def images(count=3, size=6, classes=10):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(count * size, 1, 28, 28, generator=generator)
+    y = torch.randint(classes, (count * size,), generator=generator)
+    return training.clients_of(x, y, list(torch.arange(count * size).split(size)), ldpkernels.key(1))
+
+
+def refused(driver, network, everyone, message, **local):  # noqa: F811
+    """By name, before the first upload is paid for."""
+    module, config, state = init(driver, network, **local)
+    paid = []
+    options = {} if module is comparisons else {"before_upload": lambda *turn: paid.append(turn)}
+    with pytest.raises(ValueError, match=message):
+        module.round_(state, everyone, network, config, **options)
+    assert not paid
+
+
+@pytest.mark.parametrize(("label", "at"), [(3, 1), (-1, 2), (-100, 1)])
+def test_a_label_without_an_output_at_any_client(driver, label, at):  # noqa: F811
+    everyone = clients()
+    everyone[at].data[1][-1] = label
+    refused(driver, mlp(nn.ReLU()), everyone, f"label {label} of client {at} has no output: the network has 3, for")
+
+
+@pytest.mark.parametrize("driver", [name for name in DRIVERS if name != "dpsgd"])  # which refuses it altogether
+def test_a_last_batch_of_one_that_cannot_be_normalised(driver):  # noqa: F811
+    network = mlp(nn.BatchNorm1d(16, track_running_stats=False))
+    x, y = clients(1, 21)[0].data
+    uneven = training.clients_of(x, y, list(torch.arange(21).split([10, 11])), ldpkernels.key(1))
+    refused(driver, network, uneven, "client 1 has 11 examples in batches of 10: take a GroupNorm", batch=10)
+    module, config, state = init(driver, network, batch=8)
+    module.round_(state, uneven, network, config)
+    flat = mlp(nn.GroupNorm(4, 16))
+    module, config, state = init(driver, flat, batch=10)
+    module.round_(state, uneven, flat, config)
+
+
+def test_a_last_test_example_is_normalised_with_others():
+    network = mlp(nn.BatchNorm1d(16, track_running_stats=False))
+    x, y = clients(1, 21)[0].data
+    weights = training.weights_of(network)
+    whole = training.accuracy(network, weights, x[10:], y[10:])
+    first = training.accuracy(network, weights, x[:10], y[:10], batch=10)
+    assert training.accuracy(network, weights, x, y, batch=10) == pytest.approx((10 * first + 11 * whole) / 21)
+    assert training.accuracy(network, weights, x[:20], y[:20], batch=10) <= 1
+    crew = training.crew(network, clients(), 1, test=(x, y))
+    with crew as workers:
+        assert training.accuracy(network, weights, x, y, 10, workers) == pytest.approx((10 * first + 11 * whole) / 21)
+
+
+def test_a_network_without_gradients_of_single_examples():
+    class Branching(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = mlp(nn.ReLU())
+
+        def forward(self, x):
+            return self.layers(x) if float(x.sum()) < 1e9 else self.layers(-x)
+
+    with pytest.raises(ValueError, match="gradients of single examples, which DP-SGD clips"):
+        comparisons.round_(
+            comparisons.init(Branching(), DRIVERS["dpsgd"][1], clients()), clients(), Branching(),
+            comparisons.Config("dpsgd", local=Local(together=False)),
+        )  # fmt: skip
+
+
+def frozen(network, *names):
+    for name, p in network.named_parameters():
+        p.requires_grad_(not name.startswith(names))
+    return network
+
+
+@pytest.mark.parametrize("together", [None, False, True])
+def test_what_is_frozen_is_neither_trained_nor_sent(driver, together):  # noqa: F811
+    network = frozen(mlp(nn.ReLU()), "0.")
+    before = copy.deepcopy(network.state_dict())
+    module, config, state = init(driver, network, together=together, batch=4, rate=0.5)
+    assert sorted(state.weights) == ["2.bias", "2.weight"]
+    after, _ = module.round_(state, clients(), network, config)
+    assert sorted(after.weights) == ["2.bias", "2.weight"]
+    assert any(not torch.equal(after.weights[name], w) for name, w in state.weights.items())
+    assert all(torch.equal(w, before[name]) for name, w in network.state_dict().items())
+    assert [p.requires_grad for p in network.parameters()] == [False, False, True, True]
+    # Whoever has the frozen layers gets the same from a network of the others alone, behind what they make.
+    with torch.no_grad():
+        behind = [c._replace(data=(network[1](network[0](c.data[0])), c.data[1])) for c in clients()]
+    alone = nn.Sequential(copy.deepcopy(network[2]))
+    module, config, state = init(driver, alone, together=together, batch=4, rate=0.5)
+    expected, _ = module.round_(state, behind, alone, config)
+    for mine, theirs in zip(after.weights.values(), expected.weights.values(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_frozen_convolutions_train_in_torch_to_the_same_with_workers():
+    network, everyone = frozen(networks.network("ldp-fl-cnn", 0), "0."), images()
+    weights = training.weights_of(network)
+    assert "0.weight" not in weights
+    local = Local(batch=3, rate=0.1)
+    with training.crew(network, everyone, 2) as crew:
+        there = [w for _, w in training.train(network, weights, everyone, local, 0, workers=crew)]
+    here = [w for _, w in training.train(network, weights, everyone, local, 0)]
+    for a, b in zip(there, here, strict=True):
+        assert a.keys() == weights.keys()
+        assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_a_plan_and_its_honest_epsilon_leave_frozen_layers_out():
+    network = frozen(mlp(nn.ReLU()), "0.")
+    turns = ldp_fed.plan(network, ldp_fed.Config(rounds=4, cycles=1))
+    assert {turn.names for turn in turns} == {("2.weight", "2.bias")}
+    assert sum(turn.share for turn in turns) == 1
+
+
+def test_a_network_that_is_all_frozen():
+    with pytest.raises(ValueError, match="no parameter that trains: all are frozen"):
+        ldp_fl.init(frozen(mlp(), "0.", "1."), ldp_fl.Config(eps=1.0, C=0.0, R=1.0))
+
+
+def test_statistics_of_a_frozen_normalisation_in_eval_mode_are_constants():
+    """A backbone that was trained elsewhere: nothing of it learns, and its statistics stay what everybody has."""
+    network = frozen(mlp(nn.BatchNorm1d(16)), "0.", "1.")
+    config = ldp_fl.Config(eps=None, C=0.0, R=1.0, local=Local(buffers="keep", batch=4))
+    with pytest.raises(ValueError, match="keeps running statistics"):
+        ldp_fl.init(network, config)
+    network[1].eval()
+    with pytest.raises(ValueError, match=r"In eval mode they are constants, which Local\(buffers='keep'\)"):
+        ldp_fl.init(network, ldp_fl.Config(eps=None, C=0.0, R=1.0))
+    before = copy.deepcopy(network.state_dict())
+    state, _ = ldp_fl.round_(ldp_fl.init(network, config), clients(), network, config)
+    assert sorted(state.weights) == ["2.bias", "2.weight"]
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+def test_uploads_that_count_unlike_are_refused_before_they_are_paid_for():
+    network, paid = mlp(), []
+    config = ldp_fl.Config(eps=1.0, C=0.0, R=1.0, weigh="examples")
+    with pytest.raises(ValueError, match="uploads are reports, all alike"):
+        ldp_fl.round_(
+            ldp_fl.init(network, config), clients(), network, config,
+            before_upload=lambda: paid.append(1), uploads=lambda state, chosen: [],
+        )  # fmt: skip
+    assert not paid
+
+
+OWN = """
+import torch
+from torch import nn
+
+def tensors():
+    x, y = torch.randn(66, 4, generator=torch.Generator().manual_seed(0)), torch.arange(66) % 3
+    return x[:60], y[:60], x[60:], y[60:]
+
+class Shifted(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(4, 3))
+        self.register_buffer("shift", torch.ones(4))
+
+def shifted():
+    return Shifted()
+"""
+
+
+def test_the_command_line_keeps_constant_buffers(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_constants.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    command = ["fl", "ldp-fl", "--data", "my_constants:tensors", "--model", "my_constants:shifted", "--clients", "3"]
+    command += ["--rounds", "1", "--radius", "1", "--quiet"]
+    with pytest.raises(SystemExit, match="--buffers keep"):
+        main(command)
+    assert main([*command, "--buffers", "keep"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        (["ldp-fl"], 0),
+        (["ldp-fl", "--uneven", "1"], 1),
+        (["ldp-fed", "--method", "dpsgd", "--rounds", "1", "--select", "2"], 1),
+        (["ldp-fed", "--method", "local", "--rounds", "1", "--select", "2"], 1),
+        (["ldp-fed", "--method", "non-private", "--rounds", "1", "--select", "2"], 0),
+    ],
+)
+def test_workers_are_hired_where_clients_do_not_train_all_together(options, count, tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_workers.py").write_text(OWN + "\ndef linear():\n    return nn.Sequential(nn.Linear(4, 3))\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    hired, crew = [], training.crew
+
+    def counted(*arguments, **options):
+        hired.append(arguments[2])
+        return crew(*arguments, **options)
+
+    monkeypatch.setattr(training, "crew", counted)
+    command = ["fl", *options, "--data", "my_workers:tensors", "--model", "my_workers:linear", "--clients", "6"]
+    command += ["--batch", "2", "--workers", "2", "--quiet", "--seed", "1"]
+    command += ["--rounds", "1", "--radius", "1"] if options[0] == "ldp-fl" else []
+    assert main(command) == 0
+    assert len(hired) == count
