@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import ldpkernels
 from ldpkernels.federated.training import (
     Client,
     Local,
     Weights,
+    draws,
     evaluating,
     gradients_together,
+    normalises,
     trains_together,
     weights_of,
 )
@@ -42,7 +47,21 @@ def initial_weights(network: nn.Module, local: Local) -> Weights:
     if not weights:
         raise ValueError("the network has no parameter that trains: all are frozen (requires_grad), or it has none")
     ldpkernels.perturb_(weights_of(network), 0.0, 1.0, 1.0, generator=ldpkernels.key(0))  # all that it refuses
+    _warn_of_dropout_that_is_off(network)
     return weights
+
+
+def _warn_of_dropout_that_is_off(network: nn.Module) -> None:
+    """Modules train in the mode they are in: that of a whole network is eval where it was evaluated or loaded last."""
+    off = [(name, module) for name, module in network.named_modules() if draws(module) and not module.training]
+    if off and not network.training:  # where the network itself trains, those were put into eval mode on purpose
+        name, module = off[0]
+        warnings.warn(
+            f"the network is in eval mode, so that clients train without module {name!r} ({type(module).__name__}): "
+            "call network.train() first, unless that is meant",
+            UserWarning,
+            stacklevel=4,  # who calls a driver's init
+        )
 
 
 def check_weights(clients: Sequence[Client], weigh: str) -> None:
@@ -53,25 +72,66 @@ def check_weights(clients: Sequence[Client], weigh: str) -> None:
 
 
 def check(network: nn.Module, weights: Weights, clients: Sequence[Client], local: Local, round_: int) -> None:
-    """A ValueError where clients could not train, before anything is trained, spent or sent."""
+    """A ValueError where clients could not train, before anything is trained, spent or sent.
+
+    Round 0 should give all clients: one that is selected later stops no run then that has been paid for.
+    """
     together = trains_together(network, weights, local)
-    able = [client for client in clients if len(client.data[1])]
+    able = [client for client in clients if any(map(len, client.data))]
     if not able:
         return
-    x, y = max(able, key=lambda client: len(client.data[1])).data
-    scores = _scores(network, weights, x[:2])
-    if not isinstance(scores, torch.Tensor) or scores.dim() != 2 or len(scores) != len(x[:2]):
+    for client in able:
+        _check_data(client, able[0])
+    x, y = (torch.cat([part, part])[:2] for part in (part[:2] for part in able[0].data))  # two, if there is one
+    scores = _scores(network, weights, x)
+    if not isinstance(scores, torch.Tensor) or scores.dim() != 2 or len(scores) != 2:
         found = f"shape {tuple(scores.shape)}" if isinstance(scores, torch.Tensor) else f"type {type(scores).__name__}"
         raise ValueError(f"the network's output for two examples has {found}: it must be [examples, classes]")
     _check_labels(able, scores.shape[1])
     _check_last_batches(network, weights, able, local.batch)
-    if together and round_ == 0:  # it is slow beside a round of small networks, and does not change with the weights
+    if round_ != 0:  # the rest is slow beside a round of small networks, and does not change with the weights
+        return
+    _check_gradient(network, weights, x, y, together)
+    if together:
         one = {name: w[None] for name, w in weights.items()}
         try:
-            gradients_together(network, weights)(one, x[None, :2], y[None, :2])
-        except RuntimeError as error:
+            gradients_together(network, weights)(one, x[None], y[None])
+        except Exception as error:  # what trains, but not on the tensors that vmap makes
             cure = "pass Local(together=False), or --together no"
             raise ValueError(f"torch.func.vmap cannot train this network: {cure} ({error})") from error
+
+
+def _check_data(client: Client, first: Client) -> None:
+    """Examples of one shape, and an int64 label for each: torch finds out in the middle of a round, or never."""
+    x, y = client.data
+    if y.dtype is not torch.int64 or y.dim() != 1:
+        raise ValueError(
+            f"labels of client {client.id} are {y.dtype} of shape {tuple(y.shape)}: give one whole number for each "
+            "example, y.long() of shape [N]"
+        )
+    if len(x) != len(y):
+        raise ValueError(f"client {client.id} has {len(x)} examples and {len(y)} labels: give one label for each")
+    mine, its = (tuple(other.data[0].shape[1:]) for other in (client, first))
+    if mine != its:
+        raise ValueError(f"examples of client {client.id} have shape {mine}, of client {first.id} {its}: give all one")
+
+
+def _check_gradient(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor, together: bool) -> None:
+    """A step in the network's own modes, of which `_scores` knows nothing; on a copy where clients train on copies."""
+    moving = {name: w.detach().clone().requires_grad_() for name, w in weights.items()}
+    try:
+        model = network if together else copy.deepcopy(network)
+        with torch.random.fork_rng([x.device] if x.is_cuda else []):
+            loss = F.cross_entropy(torch.func.functional_call(model, moving, (x,)), y)
+            if loss.requires_grad:
+                torch.autograd.grad(loss, list(moving.values()), allow_unused=True)
+    except Exception as error:  # whatever a network of the user's raises
+        raise ValueError(f"the network cannot train on examples of shape {tuple(x.shape[1:])}: {error}") from error
+    if not loss.requires_grad:
+        raise ValueError(
+            "the network's output depends on no parameter that trains: its forward must not be under torch.no_grad, "
+            "or detach what it gives"
+        )
 
 
 def _scores(network: nn.Module, weights: Weights, x: torch.Tensor) -> object:
@@ -97,7 +157,7 @@ def _check_labels(clients: Sequence[Client], outputs: int) -> None:
 def _check_last_batches(network: nn.Module, weights: Weights, clients: Sequence[Client], batch: int) -> None:
     """A normalisation over the batch cannot normalise one example, which may be the last that is left of a client."""
     alone = next((client for client in clients if batch == 1 or len(client.data[1]) % batch == 1), None)
-    if alone is None or not any(isinstance(m, nn.modules.batchnorm._NormBase) for m in network.modules()):
+    if alone is None or not normalises(network):
         return
     try:
         _scores(network, weights, alone.data[0][:1])

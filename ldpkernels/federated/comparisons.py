@@ -87,9 +87,8 @@ def round_(
     With `workers` (`training.crew`) participants train beside each other.
     """
     one = {name: w[0] for name, w in state.weights.items()} if config.method == "local" else state.weights
-    check(network, one, clients, config.local, state.round)
-    if config.method in ("dpsgd", "hybrid-one") and state.round == 0:
-        private_sgd.check(network, one, clients)
+    checked = private_sgd.check if config.method in ("dpsgd", "hybrid-one") else check
+    checked(network, one, clients, config.local, state.round)
     if config.method == "local":
         common = state.weights, config.local, state.round
         if workers is None:

@@ -194,7 +194,7 @@ def round_(
     check_weights(clients, config.weigh)
     chosen = select(clients, config.select, config.seed, state.round, law=config.selection)
     chosen = remaining(chosen, config.dropout, config.seed, state.round)
-    check(network, state.weights, chosen, config.local, state.round)
+    check(network, state.weights, chosen if state.round else clients, config.local, state.round)
     if before_upload is not None:
         before_upload(turn)
     terms = terms_of({n: state.weights[n].shape for n in turn.names}, config.c, config.rho, config.mechanism)

@@ -137,9 +137,9 @@ def round_(
         raise ValueError("uploads are reports, all alike: they need noise and weigh='alike', or leave them out")
     chosen = select(clients, max(1, round(config.fraction * len(clients))), config.seed, state.round)
     chosen = remaining(chosen, config.dropout, config.seed, state.round)
+    check(network, state.weights, chosen if state.round else clients, config.local, state.round)
     if not chosen:
         return replace(state, round=state.round + 1), {"clients": 0, "upload_bytes": 0}
-    check(network, state.weights, chosen, config.local, state.round)
     if before_upload is not None:
         before_upload()
     plain, sums = Mean(), Sums(lambda: _server(state, config), lambda server: server.clients, config.weigh)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 import ldpkernels
 from ldpkernels.accounting import sampled_gaussian
+from ldpkernels.federated import checks
 from ldpkernels.federated.training import BATCHES, NOISE, Client, Local, Weights, own_draws
 
 
@@ -72,16 +73,20 @@ def train(network: nn.Module, weights: Weights, client: Client, private: Private
     return {name: p.detach().clone() for name, p in named.items()}
 
 
-def check(network: nn.Module, weights: Weights, clients: Sequence[Client]) -> None:
-    """A ValueError where no gradients of single examples can be had, before anything is trained, spent or sent."""
+def check(network: nn.Module, weights: Weights, clients: Sequence[Client], local: Local, round_: int) -> None:
+    """A ValueError where clients could not train, before anything is trained, spent or sent.
+
+    Clients train one by one here, whatever `local.together` says of other methods.
+    """
     _refuse_batch_normalisation(network)
+    checks.check(network, weights, clients, replace(local, together=False), round_)
     x, y = next((client.data for client in clients if len(client.data[1])), (None, None))
-    if x is None or y is None:
+    if x is None or y is None or round_ != 0:
         return
     try:
         with torch.random.fork_rng([x.device] if x.is_cuda else []):
-            _gradients(network)(weights, x[:2], y[:2])
-    except RuntimeError as error:
+            _gradients(copy.deepcopy(network))(weights, x[:2], y[:2])  # a copy, as clients train
+    except Exception as error:  # what trains, but not on the tensors that vmap makes
         raise ValueError(
             f"torch.func.vmap cannot give this network's gradients of single examples, which DP-SGD clips: {error}"
         ) from error

@@ -169,7 +169,8 @@ def places(workers: Crew, network: nn.Module, clients: Sequence[Client]) -> list
 def batches(client: Client, local: Local, round_: int) -> Iterator[torch.Tensor]:
     """The examples of each step: every epoch goes through the data in a new order."""
     for order in orders(client, local, round_):
-        yield from order.split(local.batch)
+        if len(order):  # of nothing, torch makes a batch of nothing, which not every network takes
+            yield from order.split(local.batch)
 
 
 def orders(client: Client, local: Local, round_: int) -> Iterator[torch.Tensor]:
@@ -189,7 +190,7 @@ def accuracy(
     workers: Crew | None = None,
 ) -> float:
     """The fraction of examples that the network puts into their class; counted by `workers` that have the examples."""
-    alone = len(y) > batch and len(y) % batch == 1  # which a normalisation over the batch refuses: it joins the others
+    alone = len(y) > batch and len(y) % batch == 1 and normalises(network)  # which it refuses: it joins the others
     ends = [*range(batch, len(y) - alone, batch), len(y)]
     parts = [slice(first, end) for first, end in zip([0, *ends], ends, strict=False)]
     if workers is not None and workers.shared.network is network and workers.shared.test is not None:
@@ -197,6 +198,11 @@ def accuracy(
             raise ValueError("the workers were started with other examples: start them with these")
         return sum(workers.map(_right_there, weights, parts)) / len(y)
     return sum(_right(network, weights, x[part], y[part]) for part in parts) / len(y)
+
+
+def normalises(network: nn.Module) -> bool:
+    """Whether it has a layer that may normalise over a batch."""
+    return any(isinstance(module, nn.modules.batchnorm._NormBase) for module in network.modules())
 
 
 def _right(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor) -> int:
@@ -232,7 +238,7 @@ def gradients_together(
     return gradients
 
 
-def _draws(module: nn.Module) -> bool:
+def draws(module: nn.Module) -> bool:
     """Whether it is dropout, or (in recurrent networks and attention) has some, or says that it `draws`."""
     rate = getattr(module, "dropout", None)
     dropout = isinstance(module, nn.modules.dropout._DropoutNd) or (isinstance(rate, float) and rate > 0)
@@ -241,7 +247,7 @@ def _draws(module: nn.Module) -> bool:
 
 def trains_together(network: nn.Module, weights: Weights, local: Local) -> bool:
     """Whether all clients of a round train at once; a ValueError where that was asked for and cannot be."""
-    random = next((name for name, module in network.named_modules() if _draws(module)), None)
+    random = next((name for name, module in network.named_modules() if draws(module)), None)
     if local.together is None:
         on_gpu = any(w.is_cuda for w in weights.values())
         return random is None and (on_gpu or not any(isinstance(m, nn.Conv2d) for m in network.modules()))
@@ -285,7 +291,10 @@ def _train_one(
     with own_draws(client, round_):
         for batch in batches(client, local, round_):
             batch = batch.to(y.device)
-            gradients = torch.autograd.grad(F.cross_entropy(model(x[batch]), y[batch]), trained)
+            loss = F.cross_entropy(model(x[batch]), y[batch])
+            if not loss.requires_grad:  # nothing of what is trained was used: as if its gradients were zeros
+                continue
+            gradients = torch.autograd.grad(loss, trained, materialize_grads=True)
             with torch.no_grad():
                 torch._foreach_add_(trained, gradients, alpha=-local.rate)
     return {name: p.detach().clone(memory_format=torch.contiguous_format) for name, p in named.items()}

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import ldpkernels
-from ldpkernels.federated import comparisons, ldp_fed, ldp_fl, networks, training
+from ldpkernels.federated import checks, comparisons, ldp_fed, ldp_fl, networks, training
 from ldpkernels.federated.training import Local
 
 DRIVERS = {
@@ -207,3 +207,184 @@ def test_dropout_is_not_the_same_for_every_client_and_round():
     turns = ((one, 0), (twin, 0), (one, 1))
     found = [next(training.train(network, weights, [client], local, r))[1]["2.bias"] for client, r in turns]
     assert not any(torch.equal(found[i], found[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
+
+
+def refused(driver, network, everyone, message, only=None, **local):
+    """By name, before the first upload is paid for."""
+    module, config, state = init(driver, network, **local)
+    config = type(config)(**{**vars(config), **(only or {})})
+    spent = {} if module is comparisons else {"before_upload": lambda *_: pytest.fail("the ledger was asked")}
+    with pytest.raises(ValueError, match=message):
+        module.round_(state, everyone, network, config, **spent)
+
+
+def changed(at, x=lambda x: x, y=lambda y: y):
+    """Clients of whom one has other data."""
+    everyone = clients()
+    everyone[at] = everyone[at]._replace(data=(x(everyone[at].data[0]), y(everyone[at].data[1])))
+    return everyone
+
+
+@pytest.mark.parametrize("together", [None, False])
+@pytest.mark.parametrize(
+    ("everyone", "message"),
+    [
+        (changed(1, y=lambda y: y.int()), r"labels of client 1 are torch.int32 of shape \(8,\): .* y.long\(\)"),
+        (changed(1, y=lambda y: y.byte()), "labels of client 1 are torch.uint8"),
+        (changed(1, y=lambda y: y.float()), "labels of client 1 are torch.float32"),
+        (changed(2, y=lambda y: y[:, None]), r"labels of client 2 are torch.int64 of shape \(8, 1\)"),
+        (changed(1, y=lambda y: y[1:]), "client 1 has 8 examples and 7 labels"),
+        (changed(1, y=lambda y: y[:0]), "client 1 has 8 examples and 0 labels"),
+        (changed(1, x=lambda x: x[1:]), "client 1 has 7 examples and 8 labels"),
+        (changed(1, x=lambda x: x[:, 1:]), r"examples of client 1 have shape \(3,\), of client 0 \(4,\)"),
+    ],
+    ids=["int32", "uint8", "float32", "column", "fewer-labels", "no-labels", "fewer-examples", "shape"],
+)
+def test_data_of_any_client_that_cannot_be_trained_on(driver, everyone, message, together):
+    refused(driver, mlp(), everyone, message, together=together)
+
+
+@pytest.mark.parametrize("nothing", [torch.empty(0), torch.empty(0, 3, 4, 4)])
+def test_a_client_without_any_data_is_no_reason_to_stop(driver, nothing):
+    network = Viewed(convolution=True)
+    generator = torch.Generator().manual_seed(0)
+    module, config, state = init(driver, network)
+    everyone = [c._replace(data=(torch.randn(8, 3, 4, 4, generator=generator), c.data[1])) for c in clients()]
+    everyone[0] = everyone[0]._replace(data=(nothing, torch.empty(0, dtype=torch.long)))
+    after, _ = module.round_(state, everyone, network, config)
+    assert all(w.isfinite().all() for w in after.weights.values())
+
+
+@pytest.mark.parametrize(
+    ("driver", "few"), [("ldp-fl", {"fraction": 0.3}), ("ldp-fed", {"select": 1}), ("non-private", {"select": 1})]
+)
+def test_clients_that_the_first_round_does_not_select_are_looked_at(driver, few):
+    for at in range(3):
+        refused(driver, mlp(), changed(at, y=lambda y: y + 5), f"of client {at} has no output", few)
+
+
+def test_a_round_whose_clients_all_fail_is_checked_too():
+    for at in range(3):
+        refused("ldp-fl", mlp(), changed(at, y=lambda y: y + 5), f"of client {at} has no output", {"dropout": 0.999})
+
+
+def test_clients_of_one_example_are_told_of_the_normalisation(driver):
+    network = mlp(nn.BatchNorm1d(16, track_running_stats=False))
+    message = "pass group_normalised" if driver == "dpsgd" else "a batch of one example cannot be normalised, and clie"
+    refused(driver, network, clients(size=1), message)
+
+
+class Counted(nn.Module):
+    """How many examples come at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def forward(self, x):
+        self.seen.append(len(x))
+        return x
+
+
+@pytest.mark.parametrize(
+    ("between", "sizes"),
+    [(nn.ReLU(), [10, 10, 1]), (nn.BatchNorm1d(16, track_running_stats=False), [10, 11])],
+    ids=["relu", "batch-norm"],
+)
+def test_the_last_example_joins_others_only_where_it_must(between, sizes):
+    network = mlp(between, Counted())
+    x, y = clients(1, 21)[0].data
+    training.accuracy(network, training.weights_of(network), x, y, batch=10)
+    assert network[2].seen == sizes
+
+
+class Odd(nn.Module):
+    """Networks that no evaluation tells from others."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.layers, self.how = mlp(nn.ReLU()), how
+
+    def forward(self, x):
+        if self.how == "branching":
+            return self.layers(x) if float(x.sum()) < 1e9 else self.layers(-x)
+        if self.how == "detached":
+            return self.layers(x).detach()
+        return (self.layers(x), 0) if self.training else self.layers(x)
+
+
+@pytest.mark.parametrize("together", [None, False])
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("detached", "output depends on no parameter that trains: its forward must not be under torch.no_grad"),
+        ("pair", r"cannot train on examples of shape \(4,\): .*must be Tensor, not tuple"),
+    ],
+)
+def test_a_network_that_evaluates_but_does_not_train(driver, how, message, together):
+    refused(driver, Odd(how), clients(), message, together=together)
+
+
+def test_dp_sgd_is_not_told_to_train_one_after_another_as_it_does():
+    refused("dpsgd", Odd("branching"), clients(), "cannot give this network's gradients of single examples")
+    network = mlp(nn.Dropout(0.5))  # whose draws forbid training together, which DP-SGD does not do
+    module, config, state = init("dpsgd", network, together=True)
+    module.round_(state, clients(), network, config)
+
+
+@pytest.mark.parametrize("driver", ["ldp-fl", "ldp-fed", "non-private", "local"])
+def test_parameters_that_nothing_uses_stay_in_torchs_steps_as_in_vmaps(driver):
+    class Unused(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = mlp(nn.ReLU())
+            self.unused = nn.Linear(4, 16)  # the last, which LDP-Fed's first turn trains alone
+
+        def forward(self, x):
+            return self.layers(x)
+
+    network, found = Unused(), []
+    for together in (True, False):
+        module, config, state = init(driver, network, together=together)
+        for _ in range(2):
+            state, _ = module.round_(state, clients(), network, config)
+        found.append(state.weights)
+    for name, w in found[0].items():
+        torch.testing.assert_close(w, found[1][name])
+
+
+def test_what_is_tried_before_the_first_round_leaves_no_trace():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = mlp(nn.Dropout(0.5))
+            self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+        def forward(self, x):
+            if self.training:
+                self.calls += 1
+            return self.layers(x)
+
+    network = Counting()
+    drawn = torch.get_rng_state()
+    checks.check(network, training.weights_of(network), clients(), Local(together=False), 0)
+    assert int(network.calls) == 0
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.nn.utils.weight_norm:FutureWarning", "ignore:There is a performance drop")
+@pytest.mark.parametrize("together", [None, False])
+def test_weights_that_a_hook_computes(driver, together):
+    """Their network cannot be copied once it was run with gradients, so that only copies are."""
+    network = mlp(nn.utils.weight_norm(nn.Linear(16, 16)))
+    module, config, state = init(driver, network, together=together)
+    module.round_(state, clients(), network, config)
+
+
+def test_dropout_that_is_off_with_the_whole_network_is_told_of(driver):
+    with pytest.warns(UserWarning, match=r"in eval mode, so that clients train without module '1' \(Dropout\): call"):
+        init(driver, mlp(nn.Dropout(0.5)).eval())
+    init(driver, mlp(nn.ReLU()).eval())  # which has nothing that differs
+    network = mlp(nn.Dropout(0.5))
+    network[1].eval()  # on purpose, in a network that trains
+    init(driver, network)

@@ -12,6 +12,7 @@ import torch
 
 from ldpkernels.__main__ import main
 from ldpkernels.accounting.records import rounded_up
+from ldpkernels.commands import ldp_fl
 
 QUICK = ["fl", "ldp-fl", "--clients", "40", "--radius", "0.3", "--rate", "0.5", "--epochs", "3", "--quiet"]
 
@@ -98,3 +99,27 @@ def test_a_missing_package_is_named(command, monkeypatch):
         SystemExit, match=rf"ldpkernels {' '.join(command)}: .* needs tqdm: pip install 'ldpkernels\[federated\]'"
     ):
         main(command)
+
+
+def test_flowers_nodes_count_alike_and_say_so_before_anything_starts(monkeypatch):
+    monkeypatch.setattr(ldp_fl, "require", lambda *names: None)  # with Flower or without
+    with pytest.raises(SystemExit, match="--weigh examples: Flower's nodes send reports that count alike: use --engin"):
+        main([*QUICK, "--engine", "flower", "--weigh", "examples"])
+
+
+@pytest.mark.parametrize(
+    "options", [["--data", "my-package:f", "--network", "digits-mlp"], ["--model", "my-package:f"]]
+)
+def test_a_name_that_is_none_is_told_so(options):
+    with pytest.raises(SystemExit, match="'my-package:f' is neither a folder that exists nor the name of a function"):
+        main([*QUICK, *options])
+
+
+def test_a_network_in_eval_mode_is_told_of(tmp_path, monkeypatch):
+    (tmp_path / "evaluated_networks.py").write_text(
+        "from torch import nn\ndef f():\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 10)).eval()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.warns(UserWarning, match=r"clients train without module '1' \(Dropout\)"):
+        main([*QUICK, "--model", "evaluated_networks:f", "--rounds", "1", "--workers", "1"])

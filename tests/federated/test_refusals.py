@@ -11,7 +11,7 @@ import ldpkernels
 from ldpkernels.__main__ import main
 from ldpkernels.federated import comparisons, ldp_fed, ldp_fl, networks, training
 from ldpkernels.federated.training import Local
-from tests.federated.test_federated_models import DRIVERS, clients, driver, init, mlp  # noqa: F401
+from tests.federated.test_federated_models import DRIVERS, clients, driver, init, mlp, refused  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -21,16 +21,6 @@ def images(count=3, size=6, classes=10):
     x = torch.randn(count * size, 1, 28, 28, generator=generator)
     y = torch.randint(classes, (count * size,), generator=generator)
     return training.clients_of(x, y, list(torch.arange(count * size).split(size)), ldpkernels.key(1))
-
-
-def refused(driver, network, everyone, message, **local):  # noqa: F811
-    """By name, before the first upload is paid for."""
-    module, config, state = init(driver, network, **local)
-    paid = []
-    options = {} if module is comparisons else {"before_upload": lambda *turn: paid.append(turn)}
-    with pytest.raises(ValueError, match=message):
-        module.round_(state, everyone, network, config, **options)
-    assert not paid
 
 
 @pytest.mark.parametrize(("label", "at"), [(3, 1), (-1, 2), (-100, 1)])
