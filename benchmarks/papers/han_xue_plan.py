@@ -119,6 +119,8 @@ def cells_of(dataset: str) -> list[Setting]:
             *(wide(dataset, seed) for seed in (0, 1, 2) if dataset == "fashion-mnist"),
             *(Setting(dataset, True, 5, s, sound, seed) for s in SIGMAS for seed in (1, 2)),
             *(Setting(dataset, True, n, 1.0, sound, seed) for n in (10, 20) for seed in (1, 2)),
+            *(dataclasses.replace(full(dataset, 5, "gan+dcgan"), seed=seed) for seed in (1, 2)),
+            *(dataclasses.replace(full(dataset, 5, "gan", sound=True), seed=seed) for seed in (1, 2)),
         ]
     return [
         first,

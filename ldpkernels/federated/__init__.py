@@ -3,8 +3,9 @@
 
 - `ldp_fl`: LDP-FL (Sun, Qian and Chen), Algorithm 1; `latency` simulates its parameter shuffling.
 - `ldp_fed`: LDP-Fed (Truex and others), its schedules, and the methods that it is compared with.
-- `han_xue`: Han and Xue, models of different types: `parties`, `generators`, `dp_gan`, and `dp_gan_together` for
-  all parties at once; `han_xue_privacy` tells what is protected; `adult` reads their third dataset.
+- `han_xue`: Han and Xue, models of different types; `han_xue_world` is who takes part: `parties`, `generators`, and
+  `dp_gan`, in `dp_gan_together` all at once. `han_xue_privacy` tells what is protected; `adult` reads their third
+  dataset.
 - `data`, `networks`, `training`, `weighing`, `runs`: what the drivers share.
 
 An algorithm is two functions, `init` and `round_`, that depend on nothing but their arguments. They simulate all the

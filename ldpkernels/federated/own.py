@@ -37,8 +37,8 @@ def function_of(text: str) -> Callable[[], object]:
     """The function of a name, one that can be called without arguments."""
     if not _NAME.fullmatch(text):
         raise ValueError(
-            f"{text!r} is neither a folder that exists nor the name of a function, package.module:function: "
-            "letters, digits, _ and dots"
+            f"{text!r} is not the name of a function, package.module:function (letters, digits, _ and dots), and no "
+            "folder is called so"
         )
     module, _, name = text.partition(":")
     try:

@@ -111,7 +111,7 @@ def test_flowers_nodes_count_alike_and_say_so_before_anything_starts(monkeypatch
     "options", [["--data", "my-package:f", "--network", "digits-mlp"], ["--model", "my-package:f"]]
 )
 def test_a_name_that_is_none_is_told_so(options):
-    with pytest.raises(SystemExit, match="'my-package:f' is neither a folder that exists nor the name of a function"):
+    with pytest.raises(SystemExit, match=r"'my-package:f' is not the name of a function, package.module:function"):
         main([*QUICK, *options])
 
 

@@ -222,8 +222,8 @@ def test_other_data_is_refused(made, message):
             "importing 'broken_module' fails: AttributeError: module 'torch' has no attribute 'no_such'",
         ),
         ("my_own_things:fails", "^unsupported operand"),  # its own error, not that it takes arguments
-        ("my-package:f", "'my-package:f' is neither a folder that exists nor the name of a function"),
-        ("some/where:f", "'some/where:f' is neither a folder that exists nor the name of a function"),
+        ("my-package:f", "'my-package:f' is not the name of a function, package.module:function"),
+        ("some/where:f", "'some/where:f' is not the name of a function, package.module:function"),
     ],
 )
 def test_what_a_name_stands_for_tells_what_is_wrong(mine, tmp_path, text, message):
@@ -334,7 +334,7 @@ def test_numbers_outside_the_span_are_clipped_to_it():
     samples = world.samples(finish(world))
     assert 0 <= float(samples.min()) <= float(samples.max()) <= 1
     inside = own.dataset(images(0.2, 0.7), span=(0, 1))
-    assert han_xue.World(inside, quick(sound=True)).dataset is inside
+    assert han_xue.World(inside, quick(sound=True)).dataset.train_x is inside.train_x
 
 
 def test_without_protection_the_range_is_that_of_the_examples_and_the_report_says_so():
@@ -423,7 +423,8 @@ def test_a_model_that_cannot_be_trained_is_named(error):
 
 def test_a_party_of_one_class_is_refused_before_any_work(monkeypatch):
     x, y, *test = images(0.0, 1.0)
-    shards = [torch.arange(20), (y == 1).nonzero().flatten(), torch.arange(20, 40)]
+    zeros, ones = ((y == label).nonzero().flatten() for label in (0, 1))
+    shards = [torch.cat([zeros[::2], ones[:5]]), ones[10:], torch.cat([zeros[1::2], ones[5:10]])]
     mine = own.dataset((x, y, *test))
     for kind in ("logistic", "svm"):
         config = quick(sound=False, models=("tree", kind, "forest"))
@@ -439,3 +440,37 @@ def test_a_party_of_one_class_is_refused_before_any_work(monkeypatch):
         han_xue.World(alone, config)
     with pytest.raises(ValueError, match="all samples that were kept are of class 0, and global_model='svm' needs two"):
         finish(han_xue.World(alone, dataclasses.replace(config, baseline=False, vote_sigma=None)))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            lambda shard: torch.cat([shard, shard[:1]]),
+            "example .* is dealt 2 times: epsilons hold for one that is so once",
+        ),
+        (lambda shard: torch.arange(60), "example .* is dealt 2 times"),
+        (
+            lambda shard: torch.cat([shard, torch.tensor([-1])]),
+            "shard 1 has indices from -1 to .*, and the examples are",
+        ),
+        (
+            lambda shard: torch.cat([shard, torch.tensor([60])]),
+            "shard 1 has indices from .* to 60, and the examples are 0",
+        ),
+        (lambda shard: shard.bool(), r"shard 1 is torch.bool of shape \(20,\): give the indices"),
+    ],
+)
+def test_shards_that_deal_an_example_twice_are_refused(spoil, message):
+    """Its epsilon would be that of both parties together, and the report would say one party's."""
+    mine = own.dataset(images(0.0, 1.0))
+    shards = list(torch.arange(60).split(20))
+    han_xue.World(mine, quick(sound=False), shards=shards)
+    with pytest.raises(ValueError, match=message):
+        han_xue.World(mine, quick(sound=False), shards=[shards[0], spoil(shards[1]), shards[2]])
+
+
+def test_a_dataset_that_was_not_checked_is_checked_by_the_world():
+    mine = own.dataset(images(0.0, 1.0))
+    with pytest.raises(ValueError, match="training examples of 'your data' hold NaN"):
+        han_xue.World(dataclasses.replace(mine, train_x=mine.train_x / 0), quick(sound=False))
