@@ -47,7 +47,8 @@ def compare(args: argparse.Namespace) -> Outcome:
     print(f"One upload is {upload} bytes with its header, instead of {4 * weights:,}.")
     print(
         f"eps={args.eps:g} is the privacy of each weight on its own. All {weights:,} weights of one upload together "
-        f"are {weights:,} x {args.eps:g} = {weights * args.eps:,g} by basic composition: see docs/privacy.md."
+        f"are {weights:,} x {args.eps:g} = {weights * args.eps:,g} by basic composition: see docs/privacy.md. "
+        f"{federated_run.of_seed(args.seed)}"
     )
     if args.out:
         federated_run.draw_accuracy(args.out, curves, f"LDP-FL on digits, {args.clients} clients")

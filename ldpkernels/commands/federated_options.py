@@ -69,7 +69,10 @@ def add_mean(parser: argparse._ActionsContainer) -> None:
 def add_reproducible(run: argparse._ArgumentGroup) -> None:
     """What a run's figures depend on, its settings apart."""
     run.add_argument(
-        "--seed", type=options.seed, default=0, help="what data split, weights and noise follow from (default 0)"
+        "--seed",
+        type=options.seed,
+        default=0,
+        help="what data split, weights and noise follow from: a run is a simulation, its noise no secret (default 0)",
     )
     run.add_argument(
         "--threads",

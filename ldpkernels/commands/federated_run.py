@@ -131,6 +131,11 @@ def opened_ledger(args: argparse.Namespace) -> Iterator[Ledger | None]:
         ledger.close()
 
 
+def of_seed(seed: int) -> str:
+    """What an epsilon of a run is worth, in words."""
+    return f"A simulation: all noise follows from seed {seed}, and is none to whoever knows it."
+
+
 def draw_accuracy(path: str | Path, curves: Mapping[str, Sequence[float]], title: str) -> None:
     """Accuracy over rounds, one line for each name; what has no noise is grey."""
     figure, (axis,) = new_figure(1, 1, width=6.4, height=4)

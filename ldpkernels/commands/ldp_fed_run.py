@@ -198,10 +198,10 @@ def meaning(args: argparse.Namespace, honest: float) -> str:
     if args.method in ("dpsgd", "hybrid-one"):
         return (
             f"An example of the participant of most rounds loses eps={rounded_up(honest)} at delta={args.delta:g} to "
-            "whoever sees all uploads, for adding or removing it."
+            f"whoever sees all uploads, for adding or removing it. {federated_run.of_seed(args.seed)}"
         )
     return (
         f"alpha is the privacy of two inputs one step apart, 1e-{args.rho}. Two within [-{args.c:g}, {args.c:g}] "
         f"are told apart with up to eps={rounded_up(honest)}, by whoever collects the uploads: "
-        "docs/federated/ldp_fed.md."
+        f"docs/federated/ldp_fed.md. {federated_run.of_seed(args.seed)}"
     )

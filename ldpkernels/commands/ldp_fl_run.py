@@ -31,7 +31,8 @@ def federate(args: argparse.Namespace) -> Outcome:
         lost = rounded_up(float(rows[-1]["honest_eps"] or 0))
         print(
             f"\neps={config.eps:g} is the privacy of each weight on its own. A client of all {len(rows)} rounds loses "
-            f"eps={lost} at delta={args.delta:g} to whoever sees its uploads: docs/privacy.md."
+            f"eps={lost} at delta={args.delta:g} to whoever sees its uploads: docs/privacy.md. "
+            f"{federated_run.of_seed(args.seed)}"
         )
     found = {**described, "weights": weights, "rounds": rows}
     if args.latency is not None:

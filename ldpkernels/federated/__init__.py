@@ -9,7 +9,9 @@
 - `data`, `networks`, `training`, `weighing`, `runs`: what the drivers share.
 
 An algorithm is two functions, `init` and `round_`, that depend on nothing but their arguments. They simulate all the
-clients in one process; for clients that are far apart, send the bytes of their reports by any transport.
+clients in one process; for clients that are far apart, send the bytes of their reports by any transport. All that is
+random follows from a seed, so that a run can be repeated: **whoever knows the seed knows the noise**, and every epsilon
+holds against the others alone. What is released is made with `ldpkernels.report`, which draws its own key.
 
 Importing this package imports torch.
 """

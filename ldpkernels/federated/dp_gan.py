@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypedDict
@@ -51,6 +52,13 @@ class Recipe:
     def discriminator_loss(self) -> str:
         """`loss`, or what None stands for."""
         return self.loss or ("log" if self.sound else "squares")
+
+    def rate(self, examples: int) -> float:
+        """The probability of an example to be in a Poisson sample of so many, as `chosen` draws it and reports count it.
+
+        It draws multiples of 2^-24, so that the rate is one: batch / examples, to within 2^-23.
+        """
+        return math.ceil(float(torch.tensor(self.batch / examples)) * 2**24) / 2**24
 
 
 class Progress(TypedDict):
@@ -127,7 +135,7 @@ def chosen(examples: int, recipe: Recipe, coins: torch.Generator) -> torch.Tenso
     if recipe.batch > examples:
         raise ValueError(f"batch={recipe.batch} is more than the {examples} examples of a party: take a smaller batch")
     if recipe.sound:
-        return (torch.rand(examples, generator=coins) < recipe.batch / examples).nonzero().flatten()
+        return (torch.rand(examples, generator=coins) < recipe.rate(examples)).nonzero().flatten()
     return torch.randperm(examples, generator=coins)[: recipe.batch]
 
 

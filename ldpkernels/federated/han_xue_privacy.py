@@ -52,23 +52,23 @@ def report(config: Config, examples: int, samples: int, dataset: Dataset | None 
     [True, True, True]
     """
     made, votes = generators(config, examples), labels(config, samples)
-    return [made, votes, together(made, votes, config), *_beside(), *_range(config, dataset)]
+    known = [_seed(config)] if made.protected or votes.protected else []
+    return [made, votes, together(made, votes, config), *known, *_beside(), *_range(config, dataset)]
 
 
 def generators(config: Config, examples: int) -> Part:
     """The trained generators and all their samples, for one party."""
     recipe = config.recipe
-    q = recipe.batch / examples
     name = "Generators and synthetic samples"
     if recipe.sound and recipe.sigma > 0:
-        result = sampled_gaussian(recipe.sigma, q, recipe.steps, delta=config.delta)
+        result = sampled_gaussian(recipe.sigma, recipe.rate(examples), recipe.steps, delta=config.delta)
         return Part(name, result, "Each real example's gradient is clipped and noised, on Poisson samples.")
     reason = "The loss is clipped and noised, and its noise is a constant in the weights: the gradient is exact."
     claimed = None
     if recipe.sound:
         reason = "sigma = 0 is no noise."
     elif recipe.sigma > 0:
-        claimed = han_xue_eq18(q, recipe.sigma, recipe.steps, config.delta).claimed
+        claimed = han_xue_eq18(recipe.batch / examples, recipe.sigma, recipe.steps, config.delta).claimed
     return Part(name, _nothing(config, "whoever sees a trained generator or its samples"), reason, claimed)
 
 
@@ -101,6 +101,15 @@ def together(made: Part, votes: Part, config: Config) -> Part:
 
 def _nothing(config: Config, adversary: str) -> PrivacyResult:
     return PrivacyResult(math.inf, config.delta, adversary, NEIGHBOURS, (), "no guarantee")
+
+
+def _seed(config: Config) -> Part:
+    """A run is a simulation: its random numbers are no secret."""
+    reason = (
+        f"A simulation: all noise and all batches follow from seed={config.seed}. The figures above hold against those "
+        "who do not know it; what is released needs random numbers that nobody knows, and a run draws none."
+    )
+    return Part("All of these, where the seed is known", _nothing(config, "whoever knows or guesses the seed"), reason)
 
 
 def _beside() -> list[Part]:

@@ -37,6 +37,7 @@ def test_it_trains_and_tells_the_truth(tmp_path, capsys):
     honest = float(rows[-1]["honest_eps"])
     assert honest > 1000  # 2,410 weights, four rounds, eps = 4 each
     assert f"loses eps={rounded_up(honest)} at delta=1e-05" in out
+    assert "all noise follows from seed 0, and is none to whoever knows it" in out
     assert "whole models, no delay" in out
     assert (tmp_path / "run" / "accuracy.png").stat().st_size > 10_000
 

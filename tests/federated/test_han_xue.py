@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import ldpkernels
+from ldpkernels.accounting import sampled_gaussian
 from ldpkernels.federated import data, generators, han_xue, han_xue_privacy, parties, runs
 from ldpkernels.federated.dp_gan import Recipe, Training, chosen, critic_gradient, gradients
 from ldpkernels.federated.generators import generator_of
@@ -223,6 +224,21 @@ def test_batches_are_fixed_or_poisson():
     assert 0.7 < np.std(sizes[True]) / deviation < 1.3
 
 
+@pytest.mark.parametrize(("batch", "examples"), [(128, 12_000), (256, 7_814), (1, 3), (2, 3), (1, 60_000), (7, 7)])
+def test_the_rate_that_is_accounted_is_the_one_that_is_drawn(batch, examples):
+    """Draws are multiples of 2^-24: of all of them, as many are below the rate as it says."""
+    draws = torch.arange(2**24) / 2**24
+    found = torch.rand(100_000, generator=generator_of(KEY)) * 2**24
+    assert torch.equal(found, found.round())
+    recipe = Recipe(1, batch, sound=True)
+    rate = recipe.rate(examples)
+    assert int((draws < rate).sum()) == rate * 2**24
+    assert abs(rate - batch / examples) < 2**-23
+    config = han_xue.Config(recipe=recipe)
+    accounted = sampled_gaussian(1.0, rate, 1, delta=1e-5).epsilon
+    assert han_xue_privacy.report(config, examples, 10)[0].result.epsilon == accounted
+
+
 def test_any_model_will_do(digits):
     class Constant:
         def __init__(self, label):
@@ -312,6 +328,8 @@ def test_the_report_tells_what_is_protected():
     assert sound[2].result.delta == 2e-5
     silent = han_xue_privacy.report(han_xue.Config(recipe=Recipe(sound=True, sigma=0.0), vote_sigma=0.0), 7814, 10)
     assert [part.protected for part in silent[:3]] == [False, False, False]
+    known = "All of these, where the seed is known: NOT PROTECTED. A simulation: all noise"
+    assert [[str(part).startswith(known) for part in one].count(True) for one in (paper, half, sound)] == [0, 1, 1]
 
 
 def test_the_command_runs_resumes_and_draws(tmp_path, capsys):

@@ -33,6 +33,7 @@ def test_it_trains_and_tells_the_truth(tmp_path, capsys):
     assert float(rows[-1]["alpha"]) == pytest.approx(0.5)
     assert float(rows[-1]["honest_eps"]) == pytest.approx(1e10)
     assert "told apart with up to eps=10,000,000,000," in printed
+    assert "all noise follows from seed 0, and is none to whoever knows it" in printed
     assert (out / "accuracy.png").stat().st_size > 10_000
 
 
