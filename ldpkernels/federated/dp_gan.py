@@ -54,7 +54,7 @@ class Recipe:
         return self.loss or ("log" if self.sound else "squares")
 
     def rate(self, examples: int) -> float:
-        """The probability of an example to be in a Poisson sample of so many, as `chosen` draws it and reports count it.
+        """The probability of an example to be in a Poisson sample of so many, as `chosen` draws and reports count it.
 
         It draws multiples of 2^-24, so that the rate is one: batch / examples, to within 2^-23.
         """
