@@ -100,6 +100,13 @@ def described(args: argparse.Namespace, algorithm: str, config: object, network:
     }  # fmt: skip
 
 
+def begun_with(args: argparse.Namespace, federation: Federation) -> dict[str, str]:
+    """What a run with things of the user's own depends on beside their names: a checkpoint of others is refused."""
+    if args.model is None and not own.is_name(args.data):
+        return {}
+    return {"fingerprint": own.fingerprint(federation.dataset, federation.network)}
+
+
 @contextlib.contextmanager
 def hired(
     args: argparse.Namespace, federation: Federation, local: training.Local, busy: int, *, each: bool = False

@@ -37,6 +37,8 @@ def federate(args: argparse.Namespace) -> Outcome:
     described |= {n: getattr(args, n) for n in ("skew", "uneven", "together", "span") if getattr(args, n) is not None}
     if models is not None:
         described["models"] = args.models
+    if own.is_name(args.data):
+        described["fingerprint"] = own.fingerprint(dataset)
     state, rows = rounds_of(args, world, described)
     mean = sum(state.standalone) / len(state.standalone)
     print(f"\n{'baseline':>12}  {'-' if state.baseline is None else format(state.baseline, '.4f')}")

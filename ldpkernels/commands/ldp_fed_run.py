@@ -83,7 +83,7 @@ def rounds_of(
             args.rounds,
             folder=args.out,
             resume=args.resume,
-            described=described,
+            described=described | federated_run.begun_with(args, federation),
             label=name_of(args),
             progress=not args.quiet,
         )

@@ -129,7 +129,7 @@ def rounds_of(
             args.rounds,
             folder=args.out,
             resume=args.resume,
-            described=described,
+            described=described | federated_run.begun_with(args, federation),
             label=name_of(config),
             progress=not args.quiet,
         )

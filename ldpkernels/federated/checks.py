@@ -47,6 +47,9 @@ def initial_weights(network: nn.Module, local: Local) -> Weights:
     if not weights:
         raise ValueError("the network has no parameter that trains: all are frozen (requires_grad), or it has none")
     ldpkernels.perturb_(weights_of(network), 0.0, 1.0, 1.0, generator=ldpkernels.key(0))  # all that it refuses
+    spoilt = next((name for name, p in network.named_parameters() if not torch.isfinite(p).all()), None)
+    if spoilt is not None:
+        raise ValueError(f"parameter {spoilt!r} holds NaN or infinity: nothing can be trained from there")
     _warn_of_dropout_that_is_off(network)
     return weights
 
@@ -80,6 +83,8 @@ def check(network: nn.Module, weights: Weights, clients: Sequence[Client], local
     able = [client for client in clients if any(map(len, client.data))]
     if not able:
         return
+    if len({client.key for client in clients}) < len(clients):
+        raise ValueError("two clients have one key, and so the same noise: give each its own, key.fold_in(i)")
     for client in able:
         _check_data(client, able[0])
     x, y = (torch.cat([part, part])[:2] for part in (part[:2] for part in able[0].data))  # two, if there is one
@@ -91,6 +96,9 @@ def check(network: nn.Module, weights: Weights, clients: Sequence[Client], local
     _check_last_batches(network, weights, able, local.batch)
     if round_ != 0:  # the rest is slow beside a round of small networks, and does not change with the weights
         return
+    spoilt = next((client.id for client in able if not torch.isfinite(client.data[0]).all()), None)
+    if spoilt is not None:
+        raise ValueError(f"examples of client {spoilt} hold NaN or infinity: leave them out, or fill them in")
     _check_gradient(network, weights, x, y, together)
     if together:
         one = {name: w[None] for name, w in weights.items()}
@@ -111,9 +119,9 @@ def _check_data(client: Client, first: Client) -> None:
         )
     if len(x) != len(y):
         raise ValueError(f"client {client.id} has {len(x)} examples and {len(y)} labels: give one label for each")
-    mine, its = (tuple(other.data[0].shape[1:]) for other in (client, first))
+    mine, its = (f"shape {tuple(o.data[0].shape[1:])} and dtype {o.data[0].dtype}" for o in (client, first))
     if mine != its:
-        raise ValueError(f"examples of client {client.id} have shape {mine}, of client {first.id} {its}: give all one")
+        raise ValueError(f"examples of client {client.id} have {mine}, of client {first.id} {its}: give all one")
 
 
 def _check_gradient(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor, together: bool) -> None:

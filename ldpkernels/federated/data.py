@@ -62,6 +62,8 @@ def load(name: str, root: str | Path | None = None) -> Dataset:
     if name not in _READERS:
         raise ValueError(f"dataset={name!r} must be one of {', '.join(NAMES)}")
     if name == "digits":
+        if root is not None:
+            raise ValueError(f"dataset 'digits' comes with scikit-learn, not from {str(root)!r}: name what that holds")
         return _digits()
     if root is None:
         raise ValueError(f"dataset {name!r} is read from disk: give the folder that holds it (--data DIR)")
@@ -90,8 +92,8 @@ def deal(
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(labels), generator=generator)
     for name, value in (("skew", skew), ("uneven", uneven)):
-        if value is not None and not value > 0:
-            raise ValueError(f"{name}={value} must be above 0, or None for an even deal")
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"{name}={value} must be above 0 and finite, or None for an even deal")
     sizes = [size] * clients if uneven is None else _sizes(len(labels), clients, uneven, seed)
     if skew is None:
         return list(order[: sum(sizes)].split(sizes))

@@ -30,7 +30,7 @@ from ldpkernels.federated.training import Weights
 from ldpkernels.federated.workers import Workers
 from ldpkernels.keys import Key
 
-__all__ = ["Config", "State", "World", "round_", "rounds"]
+__all__ = ["Config", "State", "World", "global_model", "round_", "rounds"]
 
 Result = TypeVar("Result")
 
@@ -59,18 +59,19 @@ def round_(state: State, world: World, *, workers: Workers[World] | None = None)
         assert state.keep is not None
         x, y = world.samples(state)[state.keep], state.labels[state.keep].long()
         if not len(y):
-            raise ValueError("no sample was kept: the votes are too close. Take more parties, or a smaller vote_sigma")
+            cure = "Take more parties" + (", or a smaller vote_sigma" if config.vote_sigma else "")
+            raise ValueError(f"no sample was kept: the votes are too close. {cure}")
         if world.global_kind in parties.TWO_CLASSES and int(y.min()) == int(y.max()):
             raise ValueError(
                 f"all samples that were kept are of class {int(y[0])}, and global_model={world.global_kind!r} needs "
                 f"two classes: take one that needs one ({ONE_CLASS})"
             )
-        accuracy = _fit_and_score(world, x, y, world.key.fold_in(GLOBAL), "the global model")
+        accuracy = _accuracy(_fitted(world, x, y, GLOBAL, "the global model"), world.dataset, "the global model")
         after, row = replace(state, accuracy=accuracy), {"part": "global model", "accuracy": accuracy}
     else:
         everyone = torch.cat(world.shards)
         x, y = world.dataset.train_x[everyone], world.dataset.train_y[everyone]
-        accuracy = _fit_and_score(world, x, y, world.key.fold_in(BASELINE), "the baseline")
+        accuracy = _accuracy(_fitted(world, x, y, BASELINE, "the baseline"), world.dataset, "the baseline")
         after, row = replace(state, baseline=accuracy), {"part": "baseline", "accuracy": accuracy}
     after = replace(after, round=state.round + 1)
     if world.ahead is not None and world.ahead[0] is state:
@@ -176,12 +177,22 @@ def _vote(state: State, world: World) -> tuple[State, Row]:
     return replace(state, labels=vote.labels, keep=vote.keep), row
 
 
-def _fit_and_score(world: World, x: torch.Tensor, y: torch.Tensor, key: Key, who: str) -> float:
-    dataset = world.dataset
-    epochs, device = world.config.epochs, world.device
-    model = parties.build(world.global_kind, world.shape, dataset.classes, key, epochs=epochs, device=device)
+def global_model(state: State, world: World) -> parties.Model:
+    """The global model of a run whose vote is done, trained again on the samples that were kept: what the run measured.
+
+    Of a kind of network it is a `parties.Network`, and `.module` is the network.
+    """
+    if state.labels is None or state.keep is None:
+        raise ValueError("nothing is labelled yet: take all rounds(world.config) of a run before")
+    x, y = world.samples(state)[state.keep], state.labels[state.keep].long()
+    return _fitted(world, x, y, GLOBAL, "the global model")
+
+
+def _fitted(world: World, x: torch.Tensor, y: torch.Tensor, use: int, who: str) -> parties.Model:
+    key, classes, epochs = world.key.fold_in(use), world.dataset.classes, world.config.epochs
+    model = parties.build(world.global_kind, world.shape, classes, key, epochs=epochs, device=world.device)
     parties.fit(model, x, y, who)
-    return _accuracy(model, dataset, who)
+    return model
 
 
 def _accuracy(model: parties.Model, dataset: Dataset, who: str) -> float:

@@ -122,7 +122,8 @@ class World:
         self.global_kind = config.global_model or ("cnn-3" if images else "network")
         self.span = _span_of(dataset, config.recipe.sound)
         self.key = ldpkernels.key(config.seed)
-        self.shards = list(shards or data.deal(dataset.train_y, config.parties, config.seed))
+        dealt = data.deal(dataset.train_y, config.parties, config.seed) if shards is None else shards
+        self.shards = [torch.as_tensor(shard) for shard in dealt]
         self.models = models
         if len(self.shards) != config.parties:
             raise ValueError(f"{len(self.shards)} shards for parties={config.parties}: give one for each party")
@@ -198,7 +199,13 @@ class World:
         """The i-th party's first n synthetic samples."""
         generator = self.generator(i)
         generator.maker.load_state_dict(state.makers[i])
-        return generator.sample(n, self.party(i).fold_in(SAMPLES))
+        made = generator.sample(n, self.party(i).fold_in(SAMPLES))
+        if not torch.isfinite(made).all():
+            raise ValueError(
+                f"party {i}: samples of its generator {self.kind(i)!r} are not finite, as its training diverged: scale "
+                "features to some -1 to 1, by constants that are known without looking at them, or lower the rate"
+            )
+        return made
 
     def samples(self, state: State) -> torch.Tensor:
         """The samples that are labelled."""

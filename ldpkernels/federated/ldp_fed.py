@@ -18,7 +18,7 @@ from typing import Literal
 from torch import nn
 
 from ldpkernels.accounting import MetricEvent, composed_epsilon, rounds_per_layer, schedule
-from ldpkernels.accounting.metric import diameter
+from ldpkernels.accounting.metric import METRICS, diameter
 from ldpkernels.federated.checks import check, check_weights, initial_weights
 from ldpkernels.federated.cldp_upload import Terms, Upload, UploadMean, terms_of
 from ldpkernels.federated.runs import Row
@@ -76,7 +76,7 @@ class Config:
 
     def __post_init__(self) -> None:
         check_options(self.weigh, self.dropout)
-        choices = {"method": METHODS, "selection": ("fixed", "poisson"), "trains": ("layer", "all")}
+        choices = {"method": METHODS, "selection": ("fixed", "poisson"), "trains": ("layer", "all"), "metric": METRICS}
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r} must be one of {', '.join(allowed)}")
@@ -206,6 +206,7 @@ def round_(
         update = difference(weights, state.weights, turn.names)
         if config.alpha is None:
             plain.add(update, weight_of(client, config.weigh))
+            size = sum(w.numel() * state.weights[name].itemsize for name, w in update.items())
             continue
         upload = ldp_module(update, turn, terms, client, state.round, config)
         sums.of(client).add(upload)
@@ -230,6 +231,8 @@ def honest_epsilon(network: nn.Module, config: Config, rounds: int) -> float:
     >>> f"{honest_epsilon(networks.ldp_fed_cnn(), Config(alpha=1.0, c=1.0, rho=10), rounds=80):.6g}"
     '2e+10'
     """
+    if config.alpha is None:
+        return math.inf
     return composed_epsilon([(turn.event(config), 1) for turn in plan(network, config)[:rounds]], 0.0, "basic")
 
 

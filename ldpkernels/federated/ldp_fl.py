@@ -9,6 +9,7 @@ range. A client's whole upload of d weights, T times, is not eps but far more: d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypedDict
@@ -164,7 +165,7 @@ def round_(
     C, R = state.C, state.R
     if config.adaptive:
         C, R = _next_ranges(mean, state, config, len(chosen) if config.eps is None else sums.as_many)
-    mean = {name: value.to(state.weights[name].device) for name, value in mean.items()}  # reports decode on the host
+    mean = {name: value.to(state.weights[name]) for name, value in mean.items()}  # reports decode on the host, in fp32
     if config.upload == "updates":
         mean = {name: state.weights[name] + update for name, update in mean.items()}
     return State(state.round + 1, mean, C, R), {"clients": len(chosen), "upload_bytes": size}
@@ -198,4 +199,6 @@ def event(config: Config) -> Event:
 
 def honest_epsilon(config: Config, weights: int, rounds: int, delta: float = 1e-5) -> float:
     """What a client loses, to whoever sees its uploads, that takes part in so many rounds."""
+    if config.eps is None:
+        return math.inf
     return local_epsilon(event(config), d=weights, rounds=rounds, delta=delta).epsilon

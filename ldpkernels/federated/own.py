@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import os
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence, Sized
 from dataclasses import replace
 from typing import cast
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils import data as torch_data
@@ -65,7 +67,10 @@ def _built(text: str, what: str) -> object:
         raise ValueError(f"{text!r} must {what} without arguments: {error}") from error
     except ValueError:  # some functions in C do not tell their arguments
         pass
-    return build()
+    try:
+        return build()
+    except Exception as error:  # whatever the user's own code raises
+        raise ValueError(f"{text!r} fails: {type(error).__name__}: {error}") from error
 
 
 def network(text: str, seed: int) -> nn.Module:
@@ -101,16 +106,30 @@ def models(names: Sequence[str], count: int, seed: int) -> list[Model] | None:
 
 
 def named(text: str, span: tuple[float, float] | None = None) -> Dataset:
-    """The dataset that the function of a name gives."""
-    return dataset(_built(text, "give a dataset"), text, span)
+    """The dataset that the function of a name gives: the same at every call, as far as it draws from torch alone."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return dataset(_built(text, "give a dataset"), text, span)
+
+
+def fingerprint(made: Dataset, network: nn.Module | None = None) -> str:
+    """Equal for equal examples, labels, and initial parameters and buffers: what another run began with differs."""
+    found = hashlib.blake2b(digest_size=8)
+    tensors = [made.train_x, made.train_y, made.test_x, made.test_y]
+    tensors += [] if network is None else network.state_dict().values()
+    for tensor in tensors:
+        found.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def dataset(made: object, name: str = "your data", span: tuple[float, float] | None = None) -> Dataset:
     """A dataset from what users have.
 
     Args:
-        made: Four tensors (training examples and labels, test examples and labels), two `torch.utils.data.Dataset`s
-            (training, test) of pairs, or a `Dataset` already. Examples are floating-point [N, ...], labels whole [N].
+        made: Four tensors or arrays (training examples and labels, test examples and labels), two
+            `torch.utils.data.Dataset`s (training, test) of pairs, which are read once, transforms and all, or a
+            `Dataset` already. Examples are floating-point [N, ...], labels whole [N].
         name: What it is called.
         span: The least and the greatest number that an example may have, (0, 1) for some images, where everybody knows
             them: Han and Xue's sound generators of images need it. Never take it from the examples.
@@ -125,6 +144,7 @@ def dataset(made: object, name: str = "your data", span: tuple[float, float] | N
     parts = tuple(made) if isinstance(made, (tuple, list)) else ()
     if len(parts) == 2 and all(isinstance(part, torch_data.Dataset) for part in parts):
         parts = (*_tensors(parts[0], f"training part of {name!r}"), *_tensors(parts[1], f"test part of {name!r}"))
+    parts = tuple(torch.as_tensor(p) if isinstance(p, np.ndarray) and p.dtype.kind in "biuf" else p for p in parts)
     if len(parts) != 4 or not all(isinstance(part, torch.Tensor) for part in parts):
         raise ValueError(
             f"dataset {name!r} must be four tensors (training examples and labels, test examples and labels) or two "
@@ -153,6 +173,8 @@ def _checked(made: Dataset) -> Dataset:
 
 def _examples(x: torch.Tensor, y: torch.Tensor, which: str) -> torch.Tensor:
     """Examples in fp32, one for each label."""
+    if x.layout is not torch.strided or y.layout is not torch.strided:
+        raise ValueError(f"{which} or their labels are sparse: give dense tensors, x.to_dense()")
     if y.dim() != 1 or not x.dim() or len(x) != len(y):
         raise ValueError(f"{which} have shape {tuple(x.shape)}, labels {tuple(y.shape)}: give one label for each")
     if not len(y):

@@ -134,7 +134,8 @@ def dense(shape: tuple[int, ...], classes: int, key: Key) -> nn.Module:
 def _cnn(kind: str, shape: tuple[int, ...], classes: int, key: Key) -> nn.Module:
     channels, hidden = _CNN[kind]
     if len(shape) != 3 or min(shape[1:]) < 2 ** len(channels):
-        raise ValueError(f"model {kind!r} is for images with sides of {2 ** len(channels)} or more, not {shape}")
+        least = 2 ** len(channels)
+        raise ValueError(f"model {kind!r} is for images [channels, height, width] of {least} or more, not {shape}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key.words[0])
         layers: list[nn.Module] = []

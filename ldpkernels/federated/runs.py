@@ -121,6 +121,14 @@ def _plain(described: Mapping[str, object]) -> str:
     return json.dumps(described, sort_keys=True, default=dataclasses.asdict)
 
 
+def _flat(described: Mapping[str, object], before: str = "") -> dict[str, object]:
+    """A description within another by names with dots, so that what differs is told and no more."""
+    flat: dict[str, object] = {}
+    for name, value in described.items():
+        flat |= _flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {before + name: value}
+    return flat
+
+
 def _save(path: Path, state: HasRound, rows: list[Row], described: Mapping[str, object]) -> None:
     """Durable before it replaces the last one: a kill at any moment leaves one of the two, whole."""
     fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
@@ -162,6 +170,7 @@ def _load(path: Path, state: State, described: Mapping[str, object]) -> tuple[St
         raise
     except Exception as error:
         raise CheckpointError(f"{path} is no checkpoint, or is damaged ({error}): give another folder") from error
+    theirs, ours = _flat(theirs), _flat(ours)
     differing = [
         f"{name}: {theirs.get(name)!r} then, {ours.get(name)!r} now"
         for name in sorted({*theirs, *ours})

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -71,8 +73,12 @@ class Local:
         for name in ("epochs", "batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if not self.rate > 0:
-            raise ValueError(f"rate={self.rate} must be above 0")
+        if not 0 < self.rate < math.inf:
+            raise ValueError(f"rate={self.rate} must be above 0 and finite")
+        if self.together not in (None, True, False):
+            raise ValueError(f"together={self.together!r} must be True, False or None")
+        if self.buffers not in (None, "keep"):
+            raise ValueError(f"buffers={self.buffers!r} must be 'keep' or None: nothing but parameters is ever sent")
 
 
 def weights_of(network: nn.Module) -> Weights:
@@ -132,7 +138,7 @@ def train(
     """
     sizes = [len(client.data[1]) for client in clients]
     if trains_together(network, weights, local) and len(set(sizes)) == 1:
-        yield from _train_together(network, weights, clients, local, round_, only)
+        yield from map(_told_if_diverged, _train_together(network, weights, clients, local, round_, only))
         return
     found: Iterator[Weights]
     if workers is None:
@@ -141,7 +147,19 @@ def train(
         there = places(workers, network, clients)
         common = weights, local, round_, None if only is None else tuple(only)
         found = workers.map(_train_there, common, there)
-    yield from zip(clients, found, strict=True)
+    yield from map(_told_if_diverged, zip(clients, found, strict=True))
+
+
+def _told_if_diverged(trained: tuple[Client, Weights]) -> tuple[Client, Weights]:
+    """The same. A report has a value for NaN too, so that nothing else would tell."""
+    client, weights = trained
+    if not all(bool(torch.isfinite(w).all()) for w in weights.values()):
+        warnings.warn(
+            f"the weights of client {client.id} are not finite after its training: take a lower rate",
+            UserWarning,
+            stacklevel=2,
+        )
+    return trained
 
 
 def crew(
@@ -210,7 +228,10 @@ def _right(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tenso
     if x.dim() == 4 and x.device.type == "cpu" and _takes_any_layout(network):
         x = x.contiguous(memory_format=torch.channels_last)  # wide convolutions: 1.7 times faster
     with torch.no_grad(), evaluating(network):
-        return int((torch.func.functional_call(network, weights, (x,)).argmax(1) == y).sum())
+        scores = torch.func.functional_call(network, weights, (x,))
+        if int(y.max()) >= scores.shape[1]:
+            raise ValueError(f"test label {int(y.max())} has no output: the network has {scores.shape[1]}")
+        return int((scores.argmax(1) == y).sum())
 
 
 def _takes_any_layout(network: nn.Module) -> bool:

@@ -236,9 +236,27 @@ def changed(at, x=lambda x: x, y=lambda y: y):
         (changed(1, y=lambda y: y[1:]), "client 1 has 8 examples and 7 labels"),
         (changed(1, y=lambda y: y[:0]), "client 1 has 8 examples and 0 labels"),
         (changed(1, x=lambda x: x[1:]), "client 1 has 7 examples and 8 labels"),
-        (changed(1, x=lambda x: x[:, 1:]), r"examples of client 1 have shape \(3,\), of client 0 \(4,\)"),
+        (changed(1, x=lambda x: x[:, 1:]), r"examples of client 1 have shape \(3,\) .*, of client 0 shape \(4,\)"),
+        (
+            changed(1, x=lambda x: x.double()),
+            r"of client 1 have shape \(4,\) and dtype torch.float64, of client 0 .*32",
+        ),
+        (changed(2, x=lambda x: x / 0), "examples of client 2 hold NaN or infinity"),
+        ([c._replace(key=clients()[0].key) for c in clients()], "two clients have one key, and so the same noise"),
     ],
-    ids=["int32", "uint8", "float32", "column", "fewer-labels", "no-labels", "fewer-examples", "shape"],
+    ids=[
+        "int32",
+        "uint8",
+        "float32",
+        "column",
+        "fewer-labels",
+        "no-labels",
+        "fewer-examples",
+        "shape",
+        "fp64",
+        "nan",
+        "key",
+    ],
 )
 def test_data_of_any_client_that_cannot_be_trained_on(driver, everyone, message, together):
     refused(driver, mlp(), everyone, message, together=together)

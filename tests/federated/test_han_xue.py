@@ -304,7 +304,7 @@ def test_bad_settings_are_refused_before_any_work(digits):
         generators.build("gan", (1, 8, 8), (0.5, 0.5), KEY)
     with pytest.raises(ValueError, match="square images with a side that four divides"):
         generators.build("dcgan", (88,), None, KEY)
-    with pytest.raises(ValueError, match="sides of 8 or more"):
+    with pytest.raises(ValueError, match=r"images \[channels, height, width\] of 8 or more"):
         parties.build("cnn-5", (1, 4, 4), 10, KEY)
 
 

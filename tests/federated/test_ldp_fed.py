@@ -159,7 +159,7 @@ def test_only_the_rounds_layer_is_trained_unless_all_is():
         config = Config(alpha=None, rounds=4, cycles=2, trains=trains, local=Local(epochs=5, rate=0.5))
         state = ldp_fed.init(network, config)
         seen[trains], row = ldp_fed.round_(state, clients, network, config)
-        assert row == {"clients": 3, "layer": "3", "values": 8, "upload_bytes": 0}
+        assert row == {"clients": 3, "layer": "3", "values": 8, "upload_bytes": 32}
         only = ("3.weight", "3.bias") if trains == "layer" else None
         models = [w for _, w in training.train(network, state.weights, clients, config.local, 0, only=only)]
         mean = torch.stack([m["3.weight"].double() for m in models]).mean(0)

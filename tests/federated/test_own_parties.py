@@ -217,3 +217,28 @@ def test_a_dataset_that_was_not_checked_is_checked_by_the_world():
     mine = own.dataset(images(0.0, 1.0))
     with pytest.raises(ValueError, match="training examples of 'your data' hold NaN"):
         han_xue.World(dataclasses.replace(mine, train_x=mine.train_x / 0), quick(sound=False))
+
+
+def test_the_global_model_of_a_run_can_be_had():
+    x, y, *test = images(0.0, 1.0)
+    for kind in ("network", "tree"):
+        world = han_xue.World(own.dataset((x, y, *test)), quick(sound=False, global_model=kind, epochs=3))
+        with pytest.raises(ValueError, match="nothing is labelled yet"):
+            han_xue.global_model(han_xue.State(), world)
+        state = finish(world)
+        model = han_xue.global_model(state, world)
+        right = model.predict(world.dataset.test_x.flatten(1).numpy()) == world.dataset.test_y.numpy()
+        assert right.mean() == state.accuracy
+
+
+def test_a_generator_that_diverged_is_named_before_any_model_is_blamed():
+    x, y, *test = images(0.0, 1.0)
+    flat = own.dataset((x.flatten(1) * 1e30, y, test[0].flatten(1), test[1]))
+    with pytest.raises(ValueError, match="party 1: samples of its generator 'vae' are not finite"):
+        finish(han_xue.World(flat, quick(sound=False)))
+
+
+def test_shards_may_be_lists():
+    mine = own.dataset(images(0.0, 1.0))
+    world = han_xue.World(mine, quick(sound=False), shards=[list(range(20)), range(20, 40), np.arange(40, 60)])
+    assert all(torch.equal(a, b) for a, b in zip(world.shards, torch.arange(60).split(20), strict=True))

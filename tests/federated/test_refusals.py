@@ -203,3 +203,61 @@ def test_workers_are_hired_where_clients_do_not_train_all_together(options, coun
     command += ["--rounds", "1", "--radius", "1"] if options[0] == "ldp-fl" else []
     assert main(command) == 0
     assert len(hired) == count
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rate": float("inf")}, "rate=inf must be above 0 and finite"),
+        ({"together": "no"}, "together='no' must be True, False or None"),
+        ({"buffers": "perturb"}, "buffers='perturb' must be 'keep' or None: nothing but parameters is ever sent"),
+    ],
+)
+def test_other_ways_to_train(options, message):
+    with pytest.raises(ValueError, match=message):
+        Local(**options)
+
+
+def test_another_metric_would_be_l1():
+    with pytest.raises(ValueError, match="metric='LINF' must be one of linf, l1"):
+        ldp_fed.Config(metric="LINF")
+
+
+def test_without_noise_the_epsilon_is_infinite():
+    assert ldp_fl.honest_epsilon(ldp_fl.Config(None), 100, 3) == float("inf")
+    assert ldp_fed.honest_epsilon(mlp(), ldp_fed.Config(None, rounds=2, cycles=1), 2) == float("inf")
+
+
+def test_parameters_that_are_not_finite(driver):  # noqa: F811
+    network = mlp(nn.ReLU())
+    with torch.no_grad():
+        network[0].bias[0] = float("nan")
+    with pytest.raises(ValueError, match=r"parameter '0.bias' holds NaN or infinity"):
+        init(driver, network)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_training_that_diverges_is_told(together):
+    network = mlp(nn.ReLU())
+    weights = training.weights_of(network)
+    with pytest.warns(UserWarning, match="the weights of client 0 are not finite after its training"):
+        list(training.train(network, weights, clients(1), Local(epochs=9, rate=1e30, together=together), 0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("upload", ["weights", "updates"])
+def test_a_model_keeps_its_dtype_from_round_to_round(dtype, upload):
+    network = mlp(nn.ReLU()).to(dtype)
+    everyone = [c._replace(data=(c.data[0].to(dtype), c.data[1])) for c in clients()]
+    config = ldp_fl.Config(4.0, 0.0, 0.5, upload=upload, local=Local(batch=8, rate=0.1, together=False))
+    state = ldp_fl.init(network, config)
+    for _ in range(2):
+        state, _ = ldp_fl.round_(state, everyone, network, config)
+    assert {w.dtype for w in state.weights.values()} == {dtype}
+
+
+def test_a_test_label_without_an_output():
+    network = mlp(nn.ReLU())
+    x, y = clients(1, 6)[0].data
+    with pytest.raises(ValueError, match="test label 3 has no output: the network has 3"):
+        training.accuracy(network, training.weights_of(network), x, y.clamp(min=3))
