@@ -113,6 +113,10 @@ class World:
         together: bool | None = None,
     ) -> None:
         dataset = own.dataset(dataset)
+        if not dataset.train_x.is_floating_point():
+            raise ValueError(
+                f"examples of {dataset.name!r} are {dataset.train_x.dtype}: generators make floating-point ones"
+            )
         self.dataset, self.config, self.device = _within_span(dataset), config, torch.device(device)
         self.together = self.device.type == "cuda" if together is None else together
         self.shape = tuple(dataset.train_x.shape[1:])

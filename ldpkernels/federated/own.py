@@ -129,7 +129,8 @@ def dataset(made: object, name: str = "your data", span: tuple[float, float] | N
     Args:
         made: Four tensors or arrays (training examples and labels, test examples and labels), two
             `torch.utils.data.Dataset`s (training, test) of pairs, which are read once, transforms and all, or a
-            `Dataset` already. Examples are floating-point [N, ...], labels whole [N].
+            `Dataset` already. Examples are floating-point [N, ...], or int64 for networks that embed tokens; labels
+            are whole [N].
         name: What it is called.
         span: The least and the greatest number that an example may have, (0, 1) for some images, where everybody knows
             them: Han and Xue's sound generators of images need it. Never take it from the examples.
@@ -155,7 +156,7 @@ def dataset(made: object, name: str = "your data", span: tuple[float, float] | N
 
 
 def _checked(made: Dataset) -> Dataset:
-    """The same in fp32 and int64, if it can be trained on; 0 classes are as many as the labels say."""
+    """The same in fp32 (or tokens) and int64, if it can be trained on; 0 classes are as many as the labels say."""
     name, parts = made.name, list[torch.Tensor]()
     if not all(isinstance(x, torch.Tensor) for x in (made.train_x, made.train_y, made.test_x, made.test_y)):
         raise ValueError(f"examples and labels of {name!r} must be tensors")
@@ -164,6 +165,10 @@ def _checked(made: Dataset) -> Dataset:
     train_x, train_y, test_x, test_y = parts
     if train_x.shape[1:] != test_x.shape[1:]:
         raise ValueError(f"{name!r}: training and test examples have shapes {train_x.shape[1:]} and {test_x.shape[1:]}")
+    if train_x.dtype is not test_x.dtype:
+        raise ValueError(
+            f"{name!r}: training examples are {train_x.dtype}, test examples {test_x.dtype}: give both alike"
+        )
     found = 1 + max(int(train_y.max()), int(test_y.max()))
     classes = made.classes or found
     if found > classes:
@@ -172,7 +177,7 @@ def _checked(made: Dataset) -> Dataset:
 
 
 def _examples(x: torch.Tensor, y: torch.Tensor, which: str) -> torch.Tensor:
-    """Examples in fp32, one for each label."""
+    """Examples in fp32, or tokens as they are; one for each label."""
     if x.layout is not torch.strided or y.layout is not torch.strided:
         raise ValueError(f"{which} or their labels are sparse: give dense tensors, x.to_dense()")
     if y.dim() != 1 or not x.dim() or len(x) != len(y):
@@ -181,10 +186,12 @@ def _examples(x: torch.Tensor, y: torch.Tensor, which: str) -> torch.Tensor:
         raise ValueError(f"{which}: it is empty: give one at least")
     if x.dim() < 2 or not x[0].numel():
         raise ValueError(f"{which} have shape {tuple(x.shape)}: give [N, features]; [N, 1] is one number for each")
+    if x.dtype is torch.int64:  # tokens
+        return x
     if not x.is_floating_point():
         raise ValueError(
-            f"{which} are {x.dtype}, and must be floating-point numbers: convert them, bytes of images by "
-            "x.float() / 255, tokens to one-hot vectors or embeddings"
+            f"{which} are {x.dtype}, and must be floating-point numbers, or int64 tokens: convert them, bytes of "
+            "images by x.float() / 255"
         )
     if not torch.isfinite(x).all():
         raise ValueError(f"{which} hold NaN or infinity: leave such examples out, or fill them in")

@@ -53,6 +53,14 @@ def images():
     a, b, c, d = tensors()
     return a.reshape(-1, 1, 1, 5), b, c.reshape(-1, 1, 1, 5), d
 
+def tokens():
+    x = torch.randint(0, 9, (600, 4), generator=torch.Generator().manual_seed(0))
+    y = x[:, 0] % 3
+    return x[:500], y[:500], x[500:], y[500:]
+
+def embedding():
+    return nn.Sequential(nn.Embedding(9, 8), nn.Flatten(), nn.Linear(32, 3))
+
 def drawn():
     return torch.randn(60, 5), torch.arange(60) % 3, torch.randn(9, 5), torch.arange(9) % 3
 
@@ -196,7 +204,8 @@ READY = data.Dataset("ready", X, Y, X, Y, 3)
     [
         ((X, Y), "not 2 of Tensor"),
         ((X, Y[:3], X, Y), r"training examples .* shape \(4, 3\), labels \(3,\)"),
-        ((X.int(), Y, X, Y), "training examples .* are torch.int32, .* floating-point numbers: convert"),
+        ((X.int(), Y, X, Y), "training examples .* are torch.int32, .* floating-point numbers, .*: convert"),
+        ((X.long(), Y, X, Y), "training examples are torch.int64, test examples torch.float32: give both alike"),
         ((X, Y, X.byte(), Y), r"test examples .* are torch.uint8, .* x\.float\(\) / 255"),
         ((X / 0, Y, X, Y), "training examples .* hold NaN or infinity"),
         ((X.double() + 1e300, Y, X, Y), r"training examples .* up to 1e\+300, and fp32 ends at 3.4e\+38"),
@@ -330,3 +339,16 @@ def test_a_folder_is_not_passed_over_for_the_digits(tmp_path):
     for algorithm in ("ldp-fl", "ldp-fed", "han-xue"):
         with pytest.raises(SystemExit, match="dataset 'digits' comes with scikit-learn, not from"):
             main(["fl", algorithm, "--data", str(tmp_path), "--quiet"])
+
+
+@pytest.mark.parametrize("algorithm", ["ldp-fl", "ldp-fed"])
+def test_tokens_train_what_embeds_them(mine, algorithm, capsys):
+    command = ["fl", algorithm, "--data", "my_own_things:tokens", "--clients", "10", "--rate", ".3", "--epochs", "5"]
+    command += ["--quiet", "--rounds", "8"]
+    command += ["--radius", ".5", "--upload", "updates"] if algorithm == "ldp-fl" else ["--cycles", "2"]
+    assert main([*command, "--model", "my_own_things:embedding", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rounds"][-1]["accuracy"] > 0.9  # of three classes; measured: 1 and 1
+    with pytest.raises(SystemExit, match="the network does not take examples of shape"):
+        main([*command, "--model", "my_own_things:network"])
+    with pytest.raises(SystemExit, match="are torch.int64: generators make floating-point ones"):
+        main(["fl", "han-xue", "--data", "my_own_things:tokens", "--quiet"])
