@@ -107,7 +107,7 @@ REASONS = """\
 - **The small VGG on CIFAR-10** ends, at eps = 10, at 42.4% with adaptive ranges and at 43.9% with weights within .3,
   its best, 4.5 points below its run without noise; adaptive ranges take 16, 41, 42 and 42% at eps = 1, 3, 5 and 10. By
   fewer clients of more examples it learns more: 200 of 250 examples end at 56.3% without noise and 45.5% with adaptive
-  ranges (five seeds), 100 of 500 at 61.7 and 47.7% (one), where 500 of 100 have 48.5 and 42.4%. So with five times the
+  ranges, 100 of 500 at 61.9 and 48.3%, where 500 of 100 have 48.5 and 42.4% (five seeds). So with five times the
   examples and steps of a client the small VGG is within a point of the paper's 62.55%: what is missing with 500
   clients is training.
 - **Fixed ranges on CIFAR-10** (weights within 1) fail in the paper's Table 1, at 13 and 14%, and lose 25 points here

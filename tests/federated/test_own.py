@@ -350,5 +350,5 @@ def test_tokens_train_what_embeds_them(mine, algorithm, capsys):
     assert json.loads(capsys.readouterr().out)["rounds"][-1]["accuracy"] > 0.9  # of three classes; measured: 1 and 1
     with pytest.raises(SystemExit, match="the network does not take examples of shape"):
         main([*command, "--model", "my_own_things:network"])
-    with pytest.raises(SystemExit, match="are torch.int64: generators make floating-point ones"):
+    with pytest.raises(SystemExit, match=r"are torch.int64: generators make floating-point ones"):
         main(["fl", "han-xue", "--data", "my_own_things:tokens", "--quiet"])
