@@ -18,7 +18,7 @@ from ldpkernels.arrays import AnyArray, Array, Bytes
 from ldpkernels.capabilities import threads
 from ldpkernels.expectation import Expected, Mean
 from ldpkernels.optional import is_tensor
-from ldpkernels.wire.counts import Counts, stays
+from ldpkernels.wire.counts import Counts, is_counted_on_device
 from ldpkernels.wire.envelope import Uploaded, encode
 from ldpkernels.wire.layout import Layout
 from ldpkernels.wire.locks import shared_lock
@@ -132,7 +132,7 @@ class Aggregate(Generic[M]):
             layout = self.layout or ready[0].layout
             for one in ready:
                 _refuse_other(layout, one.layout)
-            payloads = [one.payload if stays(one.payload) else one.bits for one in ready]
+            payloads = [one.payload if is_counted_on_device(one.payload) else one.bits for one in ready]
             self._counting(layout).add(payloads, _threads(layout))
 
     def merge(self, other: Aggregate[M]) -> None:
@@ -157,9 +157,7 @@ class Aggregate(Generic[M]):
         `ldpkernels.load(model, mean)` writes it into a model.
         """
         with self._lock:
-            if self.layout is None or self._counter is None or not self._counter.count:
-                raise ValueError(f"nothing to average: add at least one report{self._why()}")
-            layout, counter, clients = self.layout, self._counter, self._counter.count
+            layout, counter, clients = self._counted("average")
             most, means = _threads(layout), []
             for i, (offset, step) in enumerate(layout.decoding):
                 flat = counter.decode(i, offset, step / clients, layout.dtypes[i], most)
@@ -169,10 +167,8 @@ class Aggregate(Generic[M]):
     def to_bytes(self) -> bytes:
         """The partial aggregate for the wire, or for a checkpoint: not what it expects or has skipped."""
         with self._lock:
-            if self.layout is None or self._counter is None or not self._counter.count:
-                raise ValueError(f"nothing to write: add at least one report{self._why()}")
-            header = {"kind": "aggregate", "clients": self._counter.count, **self.layout.header}
-            return encode(header, self._counter.to_bytes())
+            layout, counter, clients = self._counted("write")
+            return encode({"kind": "aggregate", "clients": clients, **layout.header}, counter.to_bytes())
 
     @overload
     @classmethod
@@ -208,15 +204,12 @@ class Aggregate(Generic[M]):
     def _read_all(self, reports: tuple[Report | Uploaded, ...]) -> list[Report]:
         """Those that may be added: uploads with a header that was read before are looked at together."""
         first = 0 if self._reader.has_read else 1  # looked at alone, so that its header is known
-        found: list[Report | None] = [self._read(one) for one in reports[:first]]
+        found = [self._read(one) for one in reports[:first]]
         if rest := reports[first:]:
-            found += self._read_more(rest)
+            most = 1 if self.layout is None else max(1, min(threads(), len(rest) * self.layout.nbytes >> 23))
+            for one, known in zip(rest, self._reader.known(rest, most), strict=True):
+                found.append(self._read(one) if known is None else Report(*known))
         return [one for one in found if one is not None]
-
-    def _read_more(self, rest: tuple[Report | Uploaded, ...]) -> list[Report | None]:
-        most = 1 if self.layout is None else max(1, min(threads(), len(rest) * self.layout.nbytes >> 23))
-        known = self._reader.known(rest, most)
-        return [self._read(one) if k is None else Report(*k) for one, k in zip(rest, known, strict=True)]
 
     def _read(self, one: Report | Uploaded) -> Report | None:
         """A report that may be added, or None where it is skipped."""
@@ -245,12 +238,16 @@ class Aggregate(Generic[M]):
     def _counting(self, layout: Layout) -> Counts:
         """The counter, made when the first report was checked."""
         if self._counter is None:
-            self._counter = Counts(layout.codec, layout.sizes)
+            self._counter = Counts(layout)
             self.layout = self.layout or layout
         return self._counter
 
-    def _why(self) -> str:
-        return f" ({self.skipped} were skipped, as: {next(iter(self.reasons))})" if self.skipped else ""
+    def _counted(self, purpose: str) -> tuple[Layout, Counts, int]:
+        """What was added, of how many clients."""
+        if self.layout is not None and self._counter is not None and (clients := self._counter.count):
+            return self.layout, self._counter, clients
+        why = f" ({self.skipped} were skipped, as: {next(iter(self.reasons))})" if self.skipped else ""
+        raise ValueError(f"nothing to {purpose}: add at least one report{why}")
 
 
 @overload
@@ -273,12 +270,7 @@ def aggregate(
     """
     if isinstance(reports, (Report, bytes, bytearray, memoryview)):
         raise TypeError("pass the reports as a list or another iterable")
-    if expect is None:
-        return _mean_of(Aggregate(on_bad=on_bad), reports)
-    return _mean_of(Aggregate(expect, on_bad=on_bad), reports)
-
-
-def _mean_of(total: Aggregate[M], reports: Iterable[Report | Uploaded]) -> M:
+    total = Aggregate(cast("Expected[M]", expect), on_bad=on_bad)
     remaining = iter(reports)
     while batch := list(itertools.islice(remaining, _BATCH)):
         total.add(*batch)
@@ -300,7 +292,7 @@ def _check_payload(report: Report) -> None:
     contiguous = payload.flags.c_contiguous if isinstance(payload, np.ndarray) else payload.is_contiguous()
     if not contiguous:
         raise ValueError("not a report: its payload must be contiguous, as ldpkernels.report makes it")
-    if not stays(payload):
+    if not is_counted_on_device(payload):
         report.layout.check_payload(report.bits)
 
 

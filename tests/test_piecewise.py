@@ -126,15 +126,16 @@ def test_merge_save_and_restore():
 
 
 def test_counters_widen_before_they_overflow():
-    from ldpkernels.wire.codec import ByteCodec
+    from ldpkernels.wire.counters import ByteCounter
 
-    counter = ByteCodec().counter([3])
+    layout = report(np.zeros(3), 0.0, 1.0, 2.0, mechanism="piecewise").layout
+    counter = ByteCounter(layout)
     counter.restore(16_843_009, np.array([2**32 - 1, 5, 0], "<u4").tobytes())
     counter.add([np.array([255, 1, 0], np.uint8)], 1)
     assert counter.decode(0, 0.0, 1.0, "float64", 1).tolist() == [2.0**32 + 254, 6.0, 0.0]
-    other = ByteCodec().counter([3])
-    other.restore(counter.count, counter.to_bytes())
-    other.merge(counter)
+    other = ByteCounter(layout)
+    other.restore(counter.count, counter.sums().tobytes())
+    other.add_sums(counter.count, counter.sums())
     assert other.decode(0, 0.0, 1.0, "float64", 1).tolist() == [2.0**33 + 508, 12.0, 0.0]
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import ldpkernels
 from ldpkernels import Aggregate, Report, aggregate, expected, report
 from ldpkernels.laws.registry import MECHANISMS
-from ldpkernels.wire.codec import MOST_BIT_CLIENTS, MOST_CLIENTS
+from ldpkernels.wire.counters import BitCounter, ByteCounter
 from ldpkernels.wire.envelope import decode
 from tests.uploads import MODEL, forged, same, upload
 
@@ -177,7 +177,7 @@ def test_a_client_that_has_torch_does_not_break_a_server_without():
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_counts_that_would_overflow_are_refused_and_nothing_changes(mechanism):
     bits = MECHANISMS[mechanism].reported == "bits"
-    most = MOST_BIT_CLIENTS - 1 if bits else MOST_CLIENTS
+    most = BitCounter.most_clients - 1 if bits else ByteCounter.most_clients
     one = upload(eps=2.0, mechanism=mechanism)
     total = Aggregate()
     total.add(one)

@@ -14,7 +14,7 @@ import pytest
 
 import ldpkernels
 from ldpkernels import _native
-from ldpkernels.wire import codec
+from ldpkernels.wire.counters import BitCounter
 
 SOURCE = Path(__file__).resolve().parent / "native" / "threads.cpp"
 
@@ -99,7 +99,6 @@ WITHOUT_ROOM = """
 import resource, numpy as np
 import ldpkernels
 from ldpkernels import _native
-from ldpkernels.wire import codec
 n = 1 << 20
 x, y = np.linspace(-1, 1, n), np.linspace(-1, 1, n)
 laws = np.array([(0.0, 2.0**31, 0.0, -(2**31) + 1, 2**31 - 1, 0, 1)], _native.LAWS["two_point"])
@@ -202,7 +201,7 @@ def test_a_fork_waits_for_what_another_thread_adds(kind, monkeypatch):
     if kind == "aggregate":
         total = ldpkernels.Aggregate()
         data = ldpkernels.report(np.zeros(9), 0.0, 1.0, 1.0).to_bytes()
-        owner, name = codec.BitCounter, "add"
+        owner, name = BitCounter, "add"
     else:
         cldp_upload = pytest.importorskip("ldpkernels.federated.cldp_upload")
         terms = cldp_upload.terms_of({"w": (9,)}, 1.0, 2, "exponential")

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
+import numpy as np
+
 from ldpkernels import capabilities
 from ldpkernels.arrays import Array, Bytes
 from ldpkernels.inputs.views import uninterrupted
 from ldpkernels.optional import is_tensor
-from ldpkernels.wire.codec import MOST_BIT_CLIENTS, MOST_CLIENTS, BitCodec, Codec, Counter, refuse_more_than
+from ldpkernels.wire.counters import counter_of
+from ldpkernels.wire.layout import Layout
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 Payload: TypeAlias = "Bytes | torch.Tensor"
 
 
-def stays(payload: Payload) -> TypeGuard[torch.Tensor]:
+def is_counted_on_device(payload: Payload) -> TypeGuard[torch.Tensor]:
     """Whether a report is added where it lies, by Triton; another forced backend stands aside."""
     return is_tensor(payload) and capabilities.counts_reports(payload.device.type)
 
@@ -31,82 +34,90 @@ def stays(payload: Payload) -> TypeGuard[torch.Tensor]:
 class Counts:
     """A counter for each weight: on the host, and on the devices that hold reports."""
 
-    def __init__(self, codec: Codec, sizes: Sequence[int]) -> None:
-        self._bits = isinstance(codec, BitCodec)
-        self._bytes = codec.payload_bytes(sizes)
-        self._host: Counter = codec.counter(sizes)
-        self._there: dict[torch.device, _There] = {}
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._host = counter_of(layout)
+        self._on_devices: dict[torch.device, DeviceSums] = {}
 
     @property
     def count(self) -> int:
         """Reports added."""
-        return self._host.count + sum(one.tally.count for one in self._there.values())
+        count = self._host.count
+        for one in self._on_devices.values():
+            count += one.tally.count
+        return count
 
     def add(self, payloads: Sequence[Payload], threads: int) -> None:
         """Add reports, each where it lies. Memory for all is there before the first is added."""
-        here: list[Bytes] = []
-        there: dict[torch.device, list[torch.Tensor]] = {}
+        self._refuse_too_many(self.count + len(payloads))
+        on_host: list[Bytes] = []
+        on_devices: dict[torch.device, list[torch.Tensor]] = {}
         for payload in payloads:
-            if stays(payload):
-                there.setdefault(payload.device, []).append(payload)
+            if isinstance(payload, np.ndarray):
+                on_host.append(payload)
             else:
-                here.append(payload)  # type: ignore[arg-type]  # tensors of the host were read as arrays
-        if there:
-            refuse_more_than(MOST_BIT_CLIENTS if self._bits else MOST_CLIENTS, self.count + len(payloads))
-            for device, some in there.items():
-                if device not in self._there:
-                    self._there[device] = _There(self._bits, self._bytes, device)
-                self._there[device].reserve(len(some))
-        if here:
-            self._host.add(here, threads)
-        for device, some in there.items():
-            self._there[device].add(some)
+                on_devices.setdefault(payload.device, []).append(payload)
+        for device, some in on_devices.items():
+            if device not in self._on_devices:
+                self._on_devices[device] = DeviceSums(self._layout, device)
+            self._on_devices[device].reserve(len(some))
+        if on_host:
+            self._host.add(on_host, threads)
+        for device, some in on_devices.items():
+            self._on_devices[device].add(some)
 
     def merge(self, other: Counts) -> None:
         """Add other counts of the same layout."""
+        self._refuse_too_many(self.count + other.count)
         self._gather()
         other._gather()
-        self._host.merge(other._host)
+        self._host.add_sums(other._host.count, other._host.sums())
 
     def to_bytes(self) -> bytes:
         """The sums for the wire."""
         self._gather()
-        return self._host.to_bytes()
+        return self._host.sums().tobytes()
 
     def restore(self, count: int, data: bytes | memoryview) -> None:
         """Read what `to_bytes` wrote, into counts that are empty."""
+        self._refuse_too_many(count)
         self._host.restore(count, data)
 
     def decode(self, tensor: int, offset: float, step: float, dtype: str, threads: int) -> Array:
-        """offset + step * sum for the weights of one tensor."""
+        """Give offset + step * sum for the weights of one tensor, in fp64 until the last rounding."""
         self._gather()
         return self._host.decode(tensor, offset, step, dtype, threads)
 
+    def _refuse_too_many(self, count: int) -> None:
+        if count > self._host.most_clients:
+            raise ValueError(f"{count} clients are more than an aggregate can count: {self._host.most_clients} at most")
+
     def _gather(self) -> None:
         """Move what lies on devices to the host's counter, which waits for them."""
-        for device in [*self._there]:
-            found = self._there[device].sums()
+        for device in [*self._on_devices]:
+            found = self._on_devices[device].sums()
 
             def move(device: torch.device = device, found: Array = found) -> None:
-                self._host.merge_sums(self._there[device].tally.count, found)
-                del self._there[device]
+                self._host.add_sums(self._on_devices[device].tally.count, found)
+                del self._on_devices[device]
 
             uninterrupted(move)
 
 
-class _There:
+class DeviceSums:
     """A tally on one device. Its kernels run one after another, whichever streams the callers are on."""
 
-    def __init__(self, bits: bool, size: int, device: torch.device) -> None:
+    def __init__(self, layout: Layout, device: torch.device) -> None:
         from ldpkernels.triton import tally
 
-        self.tally: BitTally | ByteTally = tally.BitTally(size, device) if bits else tally.ByteTally(size, device)
+        kind = tally.BitTally if layout.codec.numbers_a_byte == 8 else tally.ByteTally
+        self.tally: BitTally | ByteTally = kind(layout.nbytes, device)
         self._device = device
         self._last: torch.cuda.Event | None = None
         self._failed = False
 
     def reserve(self, count: int) -> None:
-        """Memory for so many more reports. What is there may be copied, when the last kernels have written it."""
+        """Make room for so many more reports. What is there may be copied, when the last kernels have written it."""
         import torch
 
         self._check()

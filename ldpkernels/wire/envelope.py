@@ -62,7 +62,11 @@ def opened(data: Uploaded, kind: str, longest_header: int | None = None) -> tupl
         raise ValueError(f"not {kind} bytes: {len(view)} bytes are too few")
     if longest_header is not None and length > longest_header:
         raise ValueError(f"not {kind} bytes as expected: a header of {length} bytes, where {longest_header} are enough")
-    if not _is_whole(version, view, end):
+    if version == 1:
+        whole = hashlib.blake2b(view[:end], digest_size=DIGEST_BYTES[1]).digest() == bytes(view[end:])
+    else:
+        whole = _native.crc32c(view) == _OF_WHOLE
+    if not whole:
         raise ValueError(f"the {kind} was truncated or altered on its way: its digest does not match")
     start = _PREFIX.size + length
     if start > end:
@@ -85,12 +89,6 @@ def decode(data: Uploaded, kind: str) -> tuple[Header, bytes]:
     """The header and the payload of bytes of one kind; anything else is a ValueError."""
     text, payload = opened(data, kind)
     return header_in(text, kind), bytes(payload)
-
-
-def _is_whole(version: int, data: memoryview, end: int) -> bool:
-    if version == 1:
-        return hashlib.blake2b(data[:end], digest_size=DIGEST_BYTES[1]).digest() == bytes(data[end:])
-    return _native.crc32c(data) == _OF_WHOLE
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from ldpkernels.inputs.containers import Container, Tensors
 from ldpkernels.inputs.plain import Plain
 from ldpkernels.laws.registry import MECHANISMS, executed_ranges, mechanism_named
 from ldpkernels.laws.weightwise import Weightwise
-from ldpkernels.wire.codec import Codec, codec_of, refuse_unused_bits
+from ldpkernels.wire.codec import Codec, codec_of
 from ldpkernels.wire.envelope import Header
 
 STREAM = 1  # docs/rng.md
@@ -68,9 +68,9 @@ class Layout:
         mechanism: Weightwise,
         container: Container,
     ) -> Layout:
-        """The same of plain ones, whose shapes were read; c and r are one for all, or one for each."""
+        """The layout of reports of plain tensors, whose shapes were read; c and r are one for all, or one for each."""
         library = "torch" if plain.is_torch else "numpy"
-        return _layout_again(names, plain.shapes, c, r, plain.dtypes, mechanism, container, library)
+        return _layout_of_plain(names, plain.shapes, c, r, plain.dtypes, mechanism, container, library)
 
     @cached_property
     def codec(self) -> Codec:
@@ -95,9 +95,8 @@ class Layout:
     @cached_property
     def decoding(self) -> list[tuple[float, float]]:
         """By tensor: a report's number y decodes to offset + step * y."""
-        mechanism = mechanism_named(self.mechanism, self.eps)
-        found = {(c, r): mechanism.affine(c, r) for c, r in set(zip(self.c, self.r, strict=True))}
-        return [found[both] for both in zip(self.c, self.r, strict=True)]
+        affine = cache(mechanism_named(self.mechanism, self.eps).affine)  # many tensors have the ranges of others
+        return [affine(c, r) for c, r in zip(self.c, self.r, strict=True)]
 
     @property
     def header(self) -> Header:
@@ -123,8 +122,10 @@ class Layout:
         raise ValueError("equal layouts do not differ")
 
     def check_payload(self, payload: Bytes) -> None:
-        """Refuse bytes that no report has; their number was compared."""
-        refuse_unused_bits(payload, *self.unused_bits)
+        """Refuse bytes in which a bit is set that is no weight's; their number was compared."""
+        at, unused = self.unused_bits
+        if at.size and (payload[at] & unused).any():
+            raise ValueError("not report bytes: a bit is set past the last weight of a tensor")
 
     def check_law(self) -> None:
         """Refuse ranges and an eps that no report of this mechanism has: the work of one law for each range."""
@@ -133,9 +134,9 @@ class Layout:
             if mechanism.name != self.mechanism or mechanism.lowest_threshold != self.threshold:
                 threshold = short(self.threshold)
                 raise ValueError(f"its threshold {threshold} is not that of {self.mechanism} at eps={self.eps}")
-            asked = [*{*zip(self.c, self.r, self.dtypes, strict=True)}]
-            ranges = tuple([c for c, _, _ in asked]), tuple([r for _, r, _ in asked])
-            found = executed_ranges(mechanism, *ranges, tuple([DTYPES[name] for _, _, name in asked]))
+            asked = dict.fromkeys(zip(self.c, self.r, self.dtypes, strict=True))
+            all_c, all_r, names = zip(*asked, strict=True)
+            found = executed_ranges(mechanism, all_c, all_r, tuple(map(DTYPES.__getitem__, names)))
             for (c, r, name), executed in zip(asked, found, strict=True):
                 if executed != (c, r):
                     raise ValueError(f"C={c} with R={r} cannot be executed in {name}")
@@ -186,7 +187,7 @@ def _layout(
 
 
 @lru_cache(maxsize=64)
-def _layout_again(
+def _layout_of_plain(
     names: tuple[str, ...],
     shapes: bytes,  # of each tensor, the number of its dimensions, and they
     c: tuple[float, ...],
@@ -203,24 +204,26 @@ def _layout_again(
     return _layout(names, of_each, *ranges, mechanism, container, library)
 
 
+# The fields of a header, in the order in which they are checked: their type, or that of the numbers of a list.
+_SINGLE_FIELDS: dict[str, type] = {
+    "eps": float, "threshold": int, "container": str, "library": str, "mechanism": str, "stream": int,
+}  # fmt: skip
+_LISTED_FIELDS: dict[str, type] = {"names": str, "c": float, "r": float, "dtypes": str}
+
+
 def layout_of(header: Header) -> Layout:
     """The layout in a header, whoever wrote it: every field typed and in form. Its law is for `check_law`."""
     try:
-        layout = Layout(
-            names=_each(header, "names", str),
-            shapes=tuple(_shape(shape) for shape in _each(header, "shapes", list)),
-            c=_each(header, "c", float),
-            r=_each(header, "r", float),
-            dtypes=_each(header, "dtypes", str),
-            eps=_typed(header.pop("eps"), float),
-            threshold=_typed(header.pop("threshold"), int),
-            container=_typed(header.pop("container"), str),
-            library=_typed(header.pop("library"), str),
-            mechanism=_typed(header.pop("mechanism"), str),
-            stream=_typed(header.pop("stream"), int),
-        )
+        found: dict[str, object] = {"shapes": tuple(map(_shape, _listed(header.pop("shapes"), list)))}
+        for name, kind in _LISTED_FIELDS.items():
+            found[name] = _listed(header.pop(name), kind)
+        for name, kind in _SINGLE_FIELDS.items():
+            found[name] = value = header.pop(name)
+            if type(value) is not kind:
+                raise TypeError(f"{short(value)} is no {kind.__name__}")
         if header:
             raise ValueError(f"it has a field {short(sorted(header)[0])} that this version does not know")
+        layout = Layout(**found)  # type: ignore[arg-type]  # of the types that were compared
         layout.check_form()
     except KeyError as missing:
         raise ValueError(f"{_FOREIGN}: it has no {missing}") from None
@@ -235,19 +238,18 @@ def short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _typed(value: object, kind: type[Field]) -> Field:
-    if type(value) is not kind:
-        raise TypeError(f"{short(value)} is no {kind.__name__}")
-    return value
-
-
-def _each(header: Header, name: str, kind: type[Field]) -> tuple[Field, ...]:
-    return tuple([_typed(v, kind) for v in _typed(header.pop(name), list)])
+def _listed(values: object, kind: type[Field]) -> tuple[Field, ...]:
+    if type(values) is not list:
+        raise TypeError(f"{short(values)} is no list")
+    for value in values:
+        if type(value) is not kind:
+            raise TypeError(f"{short(value)} is no {kind.__name__}")
+    return tuple(values)
 
 
 def _shape(dimensions: list[object]) -> tuple[int, ...]:
     """Dimensions that an array can have; empty ones have a limit too."""
-    shape = tuple([_typed(n, int) for n in dimensions])
-    if len(shape) > 64 or not all(0 <= n < 2**60 for n in shape) or math.prod(n or 1 for n in shape) >= 2**60:
+    shape = _listed(dimensions, int)
+    if len(shape) > 64 or min(shape, default=0) < 0 or math.prod([n or 1 for n in shape]) >= 2**60:
         raise ValueError("a tensor's shape is none that a tensor can have")
     return shape

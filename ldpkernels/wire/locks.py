@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locks of what threads add to."""
+"""Locks of objects that several threads add to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import weakref
 
 _locks: weakref.WeakSet[threading.RLock] = weakref.WeakSet()
 _of_the_set = threading.RLock()
-_held: list[threading.RLock] = []  # by a fork that goes on
+_held_by_fork: list[threading.RLock] = []  # empty but while a fork goes on
 
 
 def shared_lock() -> threading.RLock:
@@ -26,14 +26,14 @@ def shared_lock() -> threading.RLock:
 
 def _hold() -> None:
     _of_the_set.acquire()
-    _held.extend(sorted(_locks, key=id))
-    for lock in _held:
+    _held_by_fork.extend(sorted(_locks, key=id))
+    for lock in _held_by_fork:
         lock.acquire()
 
 
 def _let_go() -> None:
-    while _held:
-        _held.pop().release()
+    while _held_by_fork:
+        _held_by_fork.pop().release()
     _of_the_set.release()
 
 

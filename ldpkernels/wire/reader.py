@@ -31,14 +31,12 @@ class Reader:
     def report(self, data: Uploaded) -> tuple[Layout, Bytes]:
         """A report's layout, and its weights, which lie in `data`; anything else is a ValueError."""
         text, payload = opened(data, "report", self._longest)
-        for known, layout in self._known:
-            if known == text:
-                _compare("report", len(payload), layout.nbytes)
-                break
-        else:
-            layout = self._agreed(layout_of(header_in(text, "report")))
-            self._check(layout, "report", len(payload), layout.nbytes)
+        layout = dict(self._known).get(text)
+        if layout is None:
+            layout = self._checked(layout_of(header_in(text, "report")), "report", len(payload))
             self._known = ((text, layout), *self._known[: _REMEMBERED - 1])
+        elif len(payload) != layout.nbytes:
+            raise _wrong_length("report", len(payload), layout.nbytes)
         bits = np.frombuffer(payload, np.uint8)
         layout.check_payload(bits)
         return layout, bits
@@ -66,25 +64,22 @@ class Reader:
         clients = header.pop("clients", None)
         if type(clients) is not int or not 0 < clients < 2**62:
             raise ValueError(f"not an aggregate: it counts {short(clients)} clients")
-        layout = self._agreed(layout_of(header))
-        self._check(layout, "aggregate", len(payload), layout.codec.sums_bytes(layout.sizes, clients))
-        return layout, clients, payload
+        return self._checked(layout_of(header), "aggregate", len(payload), clients), clients, payload
 
-    def _agreed(self, layout: Layout) -> Layout:
+    def _checked(self, layout: Layout, kind: str, found: int, clients: int | None = None) -> Layout:
         """The expected layout itself, where the other equals it: what held a client's weights is the client's."""
+        if self._expected is not None:
+            if layout != self._expected:
+                name, theirs, ours = self._expected.difference(layout)
+                raise ValueError(f"this is not what is expected: {name} is {theirs}, not {ours}")
+            layout = self._expected
+        promised = layout.nbytes if clients is None else layout.codec.sums_bytes(layout.sizes, clients)
+        if found != promised:
+            raise _wrong_length(kind, found, promised)
         if self._expected is None:
-            return layout
-        if layout != self._expected:
-            name, theirs, ours = self._expected.difference(layout)
-            raise ValueError(f"this is not what is expected: {name} is {theirs}, not {ours}")
-        return self._expected
-
-    def _check(self, layout: Layout, kind: str, found: int, promised: int) -> None:
-        _compare(kind, found, promised)
-        if layout is not self._expected:
             layout.check_law()
+        return layout
 
 
-def _compare(kind: str, found: int, promised: int) -> None:
-    if found != promised:
-        raise ValueError(f"not {kind} bytes: {found} bytes of weights where the header promises {promised}")
+def _wrong_length(kind: str, found: int, promised: int) -> ValueError:
+    return ValueError(f"not {kind} bytes: {found} bytes of weights where the header promises {promised}")

@@ -10,6 +10,7 @@ import pytest
 
 import ldpkernels
 from ldpkernels.wire import counts
+from ldpkernels.wire.counters import ByteCounter
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -46,7 +47,7 @@ def alike(ours, host):
 
 def held(total):
     """Reports that are counted on devices."""
-    return sum(one.tally.count for one in total._counter._there.values())
+    return sum(one.tally.count for one in total._counter._on_devices.values())
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -115,7 +116,8 @@ def test_what_is_copied_to_make_room_was_written_before(monkeypatch):
     done = []
     stream = SimpleNamespace(wait_event=lambda event: done.append(f"waits for {event}"))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
-    there = counts._There(False, 5, torch.device("cpu"))
+    (_, *_), (report, *_) = some("piecewise", "cpu")
+    there = counts.DeviceSums(report.layout, torch.device("cpu"))
     there._device, there._last = torch.device("cuda", 1), "the last kernel"
     there.tally = SimpleNamespace(reserve=lambda n: done.append("reserves"), used_on=lambda s: done.append("keeps"))
     there.reserve(3)
@@ -166,7 +168,7 @@ def test_an_instruction_set_that_is_forced_counts_on_the_host(device):
     total = ldpkernels.Aggregate()
     with ldpkernels.backend("scalar"):
         total.add(*there)
-        assert counts.stays(there[0].payload) == (device == "cuda")
+        assert counts.is_counted_on_device(there[0].payload) == (device == "cuda")
         assert held(total) == (3 if device == "cuda" else 0)
 
 
@@ -174,7 +176,7 @@ def test_more_clients_than_can_be_counted_are_refused_first(device, monkeypatch)
     _, there = some("piecewise", device)
     total = ldpkernels.Aggregate()
     total.add(there[0])
-    monkeypatch.setattr(counts, "MOST_CLIENTS", 2)
+    monkeypatch.setattr(ByteCounter, "most_clients", 2)
     with pytest.raises(ValueError, match="3 clients are more than an aggregate can count"):
         total.add(*there[1:])
     assert (total.clients, np.asarray(total.mean()[0]).shape) == (1, (13,))
