@@ -13,6 +13,7 @@ from pathlib import Path
 
 import triton.language as tl
 
+from benchmarks import triton_static as static
 from benchmarks.disassembly import analyse_cubin
 from ldpkernels.triton import clipped_noise as rows
 from ldpkernels.triton import (
@@ -24,7 +25,6 @@ from ldpkernels.triton import (
     quantiles,
     rotation,
     single_numbers,
-    static,
     summary,
     tally,
     votes,
@@ -139,9 +139,6 @@ def others():
         yield ("bits", word), compiled(tally.add_bits_kernel, types, constants, tally), "add_bits_kernel", 4
         types = {"table": "*i64", "sums": "*i32"} | words
         yield ("bytes", word), compiled(tally.add_bytes_kernel, types, constants, tally), "add_bytes_kernel", 4
-    types = {"table": "*i64", "planes": "i32", "byte": "i64", "out": "*fp32", "size": "i32"}
-    types |= {"offset": "i64", "step": "i64"}
-    yield (), compiled(tally.decode_bits_kernel, types, {"BLOCK": tally.BLOCK}, tally), "decode_bits_kernel", 4
     types = {"votes": "*u8", "labels": "*u8", "keep": "*i1", "parties": "i32", "columns": "i64", "classes": "i32"}
     yield (), compiled(votes.majority_kernel, types, {"BLOCK": votes.BLOCK}, votes), "majority_kernel", 1
     numbers = {"columns": "i32", "size": "i32"}

@@ -70,7 +70,6 @@ def ranges_and_tallies(device: torch.device) -> None:
     quantiles(spans, np.zeros(len(tensors), np.int64), finite, np.array([0.01, 0.99]), device)
     for tally in (BitTally(1003, device), ByteTally(1003, device)):
         tally.add([torch.ones(1003, dtype=torch.uint8, device=device) for _ in range(20)])
-        tally.decode(0, 0.5, 0.25, torch.empty(1003, device=device))
     wait(device.type)
 
 

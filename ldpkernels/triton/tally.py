@@ -16,8 +16,7 @@ import triton.language as tl
 
 from ldpkernels.arrays import Array, Bytes
 from ldpkernels.gpu import capturing
-from ldpkernels.triton.launch import fp64_bits, launching, to_device
-from ldpkernels.triton.weights import fp64
+from ldpkernels.triton.launch import launching, to_device
 
 AT_ONCE = 15  # reports
 BLOCK = 512  # words or bytes of a program
@@ -37,40 +36,21 @@ class BitTally:
         _check(reports, self.bytes, self._device)
         self.reserve(len(reports))
         for i in range(0, len(reports), AT_ONCE):
-            self._add(reports[i : i + AT_ONCE], self._planes)
+            some = [*reports[i : i + AT_ONCE], *self._planes]
+            count, planes = len(some) - len(self._planes), len(self._planes)
+            table = _addresses(some, self._device)
+            with launching(self._device):
+                for begin, size, word in _pieces(self.bytes, some):
+                    add_bits_kernel[(-(-size // BLOCK),)](table, count, planes, begin, size, word, BLOCK, **OPTIONS)
         self.count += len(reports)
-
-    def merge(self, other: BitTally) -> None:
-        """Add another tally of the same size and device."""
-        _check(other._planes, self.bytes, self._device)
-        self.reserve(other.count)
-        for p, plane in enumerate(other._planes):  # bits of weight 2^p are a report for the planes from p on
-            self._add([plane], self._planes[p:])
-        self.count += other.count
 
     def sums(self) -> Bytes:
         """The planes in host memory, lowest bits first."""
         planes = [plane.cpu().numpy() for plane in self._planes]
         return np.stack(planes) if planes else np.zeros((0, self.bytes), np.uint8)
 
-    def restore(self, count: int, planes: Bytes) -> None:
-        """Take what `sums` gave for so many reports."""
-        self.count, self._planes = count, [to_device(plane.copy(), self._device) for plane in planes]
-
-    def decode(self, first: int, offset: float, step: float, out: torch.Tensor) -> None:
-        """out = offset + step * count for the elements from `first`, a multiple of 8; fp64 until the last rounding."""
-        if not out.numel():
-            return
-        _refuse_capture(self._device)
-        numbers = fp64_bits(offset), fp64_bits(step)
-        with launching(self._device):
-            decode_bits_kernel[(-(-out.numel() // BLOCK),)](
-                _addresses(self._planes, self._device), len(self._planes), first // 8, out, out.numel(), *numbers,
-                BLOCK, **OPTIONS,
-            )  # fmt: skip
-
     def reserve(self, count: int) -> None:
-        """Memory for so many more reports."""
+        """Make room for so many more reports."""
         while len(self._planes) < (self.count + count).bit_length():
             self._planes.append(torch.zeros(self.bytes, dtype=torch.uint8, device=self._device))
 
@@ -78,14 +58,6 @@ class BitTally:
         """Another stream than the one that the memory is from will read or write it."""
         for plane in self._planes:
             plane.record_stream(stream)
-
-    def _add(self, reports: Sequence[torch.Tensor], planes: Sequence[torch.Tensor]) -> None:
-        table = _addresses([*reports, *planes], self._device)
-        with launching(self._device):
-            for begin, size, word in _pieces(self.bytes, [*reports, *planes]):
-                add_bits_kernel[(-(-size // BLOCK),)](
-                    table, len(reports), len(planes), begin, size, word, BLOCK, **OPTIONS
-                )
 
 
 class ByteTally:
@@ -109,46 +81,24 @@ class ByteTally:
                     )
         self.count += len(reports)
 
-    def merge(self, other: ByteTally) -> None:
-        """Add another tally of the same size and device."""
-        if other.bytes != self.bytes or other._sums.device != self._sums.device:
-            raise ValueError(f"a tally of {other.bytes} bytes on {other._sums.device} is no part of this one")
-        self.reserve(other.count)
-        self._sums += other._sums
-        self.count += other.count
-
     def sums(self) -> Array:
         """The sums in host memory, as unsigned integers of 32 or 64 bits."""
         sums = self._sums.cpu().numpy()
         return sums.astype(np.uint64 if 255 * self.count >= 2**32 else np.uint32)
-
-    def restore(self, count: int, sums: Array) -> None:
-        """Take what `sums` gave for so many reports."""
-        wide = 255 * count >= 2**31
-        self._sums = to_device(sums.astype(np.int64 if wide else np.int32), self._sums.device)
-        self.count = count
-
-    def decode(self, first: int, offset: float, step: float, out: torch.Tensor) -> None:
-        """out = offset + step * sum for the elements from `first` on; fp64 until the last rounding."""
-        out.copy_(self._sums[first : first + out.numel()].to(torch.float64).mul_(step).add_(offset))
 
     def used_on(self, stream: torch.cuda.Stream) -> None:
         """Another stream than the one that the memory is from will read or write it."""
         self._sums.record_stream(stream)
 
     def reserve(self, count: int) -> None:
-        """Memory for so many more reports."""
+        """Make room for so many more reports."""
         if 255 * (self.count + count) >= 2**31:
             self._sums = self._sums.to(torch.int64)
 
 
-def _refuse_capture(device: torch.device) -> None:
+def _check(reports: Sequence[torch.Tensor], size: int, device: torch.device) -> None:
     if capturing(device):
         raise RuntimeError("a CUDA graph would hold the addresses of these reports: capture `report`, and add outside")
-
-
-def _check(reports: Sequence[torch.Tensor], size: int, device: torch.device) -> None:
-    _refuse_capture(device)
     for report in reports:
         if report.dtype != torch.uint8 or report.shape != (size,) or report.device != device:
             raise ValueError(f"a report is {size} bytes on {device}, not {report.dtype} {tuple(report.shape)}")
@@ -219,24 +169,6 @@ def add_bits_kernel(table, count, planes, begin, size, WORD: tl.constexpr, BLOCK
         total, carry = _add(tl.load(plane, inside, 0), bit, carry)
         tl.store(plane, total, inside)
         p += 1
-
-
-@triton.jit(
-    do_not_specialize=["planes", "byte", "size", "offset", "step"], do_not_specialize_on_alignment=["table", "out"]
-)
-def decode_bits_kernel(table, planes, byte, out, size, offset, step, BLOCK: tl.constexpr):
-    """out = offset + step * count for elements from byte `byte` on."""
-    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = e < size
-    count = tl.zeros((BLOCK,), tl.int64)
-    p = 0
-    while p < planes:
-        plane = tl.load(table + p).to(tl.pointer_type(tl.uint8)) + byte
-        bits = tl.load(plane + e // 8, inside, 0).to(tl.int64) >> (e % 8)
-        count += (bits & 1) << p
-        p += 1
-    value = fp64(offset) + fp64(step) * count.to(tl.float64)
-    tl.store(out + e, value.to(out.dtype.element_ty), inside)
 
 
 @triton.jit(do_not_specialize=["count", "begin", "size"], do_not_specialize_on_alignment=["table", "sums"])

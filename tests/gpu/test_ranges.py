@@ -63,10 +63,6 @@ def test_reports_are_added_as_on_the_cpu():
     native.add(list(reports), 2)
     assert np.array_equal(bits.sums(), native.planes())
     assert np.array_equal(by_bytes.sums(), reports.sum(0, dtype=np.uint32))
-    found, expected = torch.empty(8 * size, device=CUDA), np.empty(8 * size, np.float32)
-    bits.decode(0, -0.3, 0.01 / count, found)
-    native.decode_f32(0, -0.3, 0.01 / count, expected, 2)
-    assert found.cpu().numpy().tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("mechanism", ["two-point", "piecewise"])
