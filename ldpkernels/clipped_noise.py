@@ -40,8 +40,16 @@ class _Options(TypedDict, total=False):
     clipping: Clipping
 
 
+class _SumAlone(_Options, total=False):
+    return_info: Literal[False]
+
+
 class _MeanOptions(_Options, total=False):
     batch_size: SupportsFloat | None
+
+
+class _MeanAlone(_MeanOptions, _SumAlone, total=False):
+    pass
 
 
 @dataclass(frozen=True)
@@ -81,51 +89,24 @@ class ClippedInfo(Generic[Value]):
 
 
 @overload
-def clipped_noised_sum(
-    x: Value, C: Bounds, sigma: SupportsFloat, *, return_info: Literal[False] = ..., **options: Unpack[_Options]
-) -> Value: ...
-
-
+def clipped_noised_sum(x: Value, C: Bounds, sigma: SupportsFloat, **options: Unpack[_SumAlone]) -> Value: ...
 @overload
 def clipped_noised_sum(
-    x: Mapping[Name, Value],
-    C: Bounds,
-    sigma: SupportsFloat,
-    *,
-    return_info: Literal[False] = ...,
-    **options: Unpack[_Options],
+    x: Mapping[Name, Value], C: Bounds, sigma: SupportsFloat, **options: Unpack[_SumAlone]
 ) -> dict[Name, Value]: ...
-
-
 @overload
 def clipped_noised_sum(
-    x: Sequence[Value],
+    x: Sequence[Value], C: Bounds, sigma: SupportsFloat, **options: Unpack[_SumAlone]
+) -> list[Value]: ...
+@overload
+def clipped_noised_sum(
+    x: Value | Mapping[Name, Value] | Sequence[Value],
     C: Bounds,
     sigma: SupportsFloat,
     *,
-    return_info: Literal[False] = ...,
+    return_info: Literal[True],
     **options: Unpack[_Options],
-) -> list[Value]: ...
-
-
-@overload
-def clipped_noised_sum(
-    x: Value, C: Bounds, sigma: SupportsFloat, *, return_info: Literal[True], **options: Unpack[_Options]
-) -> tuple[Value, ClippedInfo[Value]]: ...
-
-
-@overload
-def clipped_noised_sum(
-    x: Mapping[Name, Value], C: Bounds, sigma: SupportsFloat, *, return_info: Literal[True], **options: Unpack[_Options]
-) -> tuple[dict[Name, Value], ClippedInfo[Value]]: ...
-
-
-@overload
-def clipped_noised_sum(
-    x: Sequence[Value], C: Bounds, sigma: SupportsFloat, *, return_info: Literal[True], **options: Unpack[_Options]
-) -> tuple[list[Value], ClippedInfo[Value]]: ...
-
-
+) -> tuple[Any, ClippedInfo[Value]]: ...
 def clipped_noised_sum(
     x: Rows[Name],
     C: Bounds,
@@ -168,56 +149,24 @@ def clipped_noised_sum(
 
 
 @overload
-def clipped_noised_mean(
-    x: Value, C: Bounds, sigma: SupportsFloat, *, return_info: Literal[False] = ..., **options: Unpack[_MeanOptions]
-) -> Value: ...
-
-
+def clipped_noised_mean(x: Value, C: Bounds, sigma: SupportsFloat, **options: Unpack[_MeanAlone]) -> Value: ...
 @overload
 def clipped_noised_mean(
-    x: Mapping[Name, Value],
-    C: Bounds,
-    sigma: SupportsFloat,
-    *,
-    return_info: Literal[False] = ...,
-    **options: Unpack[_MeanOptions],
+    x: Mapping[Name, Value], C: Bounds, sigma: SupportsFloat, **options: Unpack[_MeanAlone]
 ) -> dict[Name, Value]: ...
-
-
 @overload
 def clipped_noised_mean(
-    x: Sequence[Value],
-    C: Bounds,
-    sigma: SupportsFloat,
-    *,
-    return_info: Literal[False] = ...,
-    **options: Unpack[_MeanOptions],
+    x: Sequence[Value], C: Bounds, sigma: SupportsFloat, **options: Unpack[_MeanAlone]
 ) -> list[Value]: ...
-
-
 @overload
 def clipped_noised_mean(
-    x: Value, C: Bounds, sigma: SupportsFloat, *, return_info: Literal[True], **options: Unpack[_MeanOptions]
-) -> tuple[Value, ClippedInfo[Value]]: ...
-
-
-@overload
-def clipped_noised_mean(
-    x: Mapping[Name, Value],
+    x: Value | Mapping[Name, Value] | Sequence[Value],
     C: Bounds,
     sigma: SupportsFloat,
     *,
     return_info: Literal[True],
     **options: Unpack[_MeanOptions],
-) -> tuple[dict[Name, Value], ClippedInfo[Value]]: ...
-
-
-@overload
-def clipped_noised_mean(
-    x: Sequence[Value], C: Bounds, sigma: SupportsFloat, *, return_info: Literal[True], **options: Unpack[_MeanOptions]
-) -> tuple[list[Value], ClippedInfo[Value]]: ...
-
-
+) -> tuple[Any, ClippedInfo[Value]]: ...
 def clipped_noised_mean(
     x: Rows[Name],
     C: Bounds,
