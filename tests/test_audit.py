@@ -138,7 +138,7 @@ def keys():
 def test_shares_with_a_third_less_noise_are_caught(kind, keys):
     law = kind.calibrated(8.0, 1e-3, dimension=2, clients=2, bits=24)
     broken = updates.sums(dataclasses.replace(law, stddev=law.stddev * LESS), keys, ldpkernels.key(4))
-    assert not as_gaussian(broken, law.stddev * math.sqrt(2) / law.l2, 1 << 12, "a third less").ok
+    assert not as_gaussian(broken, law.stddev * math.sqrt(2) / law.l2, 1 << 11, "a third less").ok
 
 
 @pytest.mark.parametrize("shares", [False, True])
@@ -150,7 +150,7 @@ def test_bits_with_a_third_less_noise_are_caught(shares, keys):
 def test_codes_with_a_third_more_eps_are_caught(keys):
     law, broken = (ProjectedCode(eps, 4, bits=3) for eps in (1.0, 4 / 3))
     draw = updates.codes(broken, keys, ldpkernels.key(4))
-    assert not measure(draw, 1.0, -1.0, law.effective_eps, n=1 << 13).ok
+    assert not measure(draw, 1.0, -1.0, law.effective_eps, n=1 << 12).ok
 
 
 def test_a_wrong_claim_of_a_whole_vector_is_seen():
@@ -222,7 +222,7 @@ def test_clipped_sums_keep_their_word_and_less_noise_is_caught(monkeypatch):
 
 def test_the_command_prints_the_table_and_draws(capsys, tmp_path):
     picture = tmp_path / "audit.png"
-    arguments = ["--n", "2048", "--backend", ldpkernels.backends()[-2], "--dtype", "float32", "--out", str(picture)]
+    arguments = ["--n", "1024", "--backend", ldpkernels.backends()[-2], "--dtype", "float32", "--out", str(picture)]
     assert main(["audit", *arguments]) == 0
     out = capsys.readouterr().out
     assert "two-point perturb_, float32" in out

@@ -31,7 +31,7 @@ def refused(arguments, message, capsys):
 def test_verify_prints_measures_and_draws(capsys, tmp_path):
     picture, figures = tmp_path / "deep" / "verify.png", tmp_path / "verify.json"
     backends = [b for b in ldpkernels.backends() if b != "triton"]
-    arguments = ["--n", "32768", "--backend", *backends, "--out", str(picture), "--json", str(figures)]
+    arguments = ["--n", "4096", "--backend", *backends, "--out", str(picture), "--json", str(figures)]
     assert main(["verify", *arguments]) == 0
     out = capsys.readouterr().out
     rows = json.loads(figures.read_text())
@@ -120,14 +120,16 @@ def test_demo_refuses_more_clients_than_images():
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
 def test_every_command_gives_json(command, names, capsys, tmp_path):
+    """On stdout, and one of them beside the text: what writes both is of all commands."""
     file = tmp_path / "deep" / "found.json"
-    assert main([*command, "--json"]) == 0
-    alone = json.loads(capsys.readouterr().out)  # nothing else on stdout
-    assert main([*command, "--json", str(file)]) == 0
-    assert capsys.readouterr().out != ""
-    beside = json.loads(file.read_text())
-    for data in (alone, beside):
+    if command[0] == "account":
+        assert main([*command, "--json", str(file)]) == 0
+        assert capsys.readouterr().out != ""
+        data = json.loads(file.read_text())
         assert names <= set(data[0] if isinstance(data, list) else data)
+    assert main([*command, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)  # nothing else on stdout
+    assert names <= set(data[0] if isinstance(data, list) else data)
 
 
 def test_json_has_no_infinity():

@@ -271,7 +271,7 @@ def test_an_iterable_of_any_length_holds_a_few_reports():
 
     def clients():
         nonlocal most
-        for i in range(400):
+        for i in range(120):
             one = report(np.zeros(64), 0.0, 1.0, EPS, generator=ldpkernels.key(i))
             alive.add(one)
             if i % 50 == 0:

@@ -11,7 +11,7 @@ from tests.bfloat16 import SOME
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from ldpkernels.triton import quantiles  # noqa: E402
+from ldpkernels.triton import quantiles, summary  # noqa: E402
 from ldpkernels.triton.summary import summarize  # noqa: E402
 
 FORMATS = (np.float32, np.float64, np.float16, *SOME)
@@ -49,21 +49,51 @@ def test_summaries_have_the_bits_of_the_cpu(device):
     check([np.zeros(0)], device)
 
 
-def test_chunks_are_added_in_their_order(device):
-    """Numbers of which every other order gives another sum; a third chunk begins another program."""
-    x = np.random.default_rng(1).standard_cauchy(2 * 65536 + 5)
-    check([weights(np.float16, 99), x.astype(np.float32)], device)
+def sums_of_chunks(x, chunk):
+    """The sum of each chunk by 16 lanes, which are added in order, as the chunks are."""
+    total = 0.0
+    for start in range(0, x.size, chunk):
+        part = x[start : start + chunk]
+        lanes = np.zeros(16)
+        for row in np.pad(part, (0, -part.size % 16)).reshape(-1, 16):
+            lanes += row
+        total += sum(lanes.tolist(), 0.0)
+    return total
 
 
-@pytest.mark.parametrize("formats", [FORMATS[:1], FORMATS[2:], FORMATS], ids=["float32", "narrow", "all"])
-def test_quantiles_are_numpys(device, formats):
-    arrays = [weights(d, n, n) for d in formats for n in (5, 1, 700, 2049, 4500)]
-    arrays[2][50:600], arrays[3][:1000], arrays[3][1000:2000] = 0.25, -0.0, 0.0
+def test_chunks_are_added_in_their_order(device, monkeypatch):
+    """Numbers of which every other order gives another sum; a third chunk begins another program.
+
+    The CPU adds chunks of 2^16 as it is written here. The interpreter, which takes 16 numbers at a time, has smaller.
+    """
+    x = np.random.default_rng(1).standard_cauchy(2 * 65536 + 5).astype(np.float32)
+    spans, kept = spans_of([x])
+    (host,) = _native.summarize(spans, "scalar", 1)
+    assert (host.sum, host.sum_squares) == (sums_of_chunks(x, 65536), sums_of_chunks(x.astype(float) ** 2, 65536))
+    if device == "cpu":
+        monkeypatch.setattr(summary, "CHUNK", summary.tl.constexpr(1 << 10))
+        x = x[: 2 * 1024 + 5]
+    chunk = int(summary.CHUNK)
+    spans, also_kept = spans_of([weights(np.float16, 99), x], device)
+    found = summarize(spans, torch.device(device))[1]
+    assert (found.sum, found.sum_squares) == (sums_of_chunks(x, chunk), sums_of_chunks(x.astype(float) ** 2, chunk))
+    del kept, also_kept
+
+
+@pytest.mark.parametrize(
+    ("formats", "sizes"),
+    [(FORMATS[:1], (5, 1, 700, 2049, 4500)), (FORMATS[2:], (5, 1, 700, 2049)), (FORMATS, (5, 1, 70, 204))],
+    ids=["float32", "narrow", "all"],
+)
+def test_quantiles_are_numpys(device, formats, sizes):
+    """Of weights of one tile, and of several; fp64 has all of them take twice as many passes."""
+    arrays = [weights(d, n, n) for d in formats for n in sizes]
+    arrays[2][50:600], arrays[3][:100], arrays[3][100:200] = 0.25, -0.0, 0.0
     arrays.append(np.array([-65504, 65504, 6e-8], arrays[-1].dtype))
-    layers = np.array([0, 0, 1, 2, 3] * len(formats) + [3])
-    q = np.array([0.005, 0.995, 0.0, 1.0, 1 / 3])
+    layers = np.array([*([0, 0, 1, 2, 3][: len(sizes)] * len(formats)), 2])
+    q = np.array([0.005, 0.0, 1.0, 1 / 3])
     together = [np.concatenate([a.astype(np.float64) for a, k in zip(arrays, layers, strict=True) if k == i])
-                for i in range(4)]  # fmt: skip
+                for i in range(len(sizes) - 1)]  # fmt: skip
     finite = [x[np.isfinite(x)] for x in together]
     spans, kept = spans_of(arrays, device)
     found = quantiles.quantiles(spans, layers, np.array([x.size for x in finite]), q, torch.device(device))
