@@ -105,7 +105,7 @@ def test_every_mechanism_format_and_backend_keeps_its_claim(backend, dtype):
 
 @pytest.mark.parametrize("backend", [b for b in ldpkernels.backends() if b != "triton"])
 def test_ordinal_cldp_keeps_the_eps_that_its_metric_implies(backend):
-    for dtype in ("float32", "float64", "bfloat16", "float16"):
+    for dtype in ("float32", "float64", "bfloat16", "float16")[: 1 if backend == "reference" else 4]:
         (result,) = cldp_cases(dtype, backend, n=1 << (11 if backend == "reference" else 15), seed=5)
         assert result.ok
         assert (0.1 if backend == "reference" else 0.4) < result.measured <= result.claimed  # 2^11 samples see less
@@ -175,7 +175,7 @@ def test_a_users_model_passes():
     model = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
     before = [p.clone() for p in model.parameters()]
     ranges = {"0": 0.5, "2": 0.25}
-    audit_model(model, 0.1, ranges, 1.0, n=1 << 12).check()
+    audit_model(model, 0.1, ranges, 1.0, n=1 << 10).check()
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 

@@ -31,7 +31,7 @@ def refused(arguments, message, capsys):
 def test_verify_prints_measures_and_draws(capsys, tmp_path):
     picture, figures = tmp_path / "deep" / "verify.png", tmp_path / "verify.json"
     backends = [b for b in ldpkernels.backends() if b != "triton"]
-    arguments = ["--n", "4096", "--backend", *backends, "--out", str(picture), "--json", str(figures)]
+    arguments = ["--n", "1024", "--backend", *backends, "--out", str(picture), "--json", str(figures)]
     assert main(["verify", *arguments]) == 0
     out = capsys.readouterr().out
     rows = json.loads(figures.read_text())
