@@ -15,6 +15,7 @@ import ldpkernels
 from ldpkernels import AdaptiveClipping, DistributedGaussian, DistributedSkellam, ProjectedCode
 from ldpkernels.__main__ import main
 from ldpkernels.audit import AuditFailure, audit_model, clopper_pearson, measure, updates, vector_game
+from ldpkernels.commands import audit as commands
 from ldpkernels.commands.audit import as_gaussian, cldp_cases, clipped_cases, library_cases, update_cases, vector_cases
 from ldpkernels.laws.registry import MECHANISMS
 from ldpkernels.laws.two_point import TwoPoint
@@ -216,7 +217,7 @@ def test_clipped_sums_keep_their_word_and_less_noise_is_caught(monkeypatch):
     assert [r.name.split(", ")[1] for r in honest] == ["gaussian"] * 2 + ["discrete"] * 2
     assert all(r.ok and r.measured > 0.3 * r.claimed for r in honest)
     sums = ldpkernels.clipped_noised_sum
-    monkeypatch.setattr(ldpkernels, "clipped_noised_sum", lambda x, C, sigma, **more: sums(x, C, sigma / 3, **more))
+    monkeypatch.setattr(commands, "clipped_noised_sum", lambda x, C, sigma, **more: sums(x, C, sigma / 3, **more))
     assert not any(r.ok for r in clipped_cases("float32", backend, 1.0, 1 << 17, 5))
 
 

@@ -44,7 +44,7 @@ def test_verify_prints_measures_and_draws(capsys, tmp_path):
 
 def test_verify_notices_a_wrong_mechanism(capsys, monkeypatch):
     right = ldpkernels.perturb_
-    monkeypatch.setattr(ldpkernels, "perturb_", lambda x, c, r, eps, **k: right(x, c, r * 1.02, eps, **k))
+    monkeypatch.setattr(verify, "perturb_", lambda x, c, r, eps, **k: right(x, c, r * 1.02, eps, **k))
     arguments = ["--n", "262144", "--backend", ldpkernels.backends()[-2], "--dtype", "float32"]
     assert main(["verify", *arguments]) == 1
     out = capsys.readouterr().out
@@ -58,7 +58,7 @@ def test_verify_refuses_too_few_samples(capsys):
 
 def test_theory_is_that_of_the_executed_integers():
     """The moments that verify compares with, from thresholds alone."""
-    for case in verify.two_point_cases("bfloat16"):
+    for case in verify.weight_cases("two-point", "bfloat16"):
         eps, c, r = (float(part.split("=")[1]) for part in case.setting.split())
         x = torch.tensor([case.weight], dtype=torch.bfloat16)
         output, dtype = ("values", "bfloat16") if case.mechanism == "perturb_" else ("report", None)

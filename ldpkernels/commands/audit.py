@@ -15,23 +15,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import ldpkernels
+from ldpkernels import capabilities
 from ldpkernels.accounting import GaussianEvent, composed_epsilon, local_epsilon
 from ldpkernels.arrays import Array, Floats
 from ldpkernels.audit import AuditResult, GameResult, measure, updates, vector_game
-from ldpkernels.capabilities import offers
-from ldpkernels.clipped_noise import NoiseKind
+from ldpkernels.cldp import cldp_
+from ldpkernels.clipped_noise import NoiseKind, clipped_noised_sum
 from ldpkernels.commands import options
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
 from ldpkernels.commands.verify import SLOW, add_measuring, chosen_backends, chosen_dtypes, filled
-from ldpkernels.keys import Key
+from ldpkernels.keys import Key, key
 from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
 from ldpkernels.laws.distributed import DistributedGaussian, DistributedSkellam
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
 from ldpkernels.laws.projected_code import ProjectedCode
 from ldpkernels.laws.registry import KINDS, MECHANISMS, NAMES, MechanismName
 from ldpkernels.optional import is_tensor, require
+from ldpkernels.perturb import perturb_, report
 from ldpkernels.plot import new_figure, save
 from ldpkernels.vector import Sampled, vector_mechanism
 
@@ -49,11 +50,11 @@ NEIGHBOURS = (
 
 def library_cases(dtype: str, backend: str, eps: float, n: int, seed: int) -> Iterator[AuditResult]:
     """Every mechanism that claims an eps on pairs of neighbours, one of them a weight that has gone wrong."""
-    outputs = [(name, False) for name in NAMES if offers(backend, MECHANISMS[name].kernel)]
+    outputs = [(name, False) for name in NAMES if capabilities.offers(backend, MECHANISMS[name].kernel)]
     outputs.insert(1, ("two-point", True))
     for name, reported in outputs:
         for a, b, words in NEIGHBOURS:
-            keys = (ldpkernels.key(seed).fold_in(i) for i in range(2))
+            keys = (key(seed).fold_in(i) for i in range(2))
 
             def draw(
                 x: float,
@@ -64,11 +65,11 @@ def library_cases(dtype: str, backend: str, eps: float, n: int, seed: int) -> It
             ) -> Array | torch.Tensor:
                 weights = filled(n, x, dtype)
                 if not reported:
-                    return ldpkernels.perturb_(weights, 0.0, 1.0, eps, mechanism=name, generator=next(keys))
-                bits = ldpkernels.report(weights, 0.0, 1.0, eps, mechanism=name, generator=next(keys)).bits
+                    return perturb_(weights, 0.0, 1.0, eps, mechanism=name, generator=next(keys))
+                bits = report(weights, 0.0, 1.0, eps, mechanism=name, generator=next(keys)).bits
                 return np.unpackbits(bits, bitorder="little")[:n]
 
-            with ldpkernels.backend(backend):
+            with capabilities.backend(backend):
                 label = f"two-point {'report' if reported else 'perturb_'}" if name == "two-point" else name
                 claimed = MECHANISMS[name](eps).effective_eps
                 yield measure(draw, a, b, claimed, n=n, name=f"{label}, {dtype}, {backend}, {words}")
@@ -77,12 +78,12 @@ def library_cases(dtype: str, backend: str, eps: float, n: int, seed: int) -> It
 def cldp_cases(dtype: str, backend: str, n: int, seed: int) -> Iterator[AuditResult]:
     """Ordinal CLDP, whose claim is a metric's: here the eps that it implies between the two ends of a small box."""
     alpha, c, rho = 0.1, 1.0, 1
-    keys = (ldpkernels.key(seed).fold_in(i) for i in range(2))
+    keys = (key(seed).fold_in(i) for i in range(2))
 
     def draw(x: float, n: int) -> Array | torch.Tensor:
-        return ldpkernels.cldp_(filled(n, x, dtype), alpha, c, rho, generator=next(keys))
+        return cldp_(filled(n, x, dtype), alpha, c, rho, generator=next(keys))
 
-    with ldpkernels.backend(backend):
+    with capabilities.backend(backend):
         claimed = OrdinalCLDP(alpha, c, rho).worst_case_eps
         yield measure(draw, -c, c, claimed, n=n, name=f"cldp, {dtype}, {backend}, the two ends")
 
@@ -93,7 +94,7 @@ def vector_cases(eps: float, n: int, seed: int) -> Iterator[AuditResult]:
     exact = vector_mechanism("k-of-d", eps, dimension, 1.0), vector_mechanism("privunitg", eps, dimension, 1.0)
     gaussian = vector_mechanism("gaussian", eps, dimension, 1.0, delta=delta)
     for mechanism, forgiven in ((exact[0], 0.0), (exact[1], 0.0), (gaussian, delta)):
-        keys = (ldpkernels.key(seed).fold_in(i) for i in itertools.count())
+        keys = (key(seed).fold_in(i) for i in itertools.count())
 
         def draw(x: float, n: int, mechanism: Sampled = mechanism, keys: Iterator[Key] = keys) -> Floats:
             update = np.eye(1, dimension)[0] * x
@@ -109,8 +110,8 @@ def update_cases(eps: float, n: int, seed: int) -> Iterator[AuditResult]:
     Sums are held to more than they claim, which is a bound by Renyi divergences: to a Gaussian of their variance, at
     the point of its curve where so few draws tell most. There a fifth less noise is seen.
     """
-    keys = (ldpkernels.key(seed + 1).fold_in(i) for i in itertools.count())
-    public = ldpkernels.key(seed)
+    keys = (key(seed + 1).fold_in(i) for i in itertools.count())
+    public = key(seed)
     code = ProjectedCode(eps, 4, bits=3)
     name = f"{code.name}, 4 weights, opposite updates"
     yield measure(updates.codes(code, keys, public), 1.0, -1.0, code.effective_eps, n=n, name=name)
@@ -125,7 +126,7 @@ def update_cases(eps: float, n: int, seed: int) -> Iterator[AuditResult]:
 
 
 def as_gaussian(sums: updates.Draw, multiplier: float, n: int, name: str) -> AuditResult:
-    """Held to the Gaussian of a multiplier."""
+    """Measure a sum against the curve of the Gaussian mechanism with a noise multiplier."""
     claimed = composed_epsilon([(GaussianEvent(multiplier), 1)], LIKELY)
     return measure(sums, 1.0, 0.0, claimed, n=n, delta=LIKELY, name=name)
 
@@ -140,16 +141,16 @@ def clipped_cases(dtype: str, backend: str, eps: float, n: int, seed: int) -> It
         noises.append("discrete")
     for noise in noises:
         for a, b, words in ((1.0, 0.0, "a row or none"), (1e4, float("nan"), "one clipped, one poisoned")):
-            keys = (ldpkernels.key(seed).fold_in(i) for i in range(2))
+            keys = (key(seed).fold_in(i) for i in range(2))
 
             def draw(x: float, n: int, noise: NoiseKind = noise, keys: Iterator[Key] = keys) -> Array | torch.Tensor:
                 row, norm = filled(n, x, dtype)[None], math.sqrt(n)
-                sums: Array | torch.Tensor = ldpkernels.clipped_noised_sum(
+                sums: Array | torch.Tensor = clipped_noised_sum(
                     row, norm, sigma / norm, noise=noise, generator=next(keys)
                 )
                 return sums
 
-            with ldpkernels.backend(backend):
+            with capabilities.backend(backend):
                 name = f"clipped sum, {noise}, {dtype}, {backend}, {words}"
                 yield measure(draw, a, b, claimed, n=n, delta=delta, name=name)
 
@@ -180,7 +181,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def main(args: argparse.Namespace) -> Outcome:
-    """Measure, print, draw."""
+    """Measure every case, print the table, and draw it where that is asked for."""
     require("scipy.special", "audit", "an audit")
     results: list[AuditResult] = []
     games: list[GameResult] = []

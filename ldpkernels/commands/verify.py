@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-import ldpkernels
+from ldpkernels import capabilities, keys
 from ldpkernels.arrays import Array, Floats
-from ldpkernels.capabilities import forced, offers
+from ldpkernels.cldp import cldp_
 from ldpkernels.commands import options
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
@@ -23,6 +23,7 @@ from ldpkernels.keys import Key
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
 from ldpkernels.laws.registry import MECHANISMS, NAMES, MechanismName
 from ldpkernels.laws.two_point import TwoPoint
+from ldpkernels.perturb import perturb_, report
 from ldpkernels.plot import new_figure, save
 
 if TYPE_CHECKING:
@@ -72,39 +73,36 @@ class Figure:
 
 def cases(dtype: str) -> Iterator[Case]:
     """Every mechanism, for weights at the center, inside, at the end and outside of a range."""
-    yield from two_point_cases(dtype)
-    yield from other_cases(dtype)
+    for name in NAMES:
+        yield from weight_cases(name, dtype)
     if dtype in ("float32", "float64"):  # a step of its grid is below what the half formats can write
         yield from cldp_cases(dtype)
 
 
-def other_cases(dtype: str) -> Iterator[Case]:
-    """The values of every other mechanism in the registry."""
+def weight_cases(name: MechanismName, dtype: str) -> Iterator[Case]:
+    """The values of a mechanism in the registry; of two-point also the reports, whose law is fp64's."""
     for eps, c, r in ((1.0, 0.0, 1.0), (4.0, 1.0, 0.01)):
-        for name in (name for name in NAMES if name != "two-point"):
-            mechanism = MECHANISMS[name](eps)
-            for t in (-1.0, 0.0, 0.4, 3.0):
-                weight = float(_rounded(c + t * r, dtype))
-
-                def sample(
-                    n: int,
-                    key: Key,
-                    weight: float = weight,
-                    law: tuple[float, float, float] = (c, r, eps),
-                    name: MechanismName = name,
-                ) -> Floats:
-                    x = filled(n, weight, dtype)
-                    return _as_float64(ldpkernels.perturb_(x, *law, mechanism=name, generator=key))
-
-                mean = weight + float(mechanism.bias(weight, c, r))
-                variance = float(mechanism.variance(weight, c, r, dtype))
+        mechanism = MECHANISMS[name](eps)
+        for t in (-1.0, 0.0, 0.4, 3.0):
+            weight = float(_rounded(c + t * r, dtype))
+            mean = weight + float(mechanism.bias(weight, c, r))
+            for reported in (False, True) if name == "two-point" else (False,):
+                written = None if reported else dtype
                 fourth = None
                 if mechanism.reported == "bits":  # the sample's own is too rough where both values are as likely
-                    lower, upper = mechanism.outputs(c, r, dtype)
+                    lower, upper = mechanism.outputs(c, r, written)
                     below, above = mean - lower, upper - mean
                     fourth = below * above * (below**3 + above**3) / (below + above)
-                setting = f"eps={eps:g} c={c:g} r={r:g}"
-                yield Case(name, dtype, setting, weight, mean, variance, fourth, sample)
+                yield Case(
+                    mechanism=name if name != "two-point" else "report" if reported else "perturb_",
+                    dtype=dtype,
+                    setting=f"eps={eps:g} c={c:g} r={r:g}",
+                    weight=weight,
+                    mean=mean,
+                    variance=float(mechanism.variance(weight, c, r, written)),
+                    fourth=fourth,
+                    sample=_sampler(name, reported, weight, (c, r, eps), dtype),
+                )
 
 
 def cldp_cases(dtype: str) -> Iterator[Case]:
@@ -117,7 +115,7 @@ def cldp_cases(dtype: str) -> Iterator[Case]:
 
             def sample(n: int, key: Key, v: int = v, kind: Literal["exponential", "laplace"] = kind) -> Floats:
                 x = filled(n, v / 10**rho, dtype)
-                return _as_float64(ldpkernels.cldp_(x, alpha, c, rho, mechanism=kind, generator=key))
+                return _as_float64(cldp_(x, alpha, c, rho, mechanism=kind, generator=key))
 
             mean, variance = (v + mechanism.bias(v)) / 10**rho, mechanism.variance(v) / 10 ** (2 * rho)
             yield Case(
@@ -125,33 +123,10 @@ def cldp_cases(dtype: str) -> Iterator[Case]:
             )
 
 
-def two_point_cases(dtype: str) -> Iterator[Case]:
-    """Two-point outputs and reports."""
-    for eps, c, r in ((1.0, 0.0, 1.0), (4.0, 1.0, 0.01)):
-        mechanism = TwoPoint(eps)
-        for t in (-1.0, 0.0, 0.4, 3.0):
-            weight = float(_rounded(c + t * r, dtype))
-            for name, output in (("perturb_", dtype), ("report", None)):
-                lower, upper = mechanism.outputs(c, r, output)
-                mean = weight + float(mechanism.bias(weight, c, r))
-                p = (mean - lower) / (upper - lower)
-                pq = p * (1 - p)
-                yield Case(
-                    mechanism=name,
-                    dtype=dtype,
-                    setting=f"eps={eps:g} c={c:g} r={r:g}",
-                    weight=weight,
-                    mean=mean,
-                    variance=pq * (upper - lower) ** 2,
-                    fourth=pq * (1 - 3 * pq) * (upper - lower) ** 4,
-                    sample=_sampler(name, weight, c, r, eps, dtype),
-                )
-
-
 def measure(case: Case, backend: str, n: int, seed: int) -> Figure:
     """Draw n outputs of one case on one backend."""
-    with ldpkernels.backend(backend):
-        x = case.sample(n, ldpkernels.key(seed))
+    with capabilities.backend(backend):
+        x = case.sample(n, keys.key(seed))
     mean, variance = float(x.mean()), float(np.mean((x - case.mean) ** 2))
     if case.fourth is not None:
         spread = case.fourth - case.variance**2
@@ -173,7 +148,7 @@ def measure_all(
         size = min(n, SLOW.get(backend, n))
         for dtype in dtypes:
             for case in cases(dtype):
-                if case.mechanism in MECHANISMS and not offers(backend, MECHANISMS[case.mechanism].kernel):
+                if case.mechanism in MECHANISMS and not capabilities.offers(backend, MECHANISMS[case.mechanism].kernel):
                     continue
                 figures.append(measure(case, backend, size, seed + len(figures)))
                 progress(figures[-1])
@@ -257,8 +232,8 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_backends(args: argparse.Namespace) -> list[str]:
-    """Those of --backend, or all."""
-    available = ldpkernels.backends()
+    """The backends that --backend names, or all of them."""
+    available = capabilities.backends()
     for name in args.backend or ():
         if name not in available:
             raise ValueError(f"--backend {name} is not available here: use one of {', '.join(available)}")
@@ -266,7 +241,7 @@ def chosen_backends(args: argparse.Namespace) -> list[str]:
 
 
 def chosen_dtypes(args: argparse.Namespace) -> list[str]:
-    """Those of --dtype, or all; without torch there are NumPy's."""
+    """The formats that --dtype names, or all that there are: without torch, NumPy's."""
     torch_is_here = importlib.util.find_spec("torch") is not None
     available = [name for name in DTYPES if torch_is_here or name in np.sctypeDict]
     for name in args.dtype or ():
@@ -276,7 +251,7 @@ def chosen_dtypes(args: argparse.Namespace) -> list[str]:
 
 
 def main(args: argparse.Namespace) -> Outcome:
-    """Measure, print, draw."""
+    """Measure every case, print the table, and draw it where that is asked for."""
     backends, dtypes = chosen_backends(args), chosen_dtypes(args)
     print(table([]))
     figures = measure_all(backends, dtypes, args.n, args.seed, lambda f: print(row(f), flush=True))
@@ -290,12 +265,16 @@ def main(args: argparse.Namespace) -> Outcome:
     return Outcome(figures, 1 if bad else 0)
 
 
-def _sampler(name: str, weight: float, c: float, r: float, eps: float, dtype: str) -> Callable[[int, Key], Floats]:
+def _sampler(
+    name: MechanismName, reported: bool, weight: float, law: tuple[float, float, float], dtype: str
+) -> Callable[[int, Key], Floats]:
+    c, r, eps = law
+
     def sample(n: int, key: Key) -> Floats:
         x = filled(n, weight, dtype)
-        if name == "perturb_":
-            return _as_float64(ldpkernels.perturb_(x, c, r, eps, generator=key))
-        bits = np.unpackbits(ldpkernels.report(x, c, r, eps, generator=key).bits, bitorder="little")[:n]
+        if not reported:
+            return _as_float64(perturb_(x, c, r, eps, mechanism=name, generator=key))
+        bits = np.unpackbits(report(x, c, r, eps, mechanism=name, generator=key).bits, bitorder="little")[:n]
         lower, upper = TwoPoint(eps).outputs(c, r)
         return np.where(bits, upper, lower)
 
@@ -303,17 +282,17 @@ def _sampler(name: str, weight: float, c: float, r: float, eps: float, dtype: st
 
 
 def _z(difference: float, variance: float, n: int) -> float:
-    """In standard errors; a law without variance must be met exactly, to rounding."""
+    """A difference in standard errors; a law without variance must be met exactly, to rounding."""
     return difference / math.sqrt(max(variance, 1e-24) / n)
 
 
 def filled(n: int, weight: float, dtype: str) -> Array | torch.Tensor:
-    """Where torch is installed, the tensors that users have; else arrays, which have no bfloat16."""
+    """n copies of a weight: a tensor where torch is installed, as users have, else an array, which has no bfloat16."""
     try:
         import torch
     except ImportError:
         return np.full(n, weight, dtype)
-    device = "cuda" if torch.cuda.is_available() and forced() in ("cuda", "triton") else "cpu"
+    device = "cuda" if torch.cuda.is_available() and capabilities.forced() in ("cuda", "triton") else "cpu"
     return torch.full((n,), weight, dtype=getattr(torch, dtype), device=device)
 
 

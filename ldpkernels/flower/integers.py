@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import ldpkernels
 from ldpkernels.arrays import Integers
+from ldpkernels.expectation import Expected
 from ldpkernels.laws.registry import mechanism_named
 from ldpkernels.releases.release import Arrays, EachWeight, Release
 from ldpkernels.reports import Aggregate, Report
@@ -92,7 +92,7 @@ class Packing:
 _LIE = "the secure sum is none that honest reports have: a client sent something else, and nobody can say which"
 
 
-def aggregate_of(expect: ldpkernels.Expected[Arrays], counts: Integers, clients: int) -> Aggregate[Arrays]:
+def aggregate_of(expect: Expected[Arrays], counts: Integers, clients: int) -> Aggregate[Arrays]:
     """The aggregate of so many reports, from the sum of each weight."""
     layout = expect.layout
     if _bits(layout):

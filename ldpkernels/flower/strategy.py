@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
-import ldpkernels
+from ldpkernels import adaptive_ranges
 from ldpkernels.adaptive_ranges import By, Method
 from ldpkernels.arrays import Array
 from ldpkernels.flower import checkpoint, records
@@ -232,7 +232,7 @@ class LdpFedAvg(FedAvg):
         """The ranges that follow from a mean of so many reports."""
         if self.method is None:
             return self.ranges
-        return ldpkernels.ranges(
+        return adaptive_ranges.ranges(
             mean, method=self.method, by=self.by, growth=self.growth, previous=self.ranges, eps=self.release.eps,
             clients=clients, buffers="perturb",
         )  # fmt: skip
