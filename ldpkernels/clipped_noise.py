@@ -54,7 +54,7 @@ class _MeanAlone(_MeanOptions, _SumAlone, total=False):
 
 @dataclass(frozen=True)
 class ClippedInfo(Generic[Value]):
-    """What clipping met. **It is exact and private**: for the owner of the data, never for release.
+    """What clipping met in the rows. **It is exact and private**: for the owner of the data, never for release.
 
     `norms` has the norm of each row, [B], or with per-layer clipping [B, layers]; a poisoned row's is not finite.
     `single`: a row is a single number, whose norm is exact.

@@ -74,7 +74,7 @@ def dp_sgd_step(
 
     if is_sharded(model):
         raise TypeError("model holds DTensors, of which every rank has a part: dp_sgd_step takes whole models")
-    named = _plain({name: p for name, p in model.named_parameters() if p.requires_grad})
+    named = _by_own_names({name: p for name, p in model.named_parameters() if p.requires_grad})
     if not named:
         raise ValueError("model has no trainable parameters: there is nothing to step")
     _refuse_mixing_layers(model)
@@ -112,8 +112,8 @@ def dp_sgd_step(
     return info
 
 
-def _plain(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """By the names of the model that a wrapper holds."""
+def _by_own_names(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors by the names that the model has itself, without the prefix of a wrapper that holds it."""
     prefix = common_prefix(named)
     return {name.removeprefix(prefix): value for name, value in named.items()}
 
@@ -201,7 +201,7 @@ def _grad_samples(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def _matched(named: Mapping[str, torch.Tensor], grads: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     if not named.keys() <= grads.keys():
-        grads = _plain(grads)
+        grads = _by_own_names(grads)
     missing, unknown = named.keys() - grads.keys(), grads.keys() - named.keys()
     if missing or unknown:
         wrong = f"no {min(missing)!r}" if missing else f"{min(unknown)!r}, which is no trainable parameter"

@@ -188,7 +188,7 @@ class Aggregate(Generic[M]):
         return total
 
     def __getstate__(self) -> dict[str, object]:
-        """For copies and pickles: sums as bytes, so that nothing is shared."""
+        """The state that copies and pickles get: sums as bytes, so that nothing is shared."""
         with self._lock:
             sums = None if self._counter is None else (self._counter.count, self._counter.to_bytes())
             plain = {name: value for name, value in vars(self).items() if name not in ("_lock", "_reader", "_counter")}
@@ -243,7 +243,7 @@ class Aggregate(Generic[M]):
         return self._counter
 
     def _counted(self, purpose: str) -> tuple[Layout, Counts, int]:
-        """What was added, of how many clients."""
+        """The layout, the sums, and the number of clients, of which there must be one at least."""
         if self.layout is not None and self._counter is not None and (clients := self._counter.count):
             return self.layout, self._counter, clients
         why = f" ({self.skipped} were skipped, as: {next(iter(self.reasons))})" if self.skipped else ""

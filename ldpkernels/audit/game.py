@@ -31,12 +31,12 @@ class GameResult:
 
     @property
     def measured(self) -> float:
-        """Lower bound from the attack."""
+        """The lower bound that the attack proves."""
         return self.audit.measured
 
     @property
     def accounted(self) -> float:
-        """Upper bound from exact composition."""
+        """The upper bound that exact composition gives."""
         return self.audit.claimed
 
 
@@ -48,7 +48,7 @@ def vector_game(
     delta: float = 1e-5,
     seed: int = 0,
 ) -> list[GameResult]:
-    """Play it for vectors of several sizes: all weights at one end of the range, or all at the other.
+    """Play the game for vectors of several sizes: all weights at one end of the range, or all at the other.
 
     >>> one, many = vector_game((1, 64), eps=0.5, n=1 << 13)
     >>> one.measured < 0.5 < many.measured < many.accounted

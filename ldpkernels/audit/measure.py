@@ -64,7 +64,7 @@ class AuditResult:
         )
 
     def check(self) -> AuditResult:
-        """Itself, or an AuditFailure."""
+        """Return this result, or raise an AuditFailure where its claim did not survive."""
         if not self.ok:
             raise AuditFailure(str(self))
         return self
@@ -131,7 +131,7 @@ class _Event:
     high: float
 
     def counts(self, outputs: list[Floats]) -> tuple[int, int]:
-        """How often it happened."""
+        """How many of the draws are in the set."""
         first, second = (int(np.count_nonzero((o >= self.low) & (o <= self.high))) for o in outputs)
         return first, second
 

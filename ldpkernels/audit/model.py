@@ -37,7 +37,7 @@ class ModelAudit:
         return "\n".join(lines)
 
     def check(self) -> ModelAudit:
-        """Itself, or an AuditFailure that says what leaks."""
+        """Return this audit, or raise an AuditFailure that says what leaks."""
         if not self.ok:
             bad = ModelAudit([t for t in self.tensors if not t.ok], self.constant)
             raise AuditFailure(str(bad))

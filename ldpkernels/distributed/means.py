@@ -112,7 +112,7 @@ def _sums(own: Report, ranks: int, group: ProcessGroup) -> torch.Tensor:
 
 
 def _decoded(own: Report, sums: torch.Tensor, ranks: int) -> Mean:
-    """As `Aggregate.mean` decodes, operation by operation, where the sums are."""
+    """The mean, decoded where the sums are, in the operations of `Aggregate.mean`."""
     layout, means = own.layout, []
     places = layout.codec.offsets(layout.sizes)
     for i, (offset, step) in enumerate(layout.decoding):

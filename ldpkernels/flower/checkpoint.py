@@ -47,7 +47,7 @@ def plain(numbers: object) -> Plain:
 
 
 def save(folder: Path, kept: Kept, described: Mapping[str, object]) -> None:
-    """Durable before it replaces the last one: a kill at any moment leaves one of the two, whole."""
+    """Write a checkpoint that is durable before it replaces the last: a kill at any moment leaves one of them whole."""
     about = {
         "format": FORMAT, "described": dict(described), "round": kept.round, "ranges": list(kept.ranges),
         "metrics": {str(round_): values for round_, values in kept.metrics.items()}, "names": list(kept.arrays),
@@ -66,7 +66,7 @@ def save(folder: Path, kept: Kept, described: Mapping[str, object]) -> None:
 
 
 def load(folder: Path, described: Mapping[str, object], like: Arrays) -> Kept | None:
-    """What `save` wrote for these settings and such a model; None where there is nothing."""
+    """Read what `save` wrote for these settings and such a model; None where there is nothing."""
     path = folder / NAME
     if not path.exists():
         return None

@@ -54,7 +54,7 @@ class Cast:
     threads: int = 1
 
     def at_hand(self) -> tuple[nn.Module, list[Client]]:
-        """In this process."""
+        """The network and the clients in this process, made where they are needed first."""
         if self.name not in _AT_HAND:
             _AT_HAND.clear()
             _AT_HAND[self.name] = self.make()
@@ -91,7 +91,7 @@ def client_app(config: ldp_fl.Config, cast: Cast) -> ClientApp:
 
 
 def uploads(grid: Grid, config: ldp_fl.Config, clients: int, timeout: float = 3600) -> ldp_fl.Uploads:
-    """For `ldp_fl.round_`: what the nodes of so many clients send, as it arrives. A node that fails ends the run."""
+    """What the nodes of so many clients send to `ldp_fl.round_`, as it arrives. A node that fails ends the run."""
     assert config.eps is not None
     release = EachWeight(config.eps, config.mechanism)
     nodes: dict[int, int] = {}  # by client
@@ -176,7 +176,7 @@ def simulated(app: ClientApp, nodes: int, *, workers: int, threads: int = 1) -> 
 
 
 def _nodes_of(grid: Grid, clients: int, timeout: float) -> dict[int, int]:
-    """The node of each client: they are asked."""
+    """The node of each client, for which all nodes are asked."""
     end = time.monotonic() + timeout
     while len(ids := list(grid.get_node_ids())) < clients:
         if time.monotonic() > end:

@@ -172,6 +172,9 @@ class LdpMod:
 
 
 def _difference(after: Array, before: Array) -> Array:
-    """In the arrays' own format, 0-d arrays too; infinite weights give NaN, which a report takes for its center."""
+    """What training changed, in the arrays' own format, 0-d arrays too.
+
+    Infinite weights give NaN, which a report takes for its center.
+    """
     with np.errstate(all="ignore"):
         return np.subtract(after, before, out=np.empty_like(before))

@@ -90,7 +90,7 @@ def arrays_of(content: RecordDict, whose: str) -> Arrays:
 
 
 def record_of(arrays: Arrays) -> ArrayRecord:
-    """Arrays, for a message."""
+    """The record of a message that holds these arrays."""
     return ArrayRecord({name: FlowerArray(np.asarray(array)) for name, array in arrays.items()})
 
 
@@ -139,7 +139,7 @@ def refusal(message: Message, reason: str, code: int | None = None) -> Message:
 
 
 def checked_upload(upload: str) -> Upload:
-    """One of the two."""
+    """The argument `upload`, if it is one of the two that there are."""
     if upload not in get_args(Upload):
         raise ValueError(f"upload={upload!r} must be 'updates' (what training changed) or 'weights'")
     return upload  # type: ignore[return-value]

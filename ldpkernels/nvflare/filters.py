@@ -78,7 +78,7 @@ class _Agreed(Filter):
 
 
 class LdpFilter(_Agreed):
-    """Of a task's result nothing leaves but a report: the last filter of a client's task results.
+    """The last filter of a client's task results: of a result nothing leaves but a report.
 
     Give the server's `LdpDecoder` the same settings. What is no DXO of the expected kind with arrays of floating-point
     numbers is refused, and with it a metric, an evaluation, a whole model where an update was agreed on. NVFLARE then
@@ -211,7 +211,7 @@ class LdpDecoder(_Agreed):
 
 
 def _array(name: object, value: object) -> Array:
-    """An array, or a tensor of torch as one."""
+    """The array that a value is, or a tensor of torch as an array."""
     if not isinstance(name, str):
         raise ValueError(f"{name!r} is no name of an array")
     held = value.detach().cpu().numpy() if hasattr(value, "detach") else value

@@ -102,7 +102,7 @@ class Upload:
 
 
 def _difference(after: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-    """In fp32 at least: two bf16 numbers are near each other after training."""
+    """What training changed, in fp32 at least: two bf16 numbers are near each other after training."""
     if after.dtype.itemsize < 4:
         return after.detach().float() - before.float()
     return after.detach() - before

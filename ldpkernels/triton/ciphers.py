@@ -27,7 +27,7 @@ def _halves(number):
 
 @triton.jit
 def philox(index, stream, key):
-    """The four words of each block."""
+    """The four words of each block of Philox4x32-10."""
     c0, c1 = _halves(index)
     c2, c3 = tl.zeros_like(c0) + stream, tl.zeros_like(c0)
     k0, k1 = _halves(key[0])
@@ -62,7 +62,7 @@ def _quarter(a, b, c, d):
 
 @triton.jit
 def chacha(index, stream, key):
-    """The sixteen words of each block."""
+    """The sixteen words of each block of ChaCha20."""
     low, high = _halves(index)
     zero = tl.zeros_like(low)
     k0, k1 = _halves(key[0])

@@ -93,7 +93,7 @@ def _release(
     first: int,
     split: bool,
 ) -> None:
-    """The noised sum of rows, or where `split` of sums of groups, to `out`."""
+    """Write the noised sum of rows, or where `split` of sums of groups, to `out`."""
     grid, chacha, tile = law.unit > 0, is_chacha(key), _tile(key, law)
     size = float(law.grid_std) if grid else law.stddev
     numbers = [fp64_bits(number) for number in (size, divisor, law.unit)]
@@ -209,7 +209,7 @@ def blocks_kernel(
 
 @triton.jit(do_not_specialize=["blocks", "columns", "size"])
 def groups_kernel(parts, out, blocks, columns, size, LANES: tl.constexpr):
-    """The sums of groups of ROWS blocks, [groups, columns], likewise."""
+    """The sums of groups of ROWS blocks, [groups, columns]: a lane has one, and adds its blocks in order."""
     lane = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     block, column = lane // columns * ROWS, lane % columns
     sums = tl.zeros((LANES,), tl.float64)

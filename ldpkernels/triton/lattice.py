@@ -117,7 +117,7 @@ def load_tile(pointers, start, numel, SIZE: tl.constexpr, ALIGNED: tl.constexpr)
 
 @triton.jit
 def store_tile(pointers, x, start, numel, SIZE: tl.constexpr, ALIGNED: tl.constexpr):
-    """Its twin."""
+    """Write elements start, start + 1, ... of a tensor, those that it has."""
     e = start + tl.arange(0, SIZE)
     if ALIGNED:
         if (start >= 0) & (start + SIZE <= numel):

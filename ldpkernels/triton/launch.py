@@ -67,7 +67,7 @@ def keystream(key: torch.Tensor, stream: int, first_block: int, blocks: int) -> 
 
 
 def is_chacha(key: torch.Tensor) -> bool:
-    """Which cipher a key is for."""
+    """Whether a key is ChaCha20's, and not Philox's."""
     if key.dtype != torch.int64 or key.shape not in ((1,), (4,)) or not key.is_contiguous():
         raise ValueError(f"a key is a contiguous int64 tensor of 1 or 4 numbers, not {key.dtype} {tuple(key.shape)}")
     return key.numel() == 4
@@ -75,7 +75,7 @@ def is_chacha(key: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def launching(device: torch.device) -> Iterator[None]:
-    """Around launches on a device."""
+    """What launches on a device need around them: its context, a cache, and no warnings of the interpreter."""
     check_reach(device)
     if device.type == "cuda":
         cache.make_writable()
@@ -153,7 +153,7 @@ class Tables:
         self.captured: dict[Hashable, _Entry] = {}
 
     def get(self, known: Hashable, device: torch.device, make: Callable[[], list[Part]]) -> list[Launch]:
-        """The launches known by a name, or made."""
+        """The launches that are kept under a name, made where there are none."""
         with self.lock:
             entry = self.captured.get(known) or self.recent.get(known)
             if capturing(device):  # a capture begins after the work it depends on: there is nothing to wait for

@@ -63,7 +63,7 @@ def normals(index, stream, key, CHACHA: tl.constexpr, ROWS: tl.constexpr, BLOCKS
 
 @triton.jit
 def normal_pair(w0, w1, w2, w3):
-    """csrc's normal_pair."""
+    """Two normals from four words, by the operations of csrc's normal_pair."""
     w0, w1, w2, w3 = w0.to(tl.int64), w1.to(tl.int64), w2.to(tl.int64), w3.to(tl.int64)
     u = (w1.to(tl.float64) * 4294967296.0 + (w0.to(tl.float64) + 0.5)) * 5.421010862427522e-20
     radius = tl.sqrt(-2.0 * natural_log(u))

@@ -48,7 +48,7 @@ def total_of_stretches(
 
 
 def _counts(spans: Spans) -> Array:
-    """Of stretches."""
+    """How many stretches each tensor has."""
     return -(-spans["numel"] // STRETCH.value)
 
 

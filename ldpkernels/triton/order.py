@@ -15,7 +15,7 @@ OPTIONS = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": False}
 
 @triton.constexpr_function
 def _halvings(LANES):
-    """Until two are left."""
+    """How often LANES lanes, a power of two, are halved until two are left."""
     return LANES.bit_length() - 2
 
 

@@ -146,8 +146,8 @@ def _loss(digits, row):
 
 
 @triton.jit
-def _together(a, b):
-    """Sums, kept to 64 bits."""
+def _sum_or_most(a, b):
+    """The sum of two 64-bit numbers, or 2^64 - 1 where it would be more."""
     total = a + b
     return tl.where(total < a, tl.zeros_like(a) - 1, total)
 
@@ -179,13 +179,13 @@ def _samples(v, inside, element, row, key, CHACHA: tl.constexpr, WIDE: tl.conste
             given_up = needed & _below(high_loss, low_loss, leading, 15, needed, element, number + 6, key, CHACHA)
 
         step = (upper << (low_digits + middle_digits)) + (middle << low_digits) + low
-        magnitude = _together(carried, step)
+        magnitude = _sum_or_most(carried, step)
         down = ((word >> 48) & 1) != 0
         room = tl.where(down, at + reach, reach - at)
         magnitude = tl.where((saturate != 0) & (magnitude > room), room, magnitude)
         accepted = walking & ~is_tail & ~given_up & (magnitude <= room) & ~(down & (magnitude == 0))
         out = tl.where(accepted, tl.where(down, at - magnitude, at + magnitude), out)
-        carried = tl.where(is_tail, _together(carried, tl.zeros_like(at) + unit), 0)
+        carried = tl.where(is_tail, _sum_or_most(carried, tl.zeros_like(at) + unit), 0)
         walking = walking & ~accepted
         number += DRAWS
     return out.to(tl.int64, bitcast=True)

@@ -27,18 +27,12 @@ COIN = ("last_draw", "coin_lowest", "coin_shift", "coin_scale", "lower_cell", "u
 COLUMNS = WEIGHTS.and_(*CIRCLE, "lowest", "step", *COIN)
 
 
-def launch_piecewise(output: str, spans: Spans, laws: Laws, key: torch.Tensor, out: torch.Tensor | None) -> None:
+def launch(mechanism: str, output: str, spans: Spans, laws: Laws, key: torch.Tensor, out: torch.Tensor | None) -> None:
     """Replace every weight by its cell's value, or write its cell, a byte, or its turn, an int64, to where the span's
     `out` points in `out`.
     """
-    constants = OUTPUTS[output], False, is_chacha(key), tables.BLOCKS
-    over(piecewise_kernel, ("piecewise", output), partial(plan_of, output), spans, laws, key, out, constants)
-
-
-def launch_hybrid(output: str, spans: Spans, laws: Laws, key: torch.Tensor, out: torch.Tensor | None) -> None:
-    """The hybrid mechanism, likewise."""
-    constants = OUTPUTS[output], True, is_chacha(key), tables.BLOCKS
-    over(piecewise_kernel, ("hybrid", output), partial(plan_of, output), spans, laws, key, out, constants)
+    constants = OUTPUTS[output], mechanism == "hybrid", is_chacha(key), tables.BLOCKS
+    over(piecewise_kernel, (mechanism, output), partial(plan_of, output), spans, laws, key, out, constants)
 
 
 def plan_of(output: str, spans: Spans, laws: Laws, per_block: int) -> list[Part]:
@@ -94,7 +88,7 @@ def load_law(row, DTYPE: tl.constexpr):
 
 @triton.jit
 def circle_cell(k, draw, circle):
-    """csrc's Piecewise::cell."""
+    """The cell of a weight's place and a draw, by csrc's Piecewise::cell."""
     origin, band_draws, band_scale, rest_scale, rest_shift, rest_start, places, cell_bits = circle
     in_band = draw < band_draws
     within = tl.where(in_band, draw, (draw - band_draws) << rest_shift)
@@ -105,7 +99,7 @@ def circle_cell(k, draw, circle):
 
 @triton.jit
 def hybrid_cell(k, draw, circle, coin):
-    """csrc's Hybrid::cell."""
+    """The cell of a weight's place and a draw, by csrc's Hybrid::cell."""
     last, k_lo, shift, scale, lowest, lower_cell, upper_cell = coin
     upper = lowest + _multiply_high((k - k_lo) << shift, scale)
     tossed = tl.where(draw - last - 1 < upper, upper_cell, lower_cell)

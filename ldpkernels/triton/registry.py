@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -16,8 +17,8 @@ Launcher: TypeAlias = Callable[[str, Spans, Laws, torch.Tensor, torch.Tensor | N
 
 LAUNCHERS: Mapping[str, Launcher] = {
     "two_point": two_point.launch,
-    "piecewise": piecewise.launch_piecewise,
-    "hybrid": piecewise.launch_hybrid,
+    "piecewise": partial(piecewise.launch, "piecewise"),
+    "hybrid": partial(piecewise.launch, "hybrid"),
     "ordinal_cldp": ordinal_cldp.launch,
     "sign": sign.launch,
 }

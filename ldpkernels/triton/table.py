@@ -88,7 +88,7 @@ def span_columns(spans: Spans, per_block: int, blocks: int = BLOCKS) -> tuple[di
 
 
 def weight_columns(spans: Spans, laws: Laws, per_block: int) -> tuple[dict[str, ArrayLike], int, int]:
-    """The columns of WEIGHTS, likewise."""
+    """The columns of WEIGHTS for tensors of one dtype; tiles a program, and the number of programs."""
     columns, tiles, programs = span_columns(spans, per_block)
     wide = is_wide(spans)
     columns |= {name: number_bits(laws[name], wide) for name in ("center", "slope", "fallback")}

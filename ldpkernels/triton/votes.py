@@ -27,7 +27,7 @@ def majority_vote(votes: torch.Tensor, classes: int) -> tuple[torch.Tensor, torc
 
 @triton.jit
 def majority_kernel(votes, labels, keep, parties, columns, classes, BLOCK: tl.constexpr):
-    """Labels and keeps of BLOCK columns a program."""
+    """Write the labels and the keeps of BLOCK columns a program."""
     column = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = column < columns
     first = tl.zeros([BLOCK], tl.int32)

@@ -109,7 +109,7 @@ def codeword(code: int, k: int, shared: Key) -> Floats:
 
 
 def _reflections(k: int, shared: Key) -> Floats:
-    """Of their normals; the product is a uniform rotation but for its columns' signs (Stewart 1980)."""
+    """Normals of the reflections whose product is a uniform rotation but for its columns' signs (Stewart 1980)."""
     return normals(k * (k + 1) // 2 - 1, shared.fold_in(_CODE))
 
 

@@ -104,7 +104,7 @@ def rotated(update: Update, padded: int, norm: float, key: Key) -> tuple[AnyArra
 
 
 def _put(x: AnyArray, start: int, part: AnyArray) -> int:
-    """Write a part to fp32 numbers on its device, from `start` on; where it ends."""
+    """Write a part to fp32 numbers on its device, from `start` on, and return where it ends."""
     end = start + math.prod(part.shape)
     if not isinstance(x, np.ndarray):
         assert not isinstance(part, np.ndarray)

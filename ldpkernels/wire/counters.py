@@ -26,7 +26,7 @@ class BitCounter:
 
     @property
     def count(self) -> int:
-        """Reports added."""
+        """How many reports were added."""
         return self._tally.count
 
     def add(self, reports: Sequence[Bytes], threads: int) -> None:

@@ -41,7 +41,7 @@ class Counts:
 
     @property
     def count(self) -> int:
-        """Reports added."""
+        """How many reports were added."""
         count = self._host.count
         for one in self._on_devices.values():
             count += one.tally.count
@@ -146,7 +146,7 @@ class DeviceSums:
         uninterrupted(work)
 
     def sums(self) -> Array:
-        """The planes, or the sums of bytes, in host memory."""
+        """Copy the planes, or the sums of bytes, to host memory."""
         import torch
 
         self._check()

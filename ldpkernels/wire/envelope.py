@@ -34,7 +34,7 @@ def encode(header: Mapping[str, object], payload: bytes) -> bytes:
 
 
 def head_of(text: bytes) -> bytes:
-    """What stands before the payload."""
+    """The bytes before the payload: magic, version and header."""
     return _PREFIX.pack(MAGIC, VERSION, len(text)) + text
 
 

@@ -94,7 +94,7 @@ class Layout:
 
     @cached_property
     def decoding(self) -> list[tuple[float, float]]:
-        """By tensor: a report's number y decodes to offset + step * y."""
+        """(offset, step) for each tensor: a report's number y decodes to offset + step * y."""
         affine = cache(mechanism_named(self.mechanism, self.eps).affine)  # many tensors have the ranges of others
         return [affine(c, r) for c, r in zip(self.c, self.r, strict=True)]
 

@@ -21,7 +21,7 @@ _SLACK = 256  # bytes by which a header may be longer than ours: an aggregate's 
 
 
 class Reader:
-    """Reads reports and aggregates: of the layout that is expected, or of any."""
+    """Reads reports and aggregates of the layout that is expected, or of any."""
 
     def __init__(self, expected: Layout | None = None) -> None:
         self._expected = expected
