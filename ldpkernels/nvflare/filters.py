@@ -32,19 +32,19 @@ CODES = frozenset(value for name, value in vars(ReturnCode).items() if name.isup
 
 
 class _Agreed(Filter):
-    """What both sides are set up with."""
+    """A filter with the settings that both sides share."""
 
     def __init__(
         self,
         eps: float,
-        mechanism: str,
-        C: Numbers,
-        R: Numbers | None,
-        norm: float | None,
-        bound: float | None,
-        delta: float,
-        upload: str,
-        buffers: Buffers | None,
+        mechanism: str = "two-point",
+        C: Numbers = 0.0,
+        R: Numbers | None = None,
+        norm: float | None = None,
+        bound: float | None = None,
+        delta: float = 1e-5,
+        upload: str = "updates",
+        buffers: Buffers | None = None,
     ) -> None:
         super().__init__()
         self.eps, self.mechanism, self.C, self.R = eps, mechanism, C, R
@@ -172,20 +172,6 @@ class LdpDecoder(_Agreed):
     >>> LdpDecoder(4.0, R=0.05).mechanism
     'two-point'
     """
-
-    def __init__(
-        self,
-        eps: float,
-        mechanism: str = "two-point",
-        C: Numbers = 0.0,
-        R: Numbers | None = None,
-        norm: float | None = None,
-        bound: float | None = None,
-        delta: float = 1e-5,
-        upload: str = "updates",
-        buffers: Buffers | None = None,
-    ) -> None:
-        super().__init__(eps, mechanism, C, R, norm, bound, delta, upload, buffers)
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """NVFLARE's call: the client's result with numbers in the place of the report."""
