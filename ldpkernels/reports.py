@@ -131,7 +131,8 @@ class Aggregate(Generic[M]):
         with self._lock:
             layout = self.layout or ready[0].layout
             for one in ready:
-                _refuse_other(layout, one.layout)
+                if one.layout is not layout:
+                    _refuse_other(layout, one.layout)
             payloads = [one.payload if is_counted_on_device(one.payload) else one.bits for one in ready]
             self._counting(layout).add(payloads, _threads(layout))
 
@@ -203,21 +204,24 @@ class Aggregate(Generic[M]):
 
     def _read_all(self, reports: tuple[Report | Uploaded, ...]) -> list[Report]:
         """Those that may be added: uploads with a header that was read before are looked at together."""
-        first = 0 if self._reader.has_read else 1  # looked at alone, so that its header is known
-        found = [self._read(one) for one in reports[:first]]
-        if rest := reports[first:]:
+        found: list[Report] = []
+        rest = reports
+        if rest and not self._reader.remembered:  # the first is looked at alone, so that its header is known
+            found += self._read(rest[0])
+            rest = rest[1:]
+        if rest:
             most = 1 if self.layout is None else max(1, min(threads(), len(rest) * self.layout.nbytes >> 23))
             for one, known in zip(rest, self._reader.known(rest, most), strict=True):
-                found.append(self._read(one) if known is None else Report(*known))
-        return [one for one in found if one is not None]
+                found += self._read(one) if known is None else [Report(*known)]
+        return found
 
-    def _read(self, one: Report | Uploaded) -> Report | None:
-        """A report that may be added, or None where it is skipped."""
+    def _read(self, one: Report | Uploaded) -> list[Report]:
+        """The report, if it may be added; nothing where it is skipped."""
         try:
             if not isinstance(one, Report):
                 if not isinstance(one, (bytes, bytearray, memoryview)):
                     raise TypeError(f"cannot add a {type(one).__name__}: pass a Report or its bytes")
-                return Report(*self._reader.report(one))
+                return [Report(*self._reader.report(one))]
             if self.expect is not None:
                 _refuse_other(self.expect.layout, one.layout)
             _check_payload(one)
@@ -226,8 +230,8 @@ class Aggregate(Generic[M]):
                 raise
             with self._lock:
                 self._skip(str(error))
-            return None
-        return one
+            return []
+        return [one]
 
     def _skip(self, reason: str, times: int = 1) -> None:
         known = reason in self.reasons or len(self.reasons) < _REASONS - 1
@@ -278,7 +282,7 @@ def aggregate(
 
 
 def _refuse_other(ours: Layout, theirs: Layout) -> None:
-    if ours is not theirs and ours != theirs:
+    if ours != theirs:
         name, one, rest = ours.difference(theirs)
         raise ValueError(f"reports of different kinds cannot be added: {name} is {one} in one and {rest} in the others")
 

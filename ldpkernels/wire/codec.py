@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 
@@ -21,7 +20,7 @@ class Codec:
 
     def payload_bytes(self, sizes: Sequence[int]) -> int:
         """The length of a report of tensors of these sizes."""
-        return sum(self._lengths(sizes))
+        return self._starts(sizes)[-1]
 
     def sums_bytes(self, sizes: Sequence[int], count: int) -> int:
         """The length of the sum of so many reports: a plane for each bit of their number, or an integer a byte."""
@@ -30,18 +29,22 @@ class Codec:
 
     def offsets(self, sizes: Sequence[int]) -> list[int]:
         """The byte at which each tensor starts."""
-        return [*accumulate(self._lengths(sizes), initial=0)][: len(sizes)]
+        return self._starts(sizes)[:-1]
 
     def unused_bits(self, sizes: Sequence[int]) -> tuple[Integers, Bytes]:
         """Bytes with bits after a tensor's last weight, and a mask of those: zero, so that equal reports are equal."""
-        ends = zip(sizes, self.offsets(sizes), strict=True)
         k = self.numbers_a_byte
+        ends = zip(sizes, self._starts(sizes)[:-1], strict=True)
         found = [(start + size // k, 0xFF & 0xFF << size % k) for size, start in ends if size % k]
         at, masks = np.array(found, np.int64).reshape(-1, 2).T
         return at, masks.astype(np.uint8)
 
-    def _lengths(self, sizes: Sequence[int]) -> list[int]:
-        return [-(-size // self.numbers_a_byte) for size in sizes]
+    def _starts(self, sizes: Sequence[int]) -> list[int]:
+        """The byte at which each tensor starts, and the one behind the last."""
+        starts = [0]
+        for size in sizes:
+            starts.append(starts[-1] - (-size // self.numbers_a_byte))
+        return starts
 
 
 def codec_of(reported: Reported) -> Codec:

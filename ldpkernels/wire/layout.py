@@ -80,7 +80,7 @@ class Layout:
     @cached_property
     def sizes(self) -> list[int]:
         """Weights in each tensor."""
-        return [math.prod(shape) for shape in self.shapes]
+        return list(map(math.prod, self.shapes))
 
     @cached_property
     def nbytes(self) -> int:

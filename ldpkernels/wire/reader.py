@@ -26,30 +26,25 @@ class Reader:
     def __init__(self, expected: Layout | None = None) -> None:
         self._expected = expected
         self._longest = None if expected is None else len(json.dumps(expected.header)) + _SLACK
-        self._known: tuple[tuple[bytes, Layout], ...] = ()  # replaced whole: threads read it as they add
+        self.remembered: tuple[tuple[bytes, Layout], ...] = ()  # replaced whole: threads read it as they add
 
     def report(self, data: Uploaded) -> tuple[Layout, Bytes]:
         """A report's layout, and its weights, which lie in `data`; anything else is a ValueError."""
         text, payload = opened(data, "report", self._longest)
-        layout = dict(self._known).get(text)
+        layout = dict(self.remembered).get(text)
         if layout is None:
             layout = self._checked(layout_of(header_in(text, "report")), "report", len(payload))
-            self._known = ((text, layout), *self._known[: _REMEMBERED - 1])
+            self.remembered = ((text, layout), *self.remembered[: _REMEMBERED - 1])
         elif len(payload) != layout.nbytes:
             raise _wrong_length("report", len(payload), layout.nbytes)
         bits = np.frombuffer(payload, np.uint8)
         layout.check_payload(bits)
         return layout, bits
 
-    @property
-    def has_read(self) -> bool:
-        """Whether it knows a header."""
-        return bool(self._known)
-
     def known(self, uploads: tuple[object, ...], threads: int) -> list[tuple[Layout, Bytes] | None]:
         """What `report` says of those with a header that it has read before, all at once; None where it has to look."""
         found: list[tuple[Layout, Bytes] | None] = [None] * len(uploads)
-        for text, layout in self._known:
+        for text, layout in self.remembered:
             head = head_of(text)
             size = len(head) + layout.nbytes + DIGEST_BYTES[VERSION]
             for i, good in enumerate(_native.uploads_like(uploads, head, size, *layout.unused_bits, threads)):
