@@ -211,7 +211,7 @@ def test_bytes_are_read_where_they_are():
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_nothing_that_is_sent_stops_a_server_that_skips(data):
     total = Aggregate(expected(MODEL, 0.0, 1.0, 1.0), on_bad="skip")
     honest = upload().to_bytes()
