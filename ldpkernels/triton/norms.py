@@ -14,7 +14,7 @@ from ldpkernels.arrays import Array, Spans
 from ldpkernels.triton import launch
 from ldpkernels.triton.order import OPTIONS as WIDE_OPTIONS
 from ldpkernels.triton.order import STRETCH, stretch_squares
-from ldpkernels.triton.table import SPAN, Columns, Part, parts_by, row_of
+from ldpkernels.triton.table import SPAN, Columns, Part, parts_by, places, row_of
 from ldpkernels.triton.weights import BF16, F16, F32, F64
 
 PARTS = Columns(*SPAN, "part")  # the number of its first stretch among all
@@ -56,10 +56,8 @@ def _stretches(spans: Spans) -> list[Part]:
     counts = _counts(spans)
 
     def part(dtype: int, spans: Spans, first: Array) -> Part:
-        programs = np.concatenate([[0], np.cumsum(_counts(spans))])
-        columns = {name: spans[name].view(np.int64) for name in SPAN[1:]}
-        columns |= {"program": programs[:-1], "part": first}
-        return Part(int(programs[-1]), PARTS.table(len(spans), columns), (len(spans), dtype))
+        columns, programs = places(spans, _counts(spans))
+        return Part(programs, PARTS.table(len(spans), columns | {"part": first}), (len(spans), dtype))
 
     return parts_by(spans["dtype"], spans, np.cumsum(counts) - counts, part)
 

@@ -15,7 +15,7 @@ import triton.language as tl
 from ldpkernels.arrays import Laws, Spans
 from ldpkernels.triton.ciphers import chacha, load_key, philox
 from ldpkernels.triton.launch import is_chacha, over
-from ldpkernels.triton.table import SPAN, Columns, Part
+from ldpkernels.triton.table import SPAN, Columns, Part, places
 from ldpkernels.triton.weights import BF16, F32, F64, bits_of, from_bits
 
 INTEGERS = tl.constexpr(4)  # the dtype of a span of int64
@@ -40,9 +40,8 @@ def plan_of(spans: Spans, laws: Laws, _: int) -> list[Part]:
     parts = []
     for row in np.flatnonzero(spans["numel"] > 0):
         span, law = spans[row : row + 1], laws[row : row + 1]
-        columns = {"program": 0} | {name: span[name].view(np.int64) for name in SPAN[1:]}
+        columns, programs = places(span, -(-span["numel"] // TILE))
         columns |= {name: law[name].view(np.int64) for name in (*LAW, *TABLES)}
-        programs = -(-int(span["numel"][0]) // TILE)
         numbers = int(span["dtype"][0]), bool(law["wide"][0])
         parts.append(Part(programs, COLUMNS.table(1, columns), numbers))
     return parts

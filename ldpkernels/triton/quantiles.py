@@ -69,11 +69,9 @@ def plan_of(spans: Spans, layers: Integers) -> list[Part]:
     def part(kind: int, spans: Spans, layers: Integers) -> Part:
         tiles_of = -(-spans["numel"] // int(TILE))
         tiles = int(max(1, tiles_of.sum() // PROGRAMS))
-        programs = np.concatenate([[0], np.cumsum(-(-tiles_of // tiles))])
-        columns = {name: spans[name].view(np.int64) for name in SPAN[1:]}
-        columns |= {"program": programs[:-1], "layer": layers}
-        numbers = len(spans), tiles, kind // 2, bool(kind % 2)
-        return Part(int(programs[-1]), COLUMNS.table(len(spans), columns), numbers)
+        columns, programs = tables.places(spans, -(-tiles_of // tiles))
+        table = COLUMNS.table(len(spans), columns | {"layer": layers})
+        return Part(programs, table, (len(spans), tiles, kind // 2, bool(kind % 2)))
 
     return tables.parts_by(spans["dtype"] * 2 + (spans["data"] % 16 == 0), spans, layers, part)
 

@@ -57,10 +57,9 @@ def plan_of(spans: Spans) -> list[Part]:
     places = np.stack([np.arange(len(spans)), np.cumsum(chunks) - chunks], 1)
 
     def part(dtype: int, spans: Spans, places: np.ndarray) -> Part:
-        programs = np.concatenate([[0], np.cumsum(-(-_chunks(spans) // int(CHUNKS)))])
-        columns = {name: spans[name].view(np.int64) for name in SPAN[1:]}
-        columns |= {"program": programs[:-1], "tensor": places[:, 0], "part": places[:, 1]}
-        return Part(int(programs[-1]), COLUMNS.table(len(spans), columns), (len(spans), dtype))
+        columns, programs = tables.places(spans, -(-_chunks(spans) // int(CHUNKS)))
+        table = COLUMNS.table(len(spans), columns | {"tensor": places[:, 0], "part": places[:, 1]})
+        return Part(programs, table, (len(spans), dtype))
 
     return tables.parts_by(spans["dtype"], spans, places, part)
 

@@ -76,15 +76,21 @@ def parts_by(kinds: Integers, spans: Spans, laws: Laws, make: Callable[[int, Spa
     return parts
 
 
+def places(spans: Spans, programs_of: Integers) -> tuple[dict[str, ArrayLike], int]:
+    """The columns of SPAN for tensors that take so many programs each, in their order, and the number of programs."""
+    ends = np.cumsum(programs_of)
+    columns: dict[str, ArrayLike] = {"program": ends - programs_of}
+    columns |= {name: spans[name].view(np.int64) for name in SPAN[1:]}
+    return columns, int(ends[-1])
+
+
 def span_columns(spans: Spans, per_block: int, blocks: int = BLOCKS) -> tuple[dict[str, ArrayLike], int, int]:
     """The columns of SPAN for tensors of one dtype; tiles a program, and the number of programs."""
     tile = blocks * per_block
     tiles_of = -(-(spans["numel"] + spans["first"] % per_block) // tile)
     tiles = int(np.clip(tiles_of.sum() // PROGRAMS, 1, LONGEST))
-    programs = np.concatenate([[0], np.cumsum(-(-tiles_of // tiles))])
-    columns: dict[str, ArrayLike] = {"program": programs[:-1]}
-    columns |= {name: spans[name].view(np.int64) for name in SPAN[1:]}
-    return columns, tiles, int(programs[-1])
+    columns, programs = places(spans, -(-tiles_of // tiles))
+    return columns, tiles, programs
 
 
 def weight_columns(spans: Spans, laws: Laws, per_block: int) -> tuple[dict[str, ArrayLike], int, int]:
