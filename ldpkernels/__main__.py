@@ -12,7 +12,7 @@ from ldpkernels.commands import account, audit, demo, fl, options, plan, program
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse and run; the exit status."""
+    """Run the command that the arguments name; its exit status."""
     parser = argparse.ArgumentParser(prog="ldpkernels", description="Local differential privacy for model updates.")
     parser.add_argument("--version", action="version", version=f"ldpkernels {__version__}")
     commands = options.add_commands(parser, "COMMAND")

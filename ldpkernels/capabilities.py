@@ -72,7 +72,7 @@ def able(kernel: str, device: str, index: int | None = None) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def on_the_host() -> Iterator[None]:
-    """Around work that only the host does: a forced backend of a GPU stands aside."""
+    """Run the work in the block on the host, which alone can do it: a forced backend of a GPU stands aside."""
     name = forced()
     with backend(name if name in _ALWAYS else _ALWAYS[0]):
         yield

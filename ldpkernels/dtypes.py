@@ -48,7 +48,7 @@ class Dtype:
         return self.spacing_at(x.numerator, x.denominator, 0)
 
     def spacing_at(self, n: int, d: int, exponent: int) -> int:
-        """The same around n / d * 2 ** exponent."""
+        """The power of two by which this format's numbers around n / d * 2 ** exponent are apart."""
         n = abs(n)
         if not n:
             return self.min_exponent - self.precision + 1
@@ -88,7 +88,7 @@ class Dtype:
         return d & (d - 1) == 0 and self.holds_at(x.numerator, 1 - d.bit_length())
 
     def holds_at(self, n: int, exponent: int) -> bool:
-        """Whether n * 2 ** exponent is."""
+        """Whether n * 2 ** exponent is a finite number of this format."""
         if not n:
             return True
         zeros = (n & -n).bit_length() - 1

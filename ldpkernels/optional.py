@@ -29,7 +29,7 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
 
 
 def refuse_old_torch(version: str) -> None:
-    """An error before anything is registered or written."""
+    """Refuse a torch that is too old, before anything is registered or written."""
     found = tuple(int(part) for part in version.split(".")[:2])
     if found < LOWEST_TORCH:
         lowest = ".".join(map(str, LOWEST_TORCH))

@@ -69,8 +69,11 @@ class Layout:
         container: Container,
     ) -> Layout:
         """The layout of reports of plain tensors, whose shapes were read; c and r are one for all, or one for each."""
-        library = "torch" if plain.is_torch else "numpy"
-        return _layout_of_plain(names, plain.shapes, c, r, plain.dtypes, mechanism, container, library)
+        numbers = iter(np.frombuffer(plain.shapes, np.int64).tolist())  # of each, how many dimensions, and they
+        shapes = tuple([tuple(itertools.islice(numbers, dimensions)) for dimensions in numbers])
+        n = len(names)
+        ranges = c * (n // len(c)), r * (n // len(r)), plain.dtypes * (n // len(plain.dtypes))
+        return _layout(names, shapes, *ranges, mechanism, container, "torch" if plain.is_torch else "numpy")
 
     @cached_property
     def codec(self) -> Codec:
@@ -184,24 +187,6 @@ def _layout(
         library=library,
         mechanism=mechanism.name,
     )
-
-
-@lru_cache(maxsize=64)
-def _layout_of_plain(
-    names: tuple[str, ...],
-    shapes: bytes,  # of each tensor, the number of its dimensions, and they
-    c: tuple[float, ...],
-    r: tuple[float, ...],
-    dtypes: tuple[Dtype, ...],
-    mechanism: Weightwise,
-    container: Container,
-    library: str,
-) -> Layout:
-    numbers = iter(np.frombuffer(shapes, np.int64).tolist())
-    of_each = tuple([tuple(itertools.islice(numbers, dimensions)) for dimensions in numbers])
-    n = len(names)
-    ranges = c * (n // len(c)), r * (n // len(r)), dtypes * (n // len(dtypes))
-    return _layout(names, of_each, *ranges, mechanism, container, library)
 
 
 # The fields of a header, in the order in which they are checked: their type, or that of the numbers of a list.
