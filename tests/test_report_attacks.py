@@ -3,7 +3,6 @@
 import copy
 import json
 import math
-import struct
 import subprocess
 import sys
 
@@ -18,7 +17,7 @@ from ldpkernels import Aggregate, Report, aggregate, expected, report
 from ldpkernels.laws.registry import MECHANISMS
 from ldpkernels.wire.counters import BitCounter, ByteCounter
 from ldpkernels.wire.envelope import decode
-from tests.uploads import MODEL, forged, same, upload
+from tests.uploads import MODEL, forged, same, signed, upload
 
 STRANGERS = {
     "r of 'w' is 9.0, not 1.0": lambda: upload(R=[9.0, 1.0]).to_bytes(),
@@ -224,8 +223,8 @@ def test_nothing_that_is_sent_stops_a_server_that_skips(data):
     for field in data.draw(st.lists(st.sampled_from(sorted(header)), min_size=1, max_size=3, unique=True)):
         header[field] = data.draw(json_values)
     text = json.dumps({"kind": "report", **header}).encode()
-    body = struct.pack("<4sBxxxI", b"LDPK", 2, len(text)) + text + data.draw(st.just(weights) | st.binary(max_size=9))
-    total.add(body + ldpkernels._native.crc32c(body).to_bytes(4, "little"), data.draw(st.binary(max_size=99)), honest)
+    sent = signed(text, data.draw(st.just(weights) | st.binary(max_size=9)))
+    total.add(sent, data.draw(st.binary(max_size=99)), honest)
     wanted = aggregate([honest])
     assert total.clients + total.skipped == 3
     assert total.clients > 1 or same(total.mean(), wanted)

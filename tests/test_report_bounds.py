@@ -2,7 +2,6 @@
 # Headers that promise too much: memory and work follow the bytes that came.
 import copy
 import json
-import struct
 import sys
 import tracemalloc
 
@@ -10,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-import ldpkernels
 from ldpkernels import Aggregate, Report, expected
 from ldpkernels.laws.registry import MECHANISMS
 from ldpkernels.wire import reader
 from ldpkernels.wire.envelope import decode
 from ldpkernels.wire.layout import Layout
-from tests.uploads import MODEL, forged, upload
+from tests.uploads import MODEL, forged, signed, upload
 
 
 def peak(call):
@@ -69,8 +67,7 @@ def test_what_differs_is_known_before_laws_and_weights():
     ids=lambda text: text[16:40].decode(),
 )
 def test_a_long_header_is_not_parsed_where_a_short_one_is_expected(text, monkeypatch):
-    body = struct.pack("<4sBxxxI", b"LDPK", 2, len(text)) + text
-    data = body + ldpkernels._native.crc32c(body).to_bytes(4, "little")
+    data = signed(text)
     with pytest.raises(ValueError, match=r"\w+ \w+ \w+"):
         Report.from_bytes(data)
     total = Aggregate(expected(MODEL, 0.0, 1.0, 1.0), on_bad="skip")
@@ -84,9 +81,8 @@ def test_a_field_that_stands_twice_and_numbers_that_are_none():
     header, weights = decode(upload().to_bytes(), "report")
     text = json.dumps({"kind": "report", **header})
     for wrong in ('{"eps":9.0,' + text[1:], '{"kind":"report",' + text[1:], text.replace('"eps": 1.0', '"eps": NaN')):
-        body = struct.pack("<4sBxxxI", b"LDPK", 2, len(wrong)) + wrong.encode() + weights
         with pytest.raises(ValueError, match="not JSON"):
-            Report.from_bytes(body + ldpkernels._native.crc32c(body).to_bytes(4, "little"))
+            Report.from_bytes(signed(wrong.encode(), weights))
 
 
 @pytest.mark.parametrize("shape", [(0,), (2**59, 0), (0, 4, 0)])

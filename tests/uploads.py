@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports of a small model, honest and forged."""
 
+import struct
+
 import numpy as np
 
 import ldpkernels
-from ldpkernels import report
+from ldpkernels import _native, report
 from ldpkernels.wire.envelope import decode, encode
 
 MODEL = {"w": np.linspace(-1, 1, 15).reshape(3, 5), "b": np.zeros(2, np.float32)}
@@ -22,3 +24,9 @@ def forged(kind=None, payload=None, data=None, **changes):
     """An upload with another header, or other weights, whose digest fits."""
     header, weights = decode(data or upload().to_bytes(), kind or "report")
     return encode({"kind": kind or "report", **header, **changes}, weights if payload is None else payload)
+
+
+def signed(text, weights=b""):
+    """A header as it is written here, whose digest fits."""
+    body = struct.pack("<4sBxxxI", b"LDPK", 2, len(text)) + text + weights
+    return body + _native.crc32c(body).to_bytes(4, "little")
