@@ -22,7 +22,7 @@ def add_commands(parser: argparse.ArgumentParser, metavar: str) -> Commands:
 
 
 def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add --json, which every command has."""
+    """--json, the same for every command."""
     parser.add_argument(
         "--json",
         nargs="?",
@@ -34,7 +34,7 @@ def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
 
 
 def integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
-    """The reader of a whole number from the least to the most."""
+    """A whole number from the least to the most."""
 
     def read(text: str) -> int:
         try:
@@ -50,13 +50,18 @@ def integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
     return read
 
 
-seed = integer(0)  # what `ldpkernels.key` and torch both take
+def seed(text: str) -> int:
+    """What `ldpkernels.key` and torch both take."""
+    value = integer(0)(text)
+    if value >= 2**63:
+        raise argparse.ArgumentTypeError(f"{value} is too large: use less than 2^63")
+    return value
 
 
 def number(
     *, above: float = -float("inf"), least: float = -float("inf"), below: float = float("inf")
 ) -> Callable[[str], float]:
-    """The reader of a finite number within bounds, of which `least` is allowed and the others are not."""
+    """A finite number within bounds, of which `least` is allowed and the others are not."""
 
     def read(text: str) -> float:
         try:
@@ -73,7 +78,7 @@ def number(
 
 
 def picture(text: str) -> str:
-    """Read the name of a file that matplotlib can write."""
+    """A file that matplotlib can write."""
     try:
         plot.check_format(text)
     except (ImportError, ValueError) as error:
@@ -82,7 +87,7 @@ def picture(text: str) -> str:
 
 
 def json_file(text: str) -> str:
-    """Read the name of a file for JSON; the suffix keeps an argument that follows from being taken for its name."""
+    """A file for JSON; the suffix keeps an argument that follows from being taken for its name."""
     if text == "-":
         return text
     if Path(text).suffix != ".json":
@@ -91,7 +96,7 @@ def json_file(text: str) -> str:
 
 
 def run_folder(text: str) -> str:
-    """Read the name of a folder that exists or can be made, for figures and a picture."""
+    """A folder that exists or can be made, for figures and a picture."""
     if Path(text).exists() and not Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is a file: give a folder")
     picture(str(Path(text) / "accuracy.png"))
@@ -99,7 +104,7 @@ def run_folder(text: str) -> str:
 
 
 def writable(text: str) -> str:
-    """Read the name of a file that can be written. It is tried: permissions do not tell all."""
+    """A file that can be written, which is tried: permissions do not tell of file systems that take no files."""
     path = Path(text)
     try:
         if path.is_dir():

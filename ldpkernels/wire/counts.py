@@ -13,7 +13,6 @@ import numpy as np
 
 from ldpkernels import capabilities
 from ldpkernels.arrays import Array, Bytes
-from ldpkernels.inputs.views import uninterrupted
 from ldpkernels.optional import is_tensor
 from ldpkernels.wire.counters import counter_of
 from ldpkernels.wire.layout import Layout
@@ -95,13 +94,11 @@ class Counts:
     def _gather(self) -> None:
         """Move what lies on devices to the host's counter, which waits for them."""
         for device in [*self._on_devices]:
-            found = self._on_devices[device].sums()
-
-            def move(device: torch.device = device, found: Array = found) -> None:
-                self._host.add_sums(self._on_devices[device].tally.count, found)
-                del self._on_devices[device]
-
-            uninterrupted(move)
+            there = self._on_devices[device]
+            found = there.sums()
+            there.failed = True  # until it is gone: an exception from a signal may come between
+            self._host.add_sums(there.tally.count, found)
+            del self._on_devices[device]
 
 
 class DeviceSums:
@@ -114,7 +111,7 @@ class DeviceSums:
         self.tally: BitTally | ByteTally = kind(layout.nbytes, device)
         self._device = device
         self._last: torch.cuda.Event | None = None
-        self._failed = False
+        self.failed = False
 
     def reserve(self, count: int) -> None:
         """Make room for so many more reports. What is there may be copied, when the last kernels have written it."""
@@ -126,24 +123,20 @@ class DeviceSums:
         self.tally.reserve(count)
 
     def add(self, reports: Sequence[torch.Tensor]) -> None:
-        """Add reports on the current stream; an exception from a signal waits until they are counted."""
+        """Add reports on the current stream; after an exception from a signal, the sum is not known."""
         import torch
 
         on_gpu = self._device.type == "cuda"
         stream = torch.cuda.current_stream(self._device) if on_gpu else None
-
-        def work() -> None:
-            self._failed = True
-            with torch.cuda.stream(stream):
-                self._follow(stream)
-                self.tally.add(reports)
-                if stream is not None:
-                    for report in reports:  # they may be freed before the kernels have run
-                        report.record_stream(stream)
-                    self._last = stream.record_event()
-            self._failed = False
-
-        uninterrupted(work)
+        self.failed = True
+        with torch.cuda.stream(stream):
+            self._follow(stream)
+            self.tally.add(reports)
+            if stream is not None:
+                for report in reports:  # they may be freed before the kernels have run
+                    report.record_stream(stream)
+                self._last = stream.record_event()
+        self.failed = False
 
     def sums(self) -> Array:
         """Copy the planes, or the sums of bytes, to host memory."""
@@ -161,7 +154,7 @@ class DeviceSums:
             self.tally.used_on(stream)
 
     def _check(self) -> None:
-        if self._failed:
+        if self.failed:
             raise RuntimeError(
                 f"adding reports on {self._device} failed half-way, so that their sum is not known: collect them "
                 "again, in a new Aggregate"
