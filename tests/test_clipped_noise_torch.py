@@ -92,7 +92,6 @@ def test_opcheck():
     op = torch.ops.ldpkernels.clipped_noised_sum.default
     x, y = rows(5, 4, grad=True), rows(5, 2, 3, seed=1, dtype=torch.float32, grad=True)
     for arguments in (
-        ([x], KEY.tensor(), [1.0], 1.0, 1.0, "gaussian", "flat"),
         ([x, y], KEY.tensor(), [1.0], 1.0, 0.0, "discrete", "flat"),
         ([x, y], KEY.tensor(), [1.0, 2.0], 1.0, 3.0, "gaussian", "per-layer"),
         ([x.detach()[:, 0]], KEY.tensor(), [1.0], 0.0, 0.0, "gaussian", "per-layer"),

@@ -14,9 +14,9 @@ def test_keys_are_the_blocks_of_the_state_one_after_the_other(device):
 
     state = new_state(torch.device(device))
     words = state[:4].cpu().numpy().view("<u4")
-    keys = [next_key(state).cpu().numpy().view("<u4").tolist() for _ in range(5)]
-    assert keys == [_native.keystream(words, 0, n, 1, "scalar")[:8].tolist() for n in range(5)]
-    assert int(state[4]) == 5
+    keys = [next_key(state).cpu().numpy().view("<u4").tolist() for _ in range(2)]
+    assert keys == [_native.keystream(words, 0, n, 1, "scalar")[:8].tolist() for n in range(2)]
+    assert int(state[4]) == 2
     state[4] = 2**32 + 7
     wanted = _native.keystream(words, 0, 2**32 + 7, 1, "scalar")[:8].tolist()
     assert next_key(state).cpu().numpy().view("<u4").tolist() == wanted
