@@ -8,7 +8,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import shutil
 import statistics
 import time
@@ -18,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.results import facts_table, table
+from benchmarks.results import facts_table, filled, table
 
 RESULTS = Path(__file__).parent / "results"
-MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.S)
 
-__all__ = ["RESULTS", "Cell", "Cells", "Job", "Page", "filled", "left_open", "percent", "spread", "table"]
+__all__ = ["RESULTS", "Cell", "Cells", "Job", "Page", "left_open", "percent", "spread", "table"]
 
 Cell = dict[str, Any]
 
@@ -104,14 +102,6 @@ class Page:
         path = self.cells.path.with_suffix(".md")
         path.write_text(filled((RESULTS / path.name).read_text(), tables))
         self.draw(cells, path.with_suffix(".png"))
-
-
-def filled(text: str, tables: dict[str, str]) -> str:
-    """A page with new tables between its marks, each of which has a table, as each table has a mark."""
-    marks = [name for _, name, _ in MARKED.findall(text)]
-    if sorted(marks) != sorted(tables):
-        raise ValueError(f"the page has marks for {sorted(marks)}, and there are tables for {sorted(tables)}")
-    return MARKED.sub(lambda mark: f"{mark[1]}\n{tables[mark[2]]}\n\n{mark[3]}", text)
 
 
 def facts(cells: dict[str, Cell]) -> dict[str, str]:
