@@ -105,17 +105,17 @@ def run_tool(name: str, *arguments: str) -> str:
     raise RuntimeError(f"{name} failed:\n{done.stderr[-4000:]}")
 
 
-@functools.lru_cache(maxsize=8)
-def _resources(path: str) -> dict[str, dict[str, int]]:
-    """Registers and memory of every kernel of a cubin."""
+@functools.lru_cache(maxsize=1)
+def _resources(path: str, _written: int) -> dict[str, dict[str, int]]:
+    """Registers and memory of every kernel of a cubin, which was written then."""
     said = run_tool("cuobjdump", "--dump-resource-usage", path)
     kernels = re.findall(r"Function (\S+):\s*(.*)", said)
     return {name: {k: int(v) for k, v in re.findall(r"(\w+):(\d+)", used)} for name, used in kernels}
 
 
-@functools.lru_cache(maxsize=2)
-def _codes(path: str) -> dict[str, str]:
-    """The machine code of every kernel of a cubin, which takes a third of a second to write."""
+@functools.lru_cache(maxsize=1)
+def _codes(path: str, _written: int) -> dict[str, str]:
+    """The machine code of every kernel of a cubin, which takes cuobjdump a third of a second."""
     sections = re.split(r"^\s*Function : (\S+)$", run_tool("cuobjdump", "-sass", path), flags=re.M)
     return dict(zip(sections[1::2], sections[2::2], strict=True))
 
@@ -126,7 +126,8 @@ def analyse_cubin(path: str | Path, kernel_regex: str, elements_per_iteration: i
     `elements_per_iteration` is how many elements one thread finishes on one pass through the hot path. Without it the
     machine code is read where the kernel has a stack alone, to see what is spilled there: no stack, no spills.
     """
-    kernels = _resources(str(path))
+    file = (str(path), Path(path).stat().st_mtime_ns)
+    kernels = _resources(*file)
     names = [name for name in kernels if re.search(kernel_regex, name)]
     if len(names) != 1:
         raise ValueError(f"{len(names)} kernels of {path} match {kernel_regex!r}; it has {', '.join(kernels)}")
@@ -134,7 +135,7 @@ def analyse_cubin(path: str | Path, kernel_regex: str, elements_per_iteration: i
     registers, stack = kernels[name]["REG"], kernels[name]["STACK"]
     if not (elements_per_iteration or stack):
         return Cost(name, registers, stack)
-    code = _instructions(_codes(str(path))[name])
+    code = _instructions(_codes(*file)[name])
     spills = sum(i.opcode.startswith(("STL", "LDL")) for i in code)
     if not elements_per_iteration:
         return Cost(name, registers, stack, spills)
