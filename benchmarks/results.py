@@ -12,6 +12,24 @@ from pathlib import Path
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.S)
 
 
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way of doing one task, before it is timed: `make` gives the call when its turn comes."""
+
+    group: str
+    row: str
+    kind: str  # "ours", "peer" or "floor"
+    make: Callable[[], Work]
+    elements: float
+    bytes: float
+    backend: str = ""  # forced while it runs
+    threads: int = 0  # of torch, while it runs; as they are
+    memory: bool = False  # also the most that the process takes during a call
+
+
 @dataclass
 class Row:
     """One way of doing one task. `sweeps` has the least time of each sweep, in seconds; `peak` the bytes of memory that
