@@ -142,12 +142,12 @@ def test_a_killed_cell_goes_on_to_the_same_figures_with_any_number_of_workers(ti
 def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeypatch):
     """Classes that a network tells apart at once: labels of real samples are right, and those of the teacher too."""
     generator = torch.Generator().manual_seed(0)
-    y = torch.randint(2, (300,), generator=generator)
-    x = 0.1 * torch.randn(300, 1, 28, 28, generator=generator) + (2.0 * y - 1).view(-1, 1, 1, 1)
-    tiny = data.Dataset("fashion-mnist", x[:200], y[:200], x[200:], y[200:], 2)
+    y = torch.randint(2, (150,), generator=generator)
+    x = 0.1 * torch.randn(150, 1, 28, 28, generator=generator) + (2.0 * y - 1).view(-1, 1, 1, 1)
+    tiny = data.Dataset("fashion-mnist", x[:100], y[:100], x[100:], y[100:], 2)
     recipe = Recipe(steps=3, batch=8)
     config = parties_driver.Config(
-        5, recipe, ("gan",), ("network",), local_epochs=20, epochs=20, baseline=False, chunk=2
+        5, recipe, ("gan",), ("network",), local_epochs=8, epochs=8, baseline=False, chunk=2
     )
     monkeypatch.setattr(han_xue_ablation, "dataset_of", lambda name, root: tiny)
     monkeypatch.setattr(han_xue_ablation, "config_of", lambda s: replace(config, seed=s.seed))
@@ -171,7 +171,7 @@ def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeyp
 
     seen, round_ = [], parties_driver.round_
     other = torch.zeros_like(state.labels)  # a teacher that knows one class
-    monkeypatch.setattr(han_xue_ablation, "predicted", lambda model, x: other if len(x) == len(other) else y[200:])
+    monkeypatch.setattr(han_xue_ablation, "predicted", lambda model, x: other if len(x) == len(other) else y[100:])
 
     def spy(state, world, **options):
         seen.append(state)
@@ -182,7 +182,7 @@ def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeyp
     (last,) = seen  # all else is from its checkpoints
     assert last.labels is other
     assert (told["teacher"], told["real, vote"]) == (1, 1)
-    assert told["generated, teacher"] == pytest.approx(float((y[200:] == 0).float().mean()))
+    assert told["generated, teacher"] == pytest.approx(float((y[100:] == 0).float().mean()))
 
 
 def test_a_baseline_of_its_own_is_that_of_the_run_of_its_seed(tmp_path, monkeypatch):
