@@ -45,7 +45,7 @@ def torch_piecewise(weights: torch.Tensor) -> None:
 
 
 def numpy_piecewise(w: np.ndarray, rng: np.random.Generator) -> None:
-    """The same law in NumPy."""
+    """The law of torch_piecewise in NumPy."""
     one = np.float32
     low = np.clip(w, -one(R), one(R))
     low *= one((REACH + 1) / 2)

@@ -40,7 +40,7 @@ def named(function: str, isa: str, generator: str = "") -> str:
 
 
 def compiled(form: Callable[[torch.Tensor], object], w: torch.Tensor) -> Work:
-    """The same by torch.compile."""
+    """A form in torch, compiled by torch.compile."""
     return partial(torch.compile(form, fullgraph=True), w)
 
 
@@ -122,7 +122,7 @@ def small_cases() -> Iterator[Case]:
 
 
 def cached_cases() -> Iterator[Case]:
-    """In a core's own cache: what the arithmetic alone allows, on one core and on all."""
+    """Weights in a core's own cache: what the arithmetic alone allows, on one core and on all."""
 
     def of(cores: int, *row: str, n: int, nbytes: int, work: Work, **options: Any) -> Case:
         group = f"{cores} thread{'s' * (cores > 1)} in cache, {IN_CACHE // 1024} K fp32 each"

@@ -245,7 +245,7 @@ def _correctness(run: Run, options: argparse.Namespace) -> None:
 
 
 def _sanitize(run: Run, options: argparse.Namespace) -> None:
-    """Each of the sanitizer's tools over every operation of each backend, all side by side."""
+    """Watch with each of the sanitizer's tools every operation of each backend, all side by side."""
     if options.rehearse:
         command = _python("benchmarks.gpu.sanitize", "triton", "--rehearse")
         run.step(Step("operations, triton", command, 300, "sanitize.log"))

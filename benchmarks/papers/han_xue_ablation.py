@@ -38,7 +38,7 @@ class Ablation:
 
 
 def plan() -> list[Ablation]:
-    """Of the dataset whose global model is furthest below the paper's."""
+    """The runs of the dataset whose global model is furthest below the paper's."""
     return [Ablation("fashion-mnist", seed) for seed in range(SEEDS)]
 
 
@@ -48,7 +48,7 @@ def jobs(root: str, workers: int | None) -> list[Job]:
 
 
 class Real(han_xue.World):
-    """The same parties, who label and learn from their real examples as if they had generated them."""
+    """The parties of a world, who label and learn from their real examples as if they had generated them."""
 
     def begin(self) -> han_xue.State:
         """After generators that are not needed."""

@@ -75,7 +75,7 @@ def digest(makers: Any) -> str:
 
 
 def gnmax(state: Any, world: Any, eps: float) -> Cell:
-    """The same samples, some of them, labelled with the noise that costs eps; and a global model of these."""
+    """Some of the samples, labelled with the noise that costs eps, and the accuracy of a global model of these."""
     from ldpkernels.federated import han_xue
     from ldpkernels.votes import vote_epsilon
 

@@ -59,7 +59,7 @@ def of_five(kept: Kept, dataset: str) -> list[Setting]:
 
 
 def accuracies(cells: list[Cell]) -> tuple[list[float], list[float], list[float]]:
-    """Of the baseline where it was trained, of the parties alone in mean, and of the global model: a run each."""
+    """Accuracies of the baseline where it was trained, of the parties alone in mean, and of the global model."""
     bases = [c["baseline_accuracy"] for c in cells if c["baseline_accuracy"] is not None]
     return bases, [mean(c["standalone"]) for c in cells], [c["global"] for c in cells]
 
@@ -139,7 +139,7 @@ def table_2(kept: Kept, dataset: str) -> str:
 
 
 def loss_epsilon(s: Setting, examples: int) -> float:
-    """Of a subsampled Gaussian mechanism with the paper's q and our T: what releasing the noisy losses would cost."""
+    """What releasing the noisy losses would cost: a subsampled Gaussian mechanism with the paper's q and our T."""
     from ldpkernels.accounting import sampled_gaussian
 
     return sampled_gaussian(s.sigma, PAPER[s.dataset].batch / examples, s.steps, delta=1e-5).epsilon

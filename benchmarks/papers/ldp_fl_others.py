@@ -55,7 +55,7 @@ class Other:
 
     @property
     def twin(self) -> Other:
-        """The same run without noise, where updates are clipped all the same."""
+        """This run without noise, where updates are clipped all the same."""
         return replace(self, method="no noise", epsilon=0.0, delta=0.0)
 
 

@@ -80,7 +80,7 @@ class Setting:
 
     @property
     def twin(self) -> Setting:
-        """The same run without noise."""
+        """This run without noise."""
         home = PAPER[self.dataset][2]
         fraction = 1.0 if self.trained else self.fraction
         plain: dict[str, Any] = {"mechanism": "two-point", "adapts": "minmax", "fraction": fraction}
@@ -95,7 +95,7 @@ def setting(dataset: str, eps: float | None, *, ranges: str = "fixed", **changes
 
 
 def by_few(settings: Sequence[Setting]) -> list[Setting]:
-    """The same settings, where 20 clients train in a round and stand for all."""
+    """These settings, where 20 clients train in a round and stand for all."""
     return [replace(s, trained=20) for s in settings]
 
 

@@ -64,7 +64,7 @@ def compute(s: Setting, root: str, workers: int | None, folder: Path) -> Cell:
     with training.crew(network, clients, workers or available(), test=test) as crew:
 
         def uploads(state: ldp_fl.State, chosen: Sequence[training.Client]) -> Iterable[bytes]:
-            """Of the trained clients and of those whom they stand for."""
+            """The reports of the trained clients and of those whom they stand for."""
             for client, weights in training.train(
                 network, state.weights, chosen, config.local, state.round, workers=crew
             ):
