@@ -146,9 +146,7 @@ def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeyp
     x = 0.1 * torch.randn(150, 1, 28, 28, generator=generator) + (2.0 * y - 1).view(-1, 1, 1, 1)
     tiny = data.Dataset("fashion-mnist", x[:100], y[:100], x[100:], y[100:], 2)
     recipe = Recipe(steps=3, batch=8)
-    config = parties_driver.Config(
-        5, recipe, ("gan",), ("network",), local_epochs=8, epochs=8, baseline=False, chunk=2
-    )
+    config = parties_driver.Config(5, recipe, ("gan",), ("network",), local_epochs=8, epochs=8, baseline=False, chunk=2)
     monkeypatch.setattr(han_xue_ablation, "dataset_of", lambda name, root: tiny)
     monkeypatch.setattr(han_xue_ablation, "config_of", lambda s: replace(config, seed=s.seed))
     one = han_xue_ablation.Ablation("fashion-mnist", 3)
