@@ -11,6 +11,7 @@ version for unaligned data. A loop inside the hot path counts as `inner_trips` t
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import re
@@ -30,28 +31,22 @@ ALU = {
 
 @dataclass(frozen=True)
 class Cost:
-    """One kernel: its resources, and its hot path for one thread."""
+    """One kernel: its resources, and its hot path for one thread, where that was asked for."""
 
     kernel: str
     registers: int
     stack_bytes: int
-    shared_bytes: int
-    spill_stores: int  # instructions that write local memory, anywhere in the kernel
-    spill_loads: int
-    elements_per_iteration: int
-    instructions: int
-    instructions_per_element: float
-    vector_loads: int
-    vector_stores: int
-    loads_at_once: int  # of 128 bits, the most of them before arithmetic of numbers: what a thread waits for together
-    loads_of_any_width: int  # the same of any width, anywhere in the kernel without a branch between them
-    inner_loops: int
-    opcodes: Counter[str] = field(repr=False)
-
-    @property
-    def spills(self) -> int:
-        """Accesses to local memory."""
-        return self.spill_stores + self.spill_loads
+    spills: int = 0  # instructions that read or write local memory, anywhere in the kernel
+    elements_per_iteration: int = 0
+    instructions_per_element: float = 0.0
+    vector_loads: int = 0
+    vector_stores: int = 0
+    loads_at_once: int = (
+        0  # of 128 bits, the most of them before arithmetic of numbers: what a thread waits for together
+    )
+    loads_of_any_width: int = 0  # the same of any width, anywhere in the kernel without a branch between them
+    inner_loops: int = 0
+    opcodes: Counter[str] = field(repr=False, default_factory=Counter)
 
     @property
     def integer_instructions(self) -> float:
@@ -61,6 +56,8 @@ class Cost:
 
 @dataclass(frozen=True)
 class Instruction:
+    """A line of the disassembly."""
+
     address: int
     predicated: bool
     opcode: str
@@ -92,7 +89,13 @@ def find_tool(name: str) -> str | None:
     return shutil.which(name) or next((str(f / name) for f in folders if os.access(f / name, os.X_OK)), None)
 
 
+def lacks_nvcc() -> bool:
+    """Whether CUDA C++ cannot be compiled and read here."""
+    return any(find_tool(tool) is None for tool in ("nvcc", "cuobjdump"))
+
+
 def run_tool(name: str, *arguments: str) -> str:
+    """What a CUDA tool prints."""
     tool = find_tool(name)
     if tool is None:
         raise FileNotFoundError(f"{name} not found: put it on PATH, set CUDA_HOME, or install triton")
@@ -102,35 +105,49 @@ def run_tool(name: str, *arguments: str) -> str:
     raise RuntimeError(f"{name} failed:\n{done.stderr[-4000:]}")
 
 
-def analyse_cubin(path: str | Path, kernel_regex: str, elements_per_iteration: int, inner_trips: int = 1) -> Cost:
+@functools.lru_cache(maxsize=1)
+def _resources(path: str, _written: int) -> dict[str, dict[str, int]]:
+    """Registers and memory of every kernel of a cubin, which was written then."""
+    said = run_tool("cuobjdump", "--dump-resource-usage", path)
+    kernels = re.findall(r"Function (\S+):\s*(.*)", said)
+    return {name: {k: int(v) for k, v in re.findall(r"(\w+):(\d+)", used)} for name, used in kernels}
+
+
+@functools.lru_cache(maxsize=1)
+def _codes(path: str, _written: int) -> dict[str, str]:
+    """The machine code of every kernel of a cubin, which takes cuobjdump a third of a second."""
+    sections = re.split(r"^\s*Function : (\S+)$", run_tool("cuobjdump", "-sass", path), flags=re.M)
+    return dict(zip(sections[1::2], sections[2::2], strict=True))
+
+
+def analyse_cubin(path: str | Path, kernel_regex: str, elements_per_iteration: int = 0, inner_trips: int = 1) -> Cost:
     """The cost of the one kernel of a cubin whose (mangled) name matches.
 
-    `elements_per_iteration` is how many elements one thread finishes on one pass through the hot path.
+    `elements_per_iteration` is how many elements one thread finishes on one pass through the hot path. Without it the
+    machine code is read where the kernel has a stack alone, to see what is spilled there: no stack, no spills.
     """
-    sections = re.split(r"^\s*Function : (\S+)$", run_tool("cuobjdump", "-sass", str(path)), flags=re.M)
-    codes = dict(zip(sections[1::2], sections[2::2], strict=True))
-    names = [name for name in codes if re.search(kernel_regex, name)]
+    file = (str(path), Path(path).stat().st_mtime_ns)
+    kernels = _resources(*file)
+    names = [name for name in kernels if re.search(kernel_regex, name)]
     if len(names) != 1:
-        raise ValueError(f"{len(names)} kernels of {path} match {kernel_regex!r}; it has {', '.join(codes)}")
-    used = re.search(
-        rf"Function {re.escape(names[0])}:\s*(.*)", run_tool("cuobjdump", "--dump-resource-usage", str(path))
-    )
-    assert used is not None, "cuobjdump lists no resources"
-    resources = {k: int(v) for k, v in re.findall(r"(\w+):(\d+)", used[1])}
-    code = _instructions(codes[names[0]])
+        raise ValueError(f"{len(names)} kernels of {path} match {kernel_regex!r}; it has {', '.join(kernels)}")
+    (name,) = names
+    registers, stack = kernels[name]["REG"], kernels[name]["STACK"]
+    if not (elements_per_iteration or stack):
+        return Cost(name, registers, stack)
+    code = _instructions(_codes(*file)[name])
+    spills = sum(i.opcode.startswith(("STL", "LDL")) for i in code)
+    if not elements_per_iteration:
+        return Cost(name, registers, stack, spills)
     path_code, inner = _hot_path(code)
     again = [i for loop in inner for i in loop] * (inner_trips - 1)
-    count = len(path_code) + len(again)
     return Cost(
-        kernel=names[0],
-        registers=resources["REG"],
-        stack_bytes=resources["STACK"],
-        shared_bytes=resources["SHARED"],
-        spill_stores=sum(i.opcode.startswith("STL") for i in code),
-        spill_loads=sum(i.opcode.startswith("LDL") for i in code),
+        name,
+        registers,
+        stack,
+        spills,
         elements_per_iteration=elements_per_iteration,
-        instructions=count,
-        instructions_per_element=count / elements_per_iteration,
+        instructions_per_element=(len(path_code) + len(again)) / elements_per_iteration,
         vector_loads=sum(i.wide and i.opcode.startswith("LD") for i in path_code),
         vector_stores=sum(i.wide and i.opcode.startswith("ST") for i in path_code),
         loads_at_once=_loads_at_once([i for i in path_code if i.wide or not i.opcode.startswith("LD")]),

@@ -9,75 +9,49 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
-
-import numpy as np
-import torch
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import ldpkernels
-from benchmarks import machine, peers
-from benchmarks.peers import EPS, C, R
-from benchmarks.results import Target
+from benchmarks import machine
+from benchmarks.results import Target, Work
 
-Work = Callable[[], object]
 SLICE = 0.1
 ENOUGH = 12  # quiet pairs
-CLIENTS = 100
 
 
-def targets(elements: int, patience: float) -> list[Target]:
-    """The goals were set for two cores with AVX2."""
-    w = torch.randn(elements)
-    compiled = torch.compile(peers.compare_, fullgraph=True)
-    found = []
+@dataclass
+class Pairs:
+    """The targets of a suite, each within `limit` seconds or five pairs, whichever is longer."""
 
-    def pair(text: str, goal: float, ours: Work, other: Work) -> None:
-        found.append(measure(text, goal, ours, other, 2 + 10 * patience))
-        print(f"{text}: {found[-1].ratio:.3g} ({found[-1].note})", flush=True)
+    limit: float
+    found: list[Target] = field(default_factory=list)
 
-    def perturb() -> None:
-        ldpkernels.perturb_(w, C, R, EPS)
+    def add(self, text: str, goal: float, ours: Work, other: Work, scale: float = 1.0) -> None:
+        """Measure the median ratio of speeds, with its quartiles, in units of `scale`."""
+        ours(), other()
+        quiet, disturbed = [], []
+        start = time.monotonic()
+        while len(quiet) < ENOUGH and (len(quiet) + len(disturbed) < 5 or time.monotonic() - start < self.limit):
+            share = machine.OthersShare()
+            ratio = scale * fastest(other) / fastest(ours)
+            (disturbed if (share.percent() or 0) > 10 else quiet).append(ratio)
+        ratios = quiet if len(quiet) >= 5 else quiet + disturbed
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        note = f"{len(quiet)} quiet pairs" if ratios is quiet else f"disturbed: {len(disturbed)} of {len(ratios)} pairs"
+        self.keep(Target(text, goal, middle, low, high, note))
 
-    def simulate() -> None:
-        ldpkernels.perturb_(w, C, R, EPS, generator=ldpkernels.key(7))
+    def keep(self, target: Target) -> None:
+        """Note a target, and show it."""
+        self.found.append(target)
+        print(f"{target.text}: {target.ratio:.3g} ({target.note})", flush=True)
 
-    for isa in dict.fromkeys((ldpkernels.backends()[0], "avx2")):
-        if isa in ldpkernels.backends():
-            with ldpkernels.backend(isa):
-                pair(f"perturb_, {isa} : torch eager, bernoulli", 60, perturb, lambda: peers.bernoulli_(w))
-                pair(f"perturb_, {isa} : torch.compile", 30, perturb, lambda: compiled(w))
-                pair(f"perturb_, {isa} : mul_ in place", 0.6, perturb, lambda: w.mul_(-1.0))
-                pair(f"perturb_, {isa} : with Philox", 0.8 if isa != "avx2" else 0.65, perturb, simulate)
-    pair("report : perturb_", 1, lambda: ldpkernels.report(w, C, R, EPS), perturb)
-
-    layout = ldpkernels.report(torch.zeros(elements // 2), C, R, EPS).layout
-    bits = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (CLIENTS, layout.nbytes), np.uint8))
-    reports = [ldpkernels.Report(layout, payload) for payload in bits]
-    total, read = ldpkernels.Aggregate(), bits.view(torch.int64).sum
-    pair(f"aggregate, {CLIENTS} clients : reading the bytes", 0.5, lambda: ldpkernels.aggregate(reports), read)
-    pair(f"Aggregate.add, {CLIENTS} clients : reading the bytes", 0.5, lambda: total.add(*reports), read)
-    uploads = [one.to_bytes() for one in reports]
-    pair("Aggregate.add of uploads : of reports", 0.5, lambda: total.add(*uploads), lambda: total.add(*reports))
-
-    model = peers.small_model()
-    small = lambda: ldpkernels.perturb_(model, C, R, EPS, buffers="keep")  # noqa: E731
-    pair("small model : eager loop", 10, small, lambda: peers.eager_loop_(model))
-    return found
-
-
-def measure(text: str, goal: float, ours: Work, other: Work, limit: float) -> Target:
-    """The median ratio of speeds, with its quartiles; within `limit` seconds, but at least five pairs."""
-    ours(), other()
-    quiet, disturbed = [], []
-    start = time.monotonic()
-    while len(quiet) < ENOUGH and (len(quiet) + len(disturbed) < 5 or time.monotonic() - start < limit):
-        share = machine.OthersShare()
-        ratio = 1 / (fastest(ours) / fastest(other))
-        (disturbed if (share.percent() or 0) > 10 else quiet).append(ratio)
-    ratios = quiet if len(quiet) >= 5 else quiet + disturbed
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    note = f"{len(quiet)} quiet pairs" if ratios is quiet else f"disturbed: {len(disturbed)} of {len(ratios)} pairs"
-    return Target(text, goal, middle, low, high, note)
+    def backends(self) -> Iterator[str]:
+        """The best backend of this machine and AVX2, each in force while it is looped over."""
+        for isa in dict.fromkeys((ldpkernels.backends()[0], "avx2")):
+            if isa in ldpkernels.backends():
+                with ldpkernels.backend(isa):
+                    yield isa
 
 
 def fastest(work: Work) -> float:

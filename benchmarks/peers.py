@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same work as others would write it: the two-point mechanism in eager torch and in NumPy, and sums of reports.
+"""What others would write for the same work: the two-point mechanism in eager torch and in NumPy, and sums of reports.
 
 Each takes care to be fast: no temporary that the form does not need, constants folded, in fp32 for fp32 weights.
 """
@@ -24,7 +24,7 @@ def bernoulli_(w: torch.Tensor) -> torch.Tensor:
 
 
 def compare_(w: torch.Tensor) -> torch.Tensor:
-    """The same, by comparing uniform numbers."""
+    """The law of bernoulli_, drawn by comparing uniform numbers."""
     p = w.clamp(C - R, C + R).sub_(C).mul_(SLOPE).add_(0.5)
     return w.copy_(torch.where(torch.rand_like(w) < p, C + REACH, C - REACH))
 

@@ -30,7 +30,7 @@ def torch_inverse(v: torch.Tensor) -> torch.Tensor:
 
 
 def torch_unboxed(v: torch.Tensor) -> torch.Tensor:
-    """The same without the box, clamped to it instead: the least that a user could write."""
+    """The law without the box, clamped to it instead: the least that a user could write."""
     steps = torch.log1p(torch.rand(v.shape, dtype=torch.float64).neg_()).div_(-S).floor_().long()
     return (v + (torch.randint(0, 2, v.shape).mul_(2).sub_(1)).mul_(steps)).clamp_(-M, M)
 

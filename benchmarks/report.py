@@ -4,19 +4,24 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import json
+import re
 import shutil
-import subprocess
-import sys
-import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
+import torch
+
+import ldpkernels
 from benchmarks import machine, picture, results
-from benchmarks.results import Row, Target
+from benchmarks.pairs import Pairs
+from benchmarks.results import Case, Row, Target, Work
 from benchmarks.suites import SUITES, Suite
 
-HERE = Path(__file__).parent
+LONGEST = 0.5  # seconds that a row is run for in a sweep, or three times
 TARGETS = """\
 Each ratio of speeds is measured in pairs: one and the other in turn, in slices of 100 ms, so that both meet the machine
 in the same state. Measured is the median over the pairs in which other processes used less than a tenth of the cores,
@@ -44,9 +49,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--elements", type=int, default=1 << 24, help="weights of the large tensor (2^24)")
     text = "seconds that each benchmark waits, at most, for others to leave the cores (0)"
     parser.add_argument("--patience", type=float, default=0, metavar="SECONDS", help=text)
-    parser.add_argument(
-        "--match", default="", metavar="EXPRESSION", help="run only these tests (as pytest -k), no targets"
-    )
+    parser.add_argument("--match", default="", metavar="REGEX", help="only rows whose group and name match, no targets")
     parser.add_argument(
         "--redraw", type=Path, metavar="JSON", help="measure nothing: tables and picture of stored results"
     )
@@ -62,8 +65,10 @@ def main() -> None:
         return
     for name in options.suite:
         suite = SUITES[name]
-        found = [] if options.match else suite.targets(options.elements, options.patience)
-        write(options, suite, *measure(options, suite), found)
+        pairs = Pairs(5 + 10 * options.patience)
+        if not options.match:
+            suite.targets(pairs, options.elements)
+        write(options, suite, *measure(options, suite), pairs.found)
 
 
 def write(
@@ -87,50 +92,60 @@ def write(
 
 
 def measure(options: argparse.Namespace, suite: Suite) -> tuple[dict[str, str], list[Row]]:
+    """Where and when, and the rows: every sweep times every case once."""
     facts = machine.describe()
     rows: dict[tuple[str, str], Row] = {}
     shares = []
     for number in range(1, options.sweeps + 1):
-        start, others = time.monotonic(), machine.OthersShare()
-        found = sweep(options, suite)
-        for group, seconds, info in found:
-            row = rows.setdefault(
-                (group, info["row"]), Row(group, info["row"], info["kind"], info["elements"], info["bytes"])
-            )
-            row.sweeps.append(seconds)
-            row.peak = info.get("peak")
+        start, others, timed = time.monotonic(), machine.OthersShare(), 0
+        for case in suite.cases(options.elements):
+            if re.search(options.match, f"{case.group} {case.row}"):
+                empty = Row(case.group, case.row, case.kind, case.elements, case.bytes)
+                run(case, rows.setdefault((case.group, case.row), empty), options.patience)
+                timed += 1
         share = others.percent()
         shares.append("unknown" if share is None else f"{share:.0f}%")
         took = time.monotonic() - start
-        print(
-            f"{suite.name}, sweep {number}/{options.sweeps}: {len(found)} rows, {took:.0f} s, "
-            f"others had {shares[-1]} of the cores",
-            flush=True,
-        )
+        words = f"{timed} rows, {took:.0f} s, others had {shares[-1]} of the cores"
+        print(f"{suite.name}, sweep {number}/{options.sweeps}: {words}", flush=True)
     facts["sweeps"] = str(options.sweeps)
     facts["others' share of the cores"] = ", ".join(shares)
     return facts, list(rows.values())
 
 
-def sweep(options: argparse.Namespace, suite: Suite) -> list[tuple[str, float, dict]]:
-    """Every benchmark once: group, least time and extra_info."""
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "benchmark.json"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        command += [
-            *(str(HERE / file) for file in suite.files),
-            f"--elements={options.elements}",
-            f"--patience={options.patience}",
-            f"--benchmark-json={output}",
-            "-k",
-            options.match,
-        ]
-        command += ["--benchmark-disable-gc", "--benchmark-min-rounds=3", "--benchmark-max-time=0.5"]
-        done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"the benchmarks failed:\n{done.stdout[-4000:]}\n{done.stderr[-2000:]}")
-        found = json.loads(output.read_text())["benchmarks"]
-    return [(b["group"], b["stats"]["min"], b["extra_info"]) for b in found]
+def run(case: Case, row: Row, patience: float) -> None:
+    """Time a case: the least of its runs goes into the row."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(case.threads or threads)
+    with ldpkernels.backend(case.backend) if case.backend else nullcontext():
+        work = case.make()
+        work()
+        if case.memory:
+            row.peak = peak_bytes(work)
+        machine.OthersShare.wait(patience)
+        gc.disable()
+        times, end = list[float](), time.perf_counter() + LONGEST
+        while len(times) < 3 or time.perf_counter() < end:
+            before = time.perf_counter()
+            work()
+            times.append(time.perf_counter() - before)
+        gc.enable()
+    torch.set_num_threads(threads)
+    row.sweeps.append(min(times))
+
+
+def peak_bytes(work: Work) -> int | None:
+    """The most memory of the process during one call beyond that before it; Linux counts, after a reset."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed goes back, so that taking it anew counts
+        Path("/proc/self/clear_refs").write_text("5")
+        before = Path("/proc/self/status").read_text()
+        work()
+        after = Path("/proc/self/status").read_text()
+        most, had = (re.search(rf"{name}:\s*(\d+)", text) for name, text in (("VmHWM", after), ("VmRSS", before)))
+        return None if most is None or had is None else 1024 * max(0, int(most[1]) - int(had[1]))
+    except (OSError, AttributeError):  # not Linux, not glibc
+        return None
 
 
 def report(suite: Suite, facts: dict[str, str], rows: list[Row], found: list[Target]) -> str:

@@ -4,9 +4,30 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.S)
+
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way of doing one task, before it is timed: `make` gives the call when its turn comes."""
+
+    group: str
+    row: str
+    kind: str  # "ours", "peer" or "floor"
+    make: Callable[[], Work]
+    elements: float
+    bytes: float
+    backend: str = ""  # forced while it runs
+    threads: int = 0  # of torch, while it runs; as they are
+    memory: bool = False  # also the most that the process takes during a call
 
 
 @dataclass
@@ -57,16 +78,8 @@ def pretty(value: float, unit: str = "") -> str:
     >>> pretty(3.832e9), pretty(29034, "B")
     ('3.83 G', '29 kB')
     """
-    for factor, prefix in (
-        (1e12, "T"),
-        (1e9, "G"),
-        (1e6, "M"),
-        (1e3, "k"),
-        (1, ""),
-        (1e-3, "m"),
-        (1e-6, "µ"),
-        (1e-9, "n"),
-    ):
+    for power, prefix in zip(range(12, -12, -3), ("T", "G", "M", "k", "", "m", "µ", "n"), strict=True):
+        factor = 10.0**power
         if value >= 0.9995 * factor:
             return f"{float(f'{value / factor:.3g}'):g} {prefix}{unit}"
     return f"{value:.3g} {unit}"
@@ -81,6 +94,14 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = 
     lines.insert(1, rule)
     padded = [[c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)] for line in lines]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in padded)
+
+
+def filled(text: str, tables: dict[str, str]) -> str:
+    """A page with new tables between its marks, each of which has a table, as each table has a mark."""
+    marks = [name for _, name, _ in MARKED.findall(text)]
+    if sorted(marks) != sorted(tables):
+        raise ValueError(f"the page has marks for {sorted(marks)}, and there are tables for {sorted(tables)}")
+    return MARKED.sub(lambda mark: f"{mark[1]}\n{tables[mark[2]]}\n\n{mark[3]}", text)
 
 
 def group_tables(rows: Sequence[Row], peers: dict[str, Callable[[Row], bool]]) -> str:

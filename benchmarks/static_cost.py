@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the CUDA kernels cost, compiled for a GPU that need not be there; disassembly.py says how."""
+"""The CUDA C++ kernels compiled for a GPU that need not be there, and what each costs (disassembly.py says how)."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from benchmarks.disassembly import Cost, analyse_cubin, find_tool, run_tool
+from benchmarks.disassembly import Cost, analyse_cubin, run_tool
 
 SOURCES = Path(__file__).resolve().parent.parent / "csrc" / "cuda"
 CIPHERS = {"philox": "Philox", "chacha20": "ChaCha20"}
@@ -83,6 +80,12 @@ def clipped_sums_cost(cubin: Path, discrete: bool, dtype: str) -> Cost:
     return analyse_cubin(cubin, name, 8 * 16 // ITEM_BYTES[dtype])
 
 
+def compile_cldp(arch: str, folder: Path) -> Path:
+    """A cubin with the kernel of ordinal CLDP for each cipher, whose work depends on draws."""
+    kernels = [f"ordinal_cldp_kernel<{name}>(const __grid_constant__ CldpPlan)" for name in CIPHERS.values()]
+    return _compiled(arch, folder / "cldp", "ordinal_cldp.cuh", kernels)
+
+
 def _compiled(arch: str, name: Path, header: str, kernels: list[str]) -> Path:
     """A cubin with these instances of a header's kernels."""
     source, cubin = name.with_suffix(".cu"), name.with_name(f"{name.name}_{arch}.cubin")
@@ -90,35 +93,3 @@ def _compiled(arch: str, name: Path, header: str, kernels: list[str]) -> Path:
     source.write_text(f'#include "{SOURCES / header}"\nnamespace ldpk {{\n{instances}}}\n')
     run_tool("nvcc", *NVCC_FLAGS, f"-arch={arch}", "-cubin", "-o", str(cubin), str(source))
     return cubin
-
-
-def main() -> None:
-    """Print a table of costs."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--arch", nargs="+", default=["sm_90", "sm_80"], help="architectures (default: sm_90 sm_80)")
-    parser.add_argument("--opcodes", action="store_true", help="also count the hot path's instructions by kind")
-    options = parser.parse_args()
-    if missing := [tool for tool in ("nvcc", "cuobjdump") if find_tool(tool) is None]:
-        sys.exit(f"{', '.join(missing)} not found: put it on PATH, set CUDA_HOME, or install triton (cuobjdump)")
-    titles = f"{'kernel':28} {'arch':6} {'regs':>4} {'spills':>6} {'stack':>5} {'shared':>6} {'instr/elem':>10}"
-    print(titles, "LDG.128 STG.128")
-    for arch in options.arch:
-        with tempfile.TemporaryDirectory() as folder:
-            cubin = compile_kernels(arch, Path(folder))
-            for cipher in CIPHERS:
-                for result in RESULTS:
-                    for dtype in KERNELS:
-                        cost = kernel_cost(cubin, cipher, result, dtype)
-                        print(_row(f"{cipher} {result} {dtype}", arch, cost, dtype == "all"))
-                        if options.opcodes and dtype != "all":
-                            print("   ", ", ".join(f"{op} {n}" for op, n in cost.opcodes.most_common()))
-
-
-def _row(name: str, arch: str, cost: Cost, resources_only: bool) -> str:
-    row = f"{name:28} {arch:6} {cost.registers:4} {cost.spills:6} {cost.stack_bytes:5} {cost.shared_bytes:6}"
-    hot = f" {cost.instructions_per_element:10.1f} {cost.vector_loads:7} {cost.vector_stores:7}"
-    return row if resources_only else row + hot  # with all dtypes, the hot path is the shortest of four
-
-
-if __name__ == "__main__":
-    main()

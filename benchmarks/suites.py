@@ -3,24 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from benchmarks import pairs, pairs_family, test_clipped_noise, test_vectors
-from benchmarks.results import Row, Target
+from benchmarks import suite_clipped, suite_family, suite_two_point, suite_vectors
+from benchmarks.pairs import Pairs
+from benchmarks.results import Case, Row
 
 Accepts = Callable[[Row], bool]
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Benchmarks that are reported together. Their extra_info names row, kind, elements and bytes."""
+    """Cases that are reported together, and the ratios that are promised of them."""
 
     name: str
     title: str
-    files: tuple[str, ...]  # in this folder
+    cases: Callable[[int], Iterable[Case]]  # by the weights of the large tensor
+    targets: Callable[[Pairs, int], None]
     peers: dict[str, Accepts] = field(default_factory=dict)  # a column of ratios to the fastest accepted row of a group
-    targets: Callable[[int, float], list[Target]] = lambda elements, patience: []
     table_only: tuple[str, ...] = ()  # ends of groups that the picture leaves out
 
 
@@ -35,32 +36,32 @@ SUITES = {
         Suite(
             "two-point",
             "The two-point mechanism",
-            ("test_two_point.py",),
+            suite_two_point.cases,
+            suite_two_point.targets,
             peers=named("torch eager, bernoulli", "torch.compile", "mul_", "read"),
-            targets=pairs.targets,
             table_only=("bf16", "fp64", "each"),
         ),
         Suite(
             "family",
             "Piecewise, hybrid, ordinal CLDP and whole vectors",
-            ("test_piecewise.py", "test_ordinal_cldp.py"),
+            suite_family.cases,
+            suite_family.targets,
             peers=named("two-point", "torch eager", "OpenDP, discrete", "diffprivlib", "NumPy"),
-            targets=pairs_family.targets,
             table_only=("end",),
         ),
         Suite(
             "vectors",
             "Whole updates",
-            ("test_vectors.py",),
+            suite_vectors.cases,
+            suite_vectors.targets,
             peers=named("torch eager", "NumPy", "perturb_", "copy"),
-            targets=test_vectors.targets,
         ),
         Suite(
             "clipped",
             "Clipped and noised sums",
-            ("test_clipped_noise.py",),
+            suite_clipped.cases,
+            suite_clipped.targets,
             peers=named("eager", "torch.compile", "Opacus", "floor"),
-            targets=test_clipped_noise.targets,
         ),
     )
 }

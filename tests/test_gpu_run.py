@@ -4,11 +4,9 @@ import argparse
 import ast
 import importlib.util
 import json
-import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import time
 from pathlib import Path
 
@@ -28,8 +26,8 @@ from ldpkernels.commands.options import add_commands
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def python(program, name="step", limit=60.0, log="build.log"):
-    return Step(name, [sys.executable, "-c", program], limit, log)
+def shell(program, name="step", limit=60.0, log="build.log", **options):
+    return Step(name, ["sh", "-c", program], limit, log, **options)
 
 
 @pytest.fixture
@@ -43,11 +41,11 @@ def summary(run):
 
 
 def test_a_step_that_crashes_keeps_no_other_from_running(run):
-    assert run.step(python("print('fine')", "first"))
-    assert not run.step(python("import sys; print('half'); sys.exit(3)", "second"))
-    assert not run.step(python("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "third"))
+    assert run.step(shell("echo fine", "first"))
+    assert not run.step(shell("echo half; exit 3", "second"))
+    assert not run.step(shell("kill -SEGV $$", "third"))
     assert not run.step(Step("fourth", ["no-such-program"], 9.0, "build.log"))
-    assert run.step(python("print('last')", "fifth", log="other.log"))
+    assert run.step(shell("echo last", "fifth", log="other.log"))
     assert [s.result for s in run.steps][:3] == ["passed", "failed (status 3)", "crashed (SIGSEGV)"]
     assert run.steps[3].result.startswith("not run: ")
     assert run.failed
@@ -57,34 +55,21 @@ def test_a_step_that_crashes_keeps_no_other_from_running(run):
     assert sorted(p.name for p in run.out.iterdir()) == ["build.log", "other.log", "summary.md"]
 
 
-def test_a_step_out_of_time_ends_with_all_it_has_started(run, tmp_path):
-    note, slept = tmp_path / "child", tmp_path / "slept"
-    sleeper = f"import pathlib, time; time.sleep(60); pathlib.Path({str(slept)!r}).touch()"
-    program = f"""
-import pathlib, signal, subprocess, sys
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-child = subprocess.Popen([sys.executable, "-c", {sleeper!r}])
-pathlib.Path({str(note)!r}).write_text(str(child.pid))
-print("began", flush=True)
-child.wait()
-signal.pause()
-"""
-    step = python(program, limit=3.0)
-    assert not run.step(step)
-    assert step.result == "out of time (3 s)"
-    assert "began" in (run.out / "build.log").read_text()
-    assert not alive(int(note.read_text()))
-    assert not slept.exists(), "its child was waited for"
-
-
-def test_steps_that_do_not_want_to_end_are_waited_for_together(run, monkeypatch):
+def test_steps_out_of_time_end_together_with_all_that_they_have_started(run, tmp_path, monkeypatch):
     monkeypatch.setattr(steps, "GRACE", 1.0)
-    program = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    kept = tmp_path / "rounds.csv"
+    stubborn = f"trap '' TERM; sleep 60 & echo $! > {tmp_path}/$0; echo began; while :; do sleep 1; done"
+    todo = [Step(str(i), ["sh", "-c", stubborn, str(i)], 1.0, "build.log") for i in range(5)]
     began = time.monotonic()
-    willing = python("import time; time.sleep(60)", "willing", limit=2.0)
-    assert not run.together([*(python(program, str(i), limit=2.0) for i in range(5)), willing])
-    assert time.monotonic() - began < 6.0  # one after the other: 2 + 5 * 1
-    assert {step.result for step in run.steps} == {"out of time (2 s)"}
+    assert not run.together([*todo, shell(f"echo 1,2 > {kept}; sleep 60", "willing", 1.0, "other.log", kept=kept)])
+    assert time.monotonic() - began < 5.5  # one after the other: 1 + 5 * 1
+    assert {step.result for step in run.steps} == {"out of time (1 s)"}
+    assert (run.out / "build.log").read_text().count("\nbegan\n") == 5
+    assert "1,2" in (run.out / "other.log").read_text()
+    children = [int((tmp_path / step.name).read_text()) for step in todo]
+    while any(map(alive, children)) and time.monotonic() - began < 20:
+        time.sleep(0.05)  # they are killed, and may take a moment to die
+    assert not any(map(alive, children))
 
 
 def alive(process):
@@ -95,50 +80,33 @@ def alive(process):
         return False
 
 
-def test_the_deadline_holds_for_all_steps_together(tmp_path):
-    (tmp_path / "tree").mkdir()
-    run = Run(tmp_path / "out", 8.0, tmp_path / "tree")
-    assert not run.step(python("import time; time.sleep(60)", "long"))
-    assert not run.step(python("print('never')", "late"))
+def test_the_deadline_holds_for_all_steps_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(steps, "LEAST", 0.5)
+    run = Run(tmp_path / "out", 1.5, tmp_path)
+    assert not run.step(shell("sleep 60", "long"))
+    assert not run.step(shell("echo never", "late"))
     assert run.steps[0].result.startswith("out of time (")
-    assert run.steps[1].result == "not run: the deadline"
     assert "| late | not run: the deadline |" in summary(run)
 
 
 def test_steps_side_by_side_and_a_summary_of_what_runs(run, tmp_path):
     """Each waits for the other, and reads the summary while both are running."""
-    program = f"""
-import pathlib, sys, time
-me, other, ends = sys.argv[1], sys.argv[2], time.monotonic() + 50
-folder = pathlib.Path({str(tmp_path)!r})
-while pathlib.Path({str(run.out / "summary.md")!r}).read_text().count("| running |") < 2 and time.monotonic() < ends:
-    pass
-(folder / me).touch()
-while not (folder / other).exists() and time.monotonic() < ends:
-    time.sleep(0.01)
-sys.exit(time.monotonic() > ends)
-"""
+    program = f"""cd {tmp_path}
+until [ "$(grep -c '| running |' {run.out}/summary.md)" = 2 ]; do sleep 0.05; done
+touch $0
+until [ -e $1 ]; do sleep 0.05; done"""
     pairs = [("a", "b"), ("b", "a")]
-    assert run.together([Step(me, [sys.executable, "-c", program, me, other], 60, "x.log") for me, other in pairs])
+    assert run.together([Step(me, ["sh", "-c", program, me, other], 60, "x.log") for me, other in pairs])
     assert "| a | passed |" in summary(run)
     assert (run.out / "x.log").read_text().count("== ") == 2
 
 
 def test_only_the_end_of_a_long_output_is_kept(run, monkeypatch):
-    monkeypatch.setattr("benchmarks.gpu.steps.LONGEST_LOG", 1000)
-    assert run.step(python("print('x' * 5000 + 'the end')"))
+    monkeypatch.setattr(steps, "LONGEST_LOG", 1000)
+    assert run.step(shell("printf %5000s x; echo the end"))
     text = (run.out / "build.log").read_text()
     assert "the end" in text
     assert len(text) < 1500
-
-
-def test_a_file_that_a_step_keeps_is_in_its_log_however_it_ends(run, tmp_path):
-    kept = tmp_path / "rounds.csv"
-    step = python(f"import pathlib, time; pathlib.Path({str(kept)!r}).write_text('1,2'); time.sleep(60)", limit=2.0)
-    step.kept = kept
-    assert not run.step(step)
-    assert "1,2" in (run.out / "build.log").read_text()
-    assert not run.step(Step("none", ["no-such-program"], 9.0, "build.log", kept=tmp_path / "missing"))
 
 
 def test_papers_share_the_time_and_run_where_their_data_is(tmp_path, monkeypatch):
@@ -168,34 +136,28 @@ def test_papers_without_their_packages_are_named(tmp_path, monkeypatch):
     assert summary(run).count("not run: this python3 has no tqdm |") == len(gpu_run.PAPERS) == len(run.steps)
 
 
-def test_a_row_that_fails_is_a_row(monkeypatch):
-    device = bench.Device(rehearsal=True)
-    good = bench.Case("group", "good", lambda: None, 10, 20, 0.5)
-    bad = bench.Case("group", "bad", lambda: 1 / 0, 10, 20)
-    late = bench.Case("group", "late", lambda: None, 10, 20, 1e-12, "latency")
-    rows = [bench.measure(case, device) for case in (bad, good, late)]
-    assert rows[0]["error"] == "ZeroDivisionError: division by zero"
-    text = bench.page({"GPU": "none"}, json.loads(json.dumps(rows)))
-    assert "ZeroDivisionError" in text
-    assert text.index("| bad ") < text.index("| good ")
-    assert "1 ps: missed" in text or "1e-12" in text
-
-
-def test_a_group_that_cannot_be_made_is_a_row_and_others_follow(monkeypatch):
+def test_what_fails_is_a_row_and_others_follow(monkeypatch):
     def broken(_):
-        yield bench.Case("group", "good", lambda: None, 10, 20)
+        yield bench.Case("group", "good", lambda: None, 10, 20, 0.5)
+        yield bench.Case("group", "bad", lambda: 1 / 0, 10, 20)
+        yield bench.Case("group", "late", lambda: None, 10, 20, 1e-12, "latency")
         raise MemoryError("none is left")
 
     def other(*_):
         yield bench.Case("other", "follows", lambda: None, 10, 20)
 
+    broken.__name__ = "clipped_cases"
     for name in ("weight_cases", "clipped_cases", "cldp_cases", "vector_cases", "latency_cases", "server_cases"):
-        broken.__name__ = "clipped_cases"
         monkeypatch.setattr(bench, name, broken if name == "clipped_cases" else other)
     device = bench.Device(rehearsal=True)
     rows = [bench.measure(case, device) for case in bench.cases(device)]
-    assert [row["name"] for row in rows] == ["follows"] * 2 + ["good", "clipped_cases"] + ["follows"] * 4
-    assert rows[3]["error"] == "MemoryError: none is left"
+    tried = ["good", "bad", "late", "clipped_cases"]
+    assert [row["name"] for row in rows] == ["follows"] * 2 + tried + ["follows"] * 4
+    assert rows[3]["error"] == "ZeroDivisionError: division by zero"
+    assert rows[5]["error"] == "MemoryError: none is left"
+    text = bench.page({"GPU": "none"}, json.loads(json.dumps(rows)))
+    assert text.index("| good ") < text.index("ZeroDivisionError") < text.index("MemoryError")
+    assert "1 ps: missed" in text or "1e-12" in text
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -254,10 +216,6 @@ def test_every_tool_watches_every_backend_and_only_one_takes_unwatched_kernels_f
     assert all(command[command.index("-m") + 1] == "benchmarks.gpu.sanitize" for command in commands.values())
 
 
-def test_eight_steps_fit_into_a_file_that_comes_back():
-    assert 8 * steps.LONGEST_LOG < 16 << 20
-
-
 def test_tools_side_by_side_have_all_operations_from_places_of_their_own():
     operations = list(OPERATIONS.items())
     starts = [turned(operations, f"{i}/4") for i in range(4)]
@@ -282,17 +240,15 @@ def rehearse(tmp_path, modules, *arguments):
     return done, {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
 
 
-def test_a_rehearsal_ends_by_its_deadline_with_the_rows_so_far(tmp_path, modules):
+def test_a_rehearsal_leaves_the_rows_so_far(tmp_path, modules):
+    """Its benchmark ends after some rows."""
     pytest.importorskip("triton")
-    _, files = rehearse(tmp_path, modules, "--only", "bandwidth", "--only", "papers", "--deadline", "30")
+    done, files = rehearse(tmp_path, modules, "--only", "bandwidth")
+    assert done.returncode == 0, done.stdout
     assert len(files) <= 8
     assert "prebuilt: _native" in files["summary.md"]
-    assert "| check | passed |" in files["summary.md"], files["summary.md"]
-    assert re.search(r"\| bench \| (passed|out of time)", files["summary.md"]), files["summary.md"]
-    papers = re.findall(
-        r"\| (?:cifar10|han-xue)-\S+ \| (passed|out of time|not run: the deadline)", files["summary.md"]
-    )
-    assert len(papers) == 4, files["summary.md"]
+    for step in ("check", "bench"):
+        assert f"| {step} | passed |" in files["summary.md"]
     rows = [json.loads(line) for line in files["bench.jsonl"].splitlines()]
     assert rows
     assert all(row["name"] in files["bench.md"] for row in rows)
@@ -338,10 +294,3 @@ def test_a_bare_machine_has_what_is_imported_there():
                     others[top] = path.name
     assert not others
     assert len(seen) > 25
-
-
-def test_what_a_build_is_of():
-    digest = sources_digest(ROOT)
-    assert digest == sources_digest(ROOT)
-    assert len(digest) == 64
-    assert sysconfig.get_config_var("EXT_SUFFIX") in _native.__file__

@@ -95,7 +95,7 @@ def _central(candidate: Candidate, updates: np.ndarray, copies: int, key: Key) -
 
 
 def _adaptive(candidate: Candidate, updates: np.ndarray, copies: int, key: Key) -> np.ndarray:
-    """The same, of the noise that the bits leave to the updates."""
+    """The central sum with the noise that the bits of adaptive clipping leave to the updates."""
     law = ldpkernels.AdaptiveClipping(candidate.parameter, len(updates) * copies)
     sigma = law.update_multiplier / copies
     noisy = ldpkernels.clipped_noised_sum(updates, candidate.setting.ball, sigma, noise="discrete", generator=key)
@@ -124,7 +124,7 @@ def follows(candidate: Candidate) -> bool:
 
 
 def at_norm(candidate: Candidate, norm: float) -> Candidate:
-    """The same where updates are clipped to another norm: its noise is in proportion to it."""
+    """A candidate whose updates are clipped to another norm: its noise is in proportion to it."""
     setting, ratio = replace(candidate.setting, norm=norm, radius=None), norm / candidate.setting.ball
     return replace(candidate, setting=setting, expected_error=candidate.expected_error * ratio**2)
 

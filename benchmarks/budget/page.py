@@ -62,7 +62,7 @@ def write(folder: Path, task: Task, weights: int, facts: dict[str, str], found: 
 
 
 def series(found: Found, clients: int) -> dict[tuple[str, str], dict[float, list[float]]]:
-    """By trust and mechanism, then by epsilon: the accuracies of all seeds."""
+    """The accuracies of all seeds by trust and mechanism, then by epsilon."""
     rows: dict[tuple[str, str], dict[float, list[float]]] = {}
     for cell, value in found.items():
         if cell.clients == clients:
@@ -71,7 +71,7 @@ def series(found: Found, clients: int) -> dict[tuple[str, str], dict[float, list
 
 
 def half_width(values: list[float]) -> float:
-    """Of Student's 95% interval of the mean."""
+    """Half of Student's 95% interval of the mean."""
     n = len(values)
     return float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1) / math.sqrt(n)) if n > 1 else math.nan
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same model and totals with pfl-research and Opacus, where they are installed.
+"""The model and the totals of the budget by pfl-research and Opacus, where they are installed.
 
 pfl-research trains every client of the task in every round, with central Gaussian noise from its own accountant:
 neighbours are runs with and without a client, as for "central gaussian" here. Opacus trains on all data in one place:
@@ -31,7 +31,7 @@ EXAMPLES_AT_ONCE = 256  # of Opacus: a batch, on average
 
 
 class Model(nn.Module):
-    """As pfl-research wants it: with its own loss and metrics."""
+    """A network with its own loss and metrics, as pfl-research wants it."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()

@@ -87,7 +87,7 @@ class Federation:
 
 
 def clipped(updates: np.ndarray, norm: float) -> np.ndarray:
-    """Each of its rows within the norm."""
+    """The updates, each row brought within the norm."""
     norms = np.linalg.norm(updates, axis=1, keepdims=True)
     return updates * np.minimum(1.0, norm / np.maximum(norms, 1e-30))
 

@@ -103,7 +103,7 @@ def counted(short: bool = False) -> dict[str, Any]:
 
 def machine_code() -> dict[str, Any]:
     """nvcc's version, and instructions an element on the hot path of each CUDA kernel of two-point; none without it."""
-    if any(disassembly.find_tool(tool) is None for tool in ("nvcc", "cuobjdump")):
+    if disassembly.lacks_nvcc():
         return {"nvcc": "none", "kernels": {}}
     version = re.search(r"release [\d.]+, V([\d.]+)", disassembly.run_tool("nvcc", "--version"))
     with tempfile.TemporaryDirectory() as folder:

@@ -9,12 +9,16 @@ import json
 import os
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 SMALL, LARGE = 1 << 13, 1 << 15
 
 
-def kernels() -> dict[str, Callable[[int], Callable[[], Any]]]:
+Call = Callable[[], Any]
+
+
+def kernels() -> dict[str, Callable[[int], Call]]:
     """For each kernel, what makes a call on n elements; its cost an element is that of the difference of two sizes."""
     import numpy as np
 
@@ -27,86 +31,37 @@ def kernels() -> dict[str, Callable[[int], Callable[[], Any]]]:
     def weights(n: int, dtype: Any = np.float32) -> Any:
         return np.random.default_rng(0).normal(size=n).astype(dtype)
 
-    def perturb(**options: Any) -> Callable[[int], Callable[[], Any]]:
-        dtype = options.pop("dtype", np.float32)
-        options = {"generator": philox, **options}
+    def of_weights(call: Any, *setting: float, dtype: Any = np.float32, **options: Any) -> Callable[[int], Call]:
+        return lambda n: partial(call, weights(n, dtype), *setting, **{"generator": philox, **options})
 
-        def of(n: int) -> Callable[[], Any]:
-            w = weights(n, dtype)
-            return lambda: ldpkernels.perturb_(w, 0.0, 1.0, 1.0, **options)
+    perturb = partial(of_weights, ldpkernels.perturb_, 0.0, 1.0, 1.0)
+    report = partial(of_weights, ldpkernels.report, 0.0, 1.0, 1.0)
+    cldp = partial(of_weights, ldpkernels.cldp_, 1e-3, 1.0, 4)
+    vector = partial(of_weights, ldpkernels.perturb_vector, 8.0, norm=1.0)
 
-        return of
+    def added(mechanism: str, n: int) -> Call:
+        w = weights(8 * n if mechanism == "two-point" else n)
+        reports = [ldpkernels.report(w, 0.0, 1.0, 2.0, mechanism=mechanism, generator=philox)] * 30
+        total = ldpkernels.Aggregate()
+        total.add(*reports)
+        return partial(total.add, *reports)
 
-    def report(**options: Any) -> Callable[[int], Callable[[], Any]]:
-        def of(n: int) -> Callable[[], Any]:
-            w = weights(n)
-            return lambda: ldpkernels.report(w, 0.0, 1.0, 1.0, **{"generator": philox, **options})
-
-        return of
-
-    def cldp(mechanism: str) -> Callable[[int], Callable[[], Any]]:
-        def of(n: int) -> Callable[[], Any]:
-            w = weights(n)
-            return lambda: ldpkernels.cldp_(w, 1e-3, 1.0, 4, mechanism=mechanism, generator=philox)
-
-        return of
-
-    def threshold(n: int) -> Callable[[], Any]:
-        w = weights(n)
-        return lambda: ldpkernels.two_point_threshold(w, 0.0, 1.0, 1.0)
-
-    def added(mechanism: str) -> Callable[[int], Callable[[], Any]]:
-        def of(n: int) -> Callable[[], Any]:
-            w = weights(8 * n if mechanism == "two-point" else n)
-            reports = [ldpkernels.report(w, 0.0, 1.0, 2.0, mechanism=mechanism, generator=philox)] * 30
-            total = ldpkernels.Aggregate()
-            total.add(*reports)
-            return lambda: total.add(*reports)
-
-        return of
-
-    def mean(n: int) -> Callable[[], Any]:
+    def mean(n: int) -> Call:
         total = ldpkernels.Aggregate()
         total.add(*[ldpkernels.report(weights(n), 0.0, 1.0, 2.0, generator=philox)] * 30)
         return total.mean
 
-    def summed(noise: str) -> Callable[[int], Callable[[], Any]]:
-        def of(n: int) -> Callable[[], Any]:
-            gradients = [weights(8 * n // 8).reshape(8, n // 8)]
-            return lambda: ldpkernels.clipped_noised_sum(gradients, 1.0, 1.0, noise=noise, generator=philox)
+    def summed(noise: str, n: int) -> Call:
+        gradients = [weights(n).reshape(8, n // 8)]
+        return partial(ldpkernels.clipped_noised_sum, gradients, 1.0, 1.0, noise=noise, generator=philox)
 
-        return of
+    def losses(columns: int, n: int) -> Call:
+        rows = 2 * abs(weights(8 * n if columns == 1 else n)).reshape(-1, columns)
+        return partial(ldpkernels.clipped_noised_sum, rows, 1.0, 1.0, generator=philox)
 
-    def losses(columns: int) -> Callable[[int], Callable[[], Any]]:
-        def of(n: int) -> Callable[[], Any]:
-            rows = 2 * abs(weights(8 * n if columns == 1 else n)).reshape(-1, columns)
-            return lambda: ldpkernels.clipped_noised_sum(rows, 1.0, 1.0, generator=philox)
-
-        return of
-
-    def ranges(n: int) -> Callable[[], Any]:
-        w = {"w": weights(n)}
-        return lambda: ldpkernels.ranges(w, method="minmax")
-
-    def votes(n: int) -> Callable[[], Any]:
+    def votes(n: int) -> Call:
         ballots = np.random.default_rng(0).integers(0, 10, (8, n // 8)).astype(np.uint8)
-        return lambda: ldpkernels.majority_vote(ballots, 10)
-
-    def vector(mechanism: str, **options: Any) -> Callable[[int], Callable[[], Any]]:
-        def of(n: int) -> Callable[[], Any]:
-            w = weights(n)
-            options_ = {"generator": philox, "norm": 1.0, "mechanism": mechanism, **options}
-            return lambda: ldpkernels.perturb_vector(w, 8.0, **options_)
-
-        return of
-
-    def rotation(n: int) -> Callable[[], Any]:
-        w = weights(n)
-        return lambda: rotate_(w, philox)
-
-    def digest(n: int) -> Callable[[], Any]:
-        data = bytes(8 * n)
-        return lambda: _native.crc32c(data)
+        return partial(ldpkernels.majority_vote, ballots, 10)
 
     return {
         "perturb_, fp32, Philox": perturb(),
@@ -120,26 +75,26 @@ def kernels() -> dict[str, Callable[[int], Callable[[], Any]]]:
         "perturb_, hybrid": perturb(mechanism="hybrid"),
         "report, piecewise": report(mechanism="piecewise"),
         "report, hybrid": report(mechanism="hybrid"),
-        "cldp_, exponential": cldp("exponential"),
-        "cldp_, laplace": cldp("laplace"),
-        "two_point_threshold": threshold,
-        "Aggregate.add, 30 reports of 8 bits": added("two-point"),
-        "Aggregate.add, 30 reports of bytes": added("piecewise"),
+        "cldp_, exponential": cldp(mechanism="exponential"),
+        "cldp_, laplace": cldp(mechanism="laplace"),
+        "two_point_threshold": lambda n: partial(ldpkernels.two_point_threshold, weights(n), 0.0, 1.0, 1.0),
+        "Aggregate.add, 30 reports of 8 bits": partial(added, "two-point"),
+        "Aggregate.add, 30 reports of bytes": partial(added, "piecewise"),
         "Aggregate.mean, bits": mean,
-        "clipped_noised_sum, gaussian, of 8 rows": summed("gaussian"),
-        "clipped_noised_sum, discrete, of 8 rows": summed("discrete"),
-        "clipped_noised_sum, 8 rows of one": losses(1),
-        "clipped_noised_sum, rows of two": losses(2),
-        "ranges, minmax": ranges,
+        "clipped_noised_sum, gaussian, of 8 rows": partial(summed, "gaussian"),
+        "clipped_noised_sum, discrete, of 8 rows": partial(summed, "discrete"),
+        "clipped_noised_sum, 8 rows of one": partial(losses, 1),
+        "clipped_noised_sum, rows of two": partial(losses, 2),
+        "ranges, minmax": lambda n: partial(ldpkernels.ranges, {"w": weights(n)}, method="minmax"),
         "majority_vote of 8 parties": votes,
-        "digest of 8 bytes": digest,
-        "rotate_": rotation,
-        "perturb_vector, gaussian": vector("gaussian", delta=1e-5),
-        "perturb_vector, privunitg": vector("privunitg"),
+        "digest of 8 bytes": lambda n: partial(_native.crc32c, bytes(8 * n)),
+        "rotate_": lambda n: partial(rotate_, weights(n), philox),
+        "perturb_vector, gaussian": vector(mechanism="gaussian", delta=1e-5),
+        "perturb_vector, privunitg": vector(mechanism="privunitg"),
     }
 
 
-def calls() -> dict[str, Callable[[], Any]]:
+def calls() -> dict[str, Call]:
     """Calls so small that they are all overhead."""
     import numpy as np
 
@@ -161,7 +116,7 @@ def calls() -> dict[str, Callable[[], Any]]:
     }
 
 
-def bare_kernels(path: str) -> dict[str, Callable[[int], Callable[[], Any]]]:
+def bare_kernels(path: str) -> dict[str, Callable[[int], Call]]:
     """Some of `kernels` by the module at `path` alone: under callgrind, most of the time is the package's import."""
     import numpy as np
 
@@ -170,8 +125,8 @@ def bare_kernels(path: str) -> dict[str, Callable[[int], Callable[[], Any]]]:
     loader.exec_module(native)
     lowest = 1155094610  # eps = 1, as everywhere here
 
-    def launched(output: str, key: bytes) -> Callable[[int], Callable[[], Any]]:
-        def of(n: int) -> Callable[[], Any]:
+    def launched(output: str, key: bytes) -> Callable[[int], Call]:
+        def of(n: int) -> Call:
             w, out = np.random.default_rng(0).normal(size=n).astype(np.float32), np.empty(n, np.int64)
             spans = np.array([(w.ctypes.data, out.ctypes.data, n, 0, 0)], native.SPAN)
             laws = native.one_bit_laws("two_point", (0.0,), (1.0,), (0,), lowest, output != "values")
@@ -179,20 +134,16 @@ def bare_kernels(path: str) -> dict[str, Callable[[int], Callable[[], Any]]]:
 
         return of
 
-    def added(n: int) -> Callable[[], Any]:
+    def added(n: int) -> Call:
         reports, tally = [np.random.default_rng(0).bytes(n)] * 30, native.Tally(n, "avx2")
         arrays = [np.frombuffer(report, np.uint8) for report in reports]
         tally.add(arrays, 1)
         return lambda: tally.add(arrays, 1)
 
-    def decoded(n: int) -> Callable[[], Any]:
+    def decoded(n: int) -> Call:
         tally, out = native.Tally(n // 8, "avx2"), np.empty(n, np.float32)
         tally.add([np.zeros(n // 8, np.uint8)] * 30, 1)
         return lambda: tally.decode_f32(0, 0.0, 1.0, out, 1)
-
-    def digest(n: int) -> Callable[[], Any]:
-        data = bytes(8 * n)
-        return lambda: native.crc32c(data)
 
     philox, chacha = struct.pack("<Q", 7), struct.pack("<4Q", 1, 2, 3, 4)
     return {
@@ -203,11 +154,11 @@ def bare_kernels(path: str) -> dict[str, Callable[[int], Callable[[], Any]]]:
         "two_point_threshold": launched("thresholds", philox),
         "Aggregate.add, 30 reports of 8 bits": added,
         "Aggregate.mean, bits": decoded,
-        "digest of 8 bytes": digest,
+        "digest of 8 bytes": lambda n: partial(native.crc32c, bytes(8 * n)),
     }
 
 
-def sections(native: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+def sections(native: str) -> Iterator[tuple[str, Call]]:
     """Everything that is counted, in order: nothing at all, calls, and each kernel at two sizes."""
     yield "nothing", lambda: None
     if not native:

@@ -81,7 +81,7 @@ class Device:
             torch.cuda.empty_cache()
 
     def seconds(self, work: Work) -> float:
-        """Of one call among many, on the device."""
+        """What one call among many takes on the device."""
         if self._rehearsal:
             return self.latency(work, 1)
 
@@ -99,7 +99,7 @@ class Device:
         return min(batch(calls) for _ in range(3))
 
     def latency(self, work: Work, calls: int = 200) -> float:
-        """Of one call among many, by the host's clock."""
+        """What one call among many takes by the host's clock."""
 
         def batch() -> float:
             self.wait()

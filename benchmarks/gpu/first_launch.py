@@ -123,7 +123,7 @@ def absent(arch: int, compiled: list[float]) -> Iterator[None]:
 
 
 def call_all(operation: Operation) -> None:
-    """As tests/gpu do: every dtype and cipher."""
+    """Call an operation as tests/gpu do, with every dtype and cipher."""
     for dtype in operation.dtypes:
         for key in KEYS.values():
             operation.call(on("cpu", operation.make(dtype)), key)

@@ -78,7 +78,7 @@ def _some_rows(dtype: torch.dtype) -> Tensors:
 
 
 def _some_numbers(dtype: torch.dtype) -> Tensors:
-    """Of a clipped sum each: whole groups of 4096, others, and the third from an address of no vector."""
+    """Single numbers for clipped sums: whole groups of 4096, others, and the third from an address of no vector."""
     x = [weights(n, torch.float64, i).mul_(20.0) for i, n in enumerate((12_288, 4097, 9001, 3))]
     return [t.to(dtype) for t in x]
 

@@ -245,7 +245,7 @@ def _correctness(run: Run, options: argparse.Namespace) -> None:
 
 
 def _sanitize(run: Run, options: argparse.Namespace) -> None:
-    """Each of the sanitizer's tools over every operation of each backend, all side by side."""
+    """Watch with each of the sanitizer's tools every operation of each backend, all side by side."""
     if options.rehearse:
         command = _python("benchmarks.gpu.sanitize", "triton", "--rehearse")
         run.step(Step("operations, triton", command, 300, "sanitize.log"))
@@ -279,8 +279,8 @@ def _sanitizer_options() -> list[str]:
 
 def _bandwidth(run: Run, options: argparse.Namespace) -> None:
     """Times beside a copy's and torch's, then the counters of some kernels."""
-    arguments = ["--out", str(options.out), "--seconds", f"{min(330.0, run.remaining - 10):.0f}"]
-    arguments += ["--rehearse"] * options.rehearse
+    seconds = 3.0 if options.rehearse else min(330.0, run.remaining - 10)
+    arguments = ["--out", str(options.out), "--seconds", f"{seconds:.0f}", *(["--rehearse"] * options.rehearse)]
     run.step(Step("bench", _python("benchmarks.gpu.bench", *arguments), 360, "build.log"))
     if options.rehearse:
         return

@@ -11,8 +11,10 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +38,7 @@ class Step:
 
     @property
     def passed(self) -> bool:
+        """Whether the command ended with status 0, in time."""
         return self.result == "passed"
 
 
@@ -46,7 +49,7 @@ class Run:
         self.out, self.cwd, self.facts = out, cwd, dict[str, str]()
         self.steps: list[Step] = []
         self.environment: dict[str, str] = {}
-        self._ends = time.monotonic() + deadline
+        self._ends, self._lock = time.monotonic() + deadline, threading.Lock()
         self.out.mkdir(parents=True, exist_ok=True)
         self.summarize()
 
@@ -65,46 +68,11 @@ class Run:
         return self.together([step])
 
     def together(self, steps: Sequence[Step]) -> bool:
-        """Run steps side by side; whether all passed."""
+        """Run steps side by side, each watched by a thread; whether all passed."""
+        parts = [self.cwd / f"output-{len(self.steps) + i}" for i in range(len(steps))]
         self.steps += steps
-        running: list[tuple[Step, subprocess.Popen[bytes], Path, float, float]] = []
-        for i, step in enumerate(steps):
-            if self.remaining < LEAST:
-                step.result = "not run: the deadline"
-                continue
-            part = self.cwd / f"output-{len(self.steps) - len(steps) + i}"
-            began, limit = time.monotonic(), min(step.limit, self.remaining)
-            try:
-                with part.open("wb") as output:
-                    process = subprocess.Popen(
-                        step.command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=self.cwd,
-                        env=os.environ | self.environment | dict(step.environment), start_new_session=True,
-                    )  # fmt: skip
-            except OSError as error:
-                step.result = f"not run: {error}"
-                continue
-            step.result = "running"
-            running.append((step, process, part, began, limit))
-        self.summarize()
-        while running:
-            late = [e for e in running if e[1].poll() is None and time.monotonic() - e[3] >= e[4]]
-            for _, process, *_ in late:  # all are asked before the first is waited for
-                _kill(process, signal.SIGTERM)
-            for entry in list(running):
-                step, process, part, began, limit = entry
-                step.seconds = time.monotonic() - began
-                if entry in late:
-                    step.result = _end(process, began, limit)
-                elif process.poll() is not None:
-                    step.result = _result(process.returncode)
-                else:
-                    continue
-                _kill(process, signal.SIGKILL)  # what it has left behind
-                self._keep(step, part)
-                running.remove(entry)
-                self.summarize()
-            time.sleep(0.05)
-        self.summarize()
+        with ThreadPoolExecutor(len(steps)) as watchers:
+            list(watchers.map(self._watch, steps, parts))
         return all(step.passed for step in steps)
 
     def skip(self, name: str, why: str) -> None:
@@ -118,11 +86,53 @@ class Run:
         lines += ["", "| step | | time | output |", "| --- | --- | ---: | --- |"]
         lines += [f"| {s.name} | {s.result} | {s.seconds:.0f} s | {s.log} |" for s in self.steps]
         scratch = self.cwd / "summary.new"
-        scratch.write_text("\n".join(lines) + "\n")
-        (self.out / "summary.md").write_bytes(scratch.read_bytes())
+        with self._lock:
+            scratch.write_text("\n".join(lines) + "\n")
+            (self.out / "summary.md").write_bytes(scratch.read_bytes())
+
+    def _watch(self, step: Step, part: Path) -> None:
+        """Run a step to its end or its limit, and keep what it has said."""
+        if self.remaining < LEAST:
+            step.result = "not run: the deadline"
+        else:
+            step.result = "running"
+            self.summarize()
+            began = time.monotonic()
+            step.result = self._result_of(step, part, min(step.limit, self.remaining))
+            step.seconds = time.monotonic() - began
+            if part.exists():
+                with self._lock:
+                    self._keep(step, part)
+        self.summarize()
+
+    def _result_of(self, step: Step, part: Path, limit: float) -> str:
+        """How a command ends. It is a process group of its own, so that what it has started ends with it."""
+        environment = os.environ | self.environment | dict(step.environment)
+        try:
+            with part.open("wb") as output:
+                process = subprocess.Popen(
+                    step.command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=self.cwd,
+                    env=environment, start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            part.unlink()
+            return f"not run: {error}"
+        try:
+            status = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            _kill(process, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE)
+            return f"out of time ({limit:.0f} s)"
+        finally:
+            _kill(process, signal.SIGKILL)  # with what it has left behind
+            process.wait()
+        if status < 0:
+            return f"crashed ({signal.Signals(-status).name})"
+        return f"failed (status {status})" if status else "passed"
 
     def _keep(self, step: Step, part: Path) -> None:
-        """A step's output behind that of the steps before it; and shown."""
+        """Put a step's output behind that of the steps before it, and show its end."""
         with part.open("rb") as output:
             output.seek(max(0, part.stat().st_size - LONGEST_LOG))
             text = output.read()
@@ -135,23 +145,7 @@ class Run:
         print(head, text[-3000:].decode(errors="replace"), sep="", flush=True)
 
 
-def _result(status: int) -> str:
-    if status == 0:
-        return "passed"
-    return f"failed (status {status})" if status > 0 else f"crashed ({signal.Signals(-status).name})"
-
-
-def _end(process: subprocess.Popen[bytes], began: float, limit: float) -> str:
-    """Of a process that was asked to end."""
-    try:
-        process.wait(max(0.0, began + limit + GRACE - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        _kill(process, signal.SIGKILL)
-        process.wait()
-    return f"out of time ({limit:.0f} s)"
-
-
 def _kill(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """A step is a process group of its own, so that what it has started ends with it."""
+    """Signal the process group of a step; there may be none left."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

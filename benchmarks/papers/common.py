@@ -1,39 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the reruns of the papers' tables share: cells that are kept as they finish, and the files that are committed."""
+"""What the papers' pages share: runs that are kept as they finish, and Markdown with marked tables made of them."""
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import hashlib
 import json
 import math
 import os
-import re
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.results import facts_table
-from benchmarks.results import table as markdown_table
+from benchmarks.results import facts_table, filled, table
 
-HERE = Path(__file__).parent
-__all__ = [
-    "Cells",
-    "Job",
-    "facts_table",
-    "markdown_table",
-    "not_run",
-    "parser_of",
-    "percent",
-    "spread",
-    "write_markdown",
-]
+RESULTS = Path(__file__).parent / "results"
+
+__all__ = ["RESULTS", "Cell", "Cells", "Job", "Page", "left_open", "percent", "spread", "table"]
 
 Cell = dict[str, Any]
 
@@ -53,28 +41,20 @@ class Job:
 class Cells:
     """Finished runs by name, in a JSON file: a table that was interrupted goes on where it stopped.
 
-    A name says all that decides the result, the seed too. A cell says what was run, when and where; give another file
-    (or delete one) to run everything anew. Several processes may fill one file: each adds its cell to what it finds.
+    A name says all that decides the result, the seed too. A cell says what was run, when and where. Several processes
+    may fill one file: each adds its cell to what it finds.
     """
 
-    def __init__(self, path: Path, only: str | None = None, dry: bool = False) -> None:
-        self.path, self._only, self._dry = path, re.compile(only) if only else None, dry
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self._cells = self._read()
 
     def _read(self) -> dict[str, Cell]:
         return json.loads(self.path.read_text()) if self.path.exists() else {}
 
-    def missing(self, plan: Iterable[Job]) -> list[Job]:
-        """The jobs that have no cell and that --only does not leave out."""
-        return [j for j in plan if j.name not in self._cells and not (self._only and not self._only.search(j.name))]
-
-    def fill(self, plan: Iterable[Job], write: Callable[[], None]) -> None:
-        """Compute the cells that are missing; write the page after each of them."""
-        for job in [] if self._dry else self.missing(plan):
-            self.compute(job)
-            write()
-        if self._cells:
-            write()
+    def all(self) -> dict[str, Cell]:
+        """The runs that are kept, by name."""
+        return dict(self._cells)
 
     def compute(self, job: Job) -> None:
         """Run one job and keep its cell; what another process has kept meanwhile is not run again."""
@@ -86,8 +66,7 @@ class Cells:
         started = time.perf_counter()
         cell = job.compute(unfinished)
         facts = machine.describe()
-        cell |= {"seconds": round(time.perf_counter() - started, 1), "date": facts["date"], "CPU": facts["CPU"]}
-        cell["torch"] = facts["torch"]
+        cell |= {"seconds": round(time.perf_counter() - started, 1)} | {k: facts[k] for k in ("date", "CPU", "torch")}
         with self.path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._cells = {**self._read(), job.name: cell}
@@ -96,29 +75,63 @@ class Cells:
             os.replace(scratch, self.path)
         shutil.rmtree(unfinished, ignore_errors=True)
 
-    def all(self) -> dict[str, Cell]:
-        return dict(self._cells)
 
-    def facts(self) -> dict[str, str]:
-        """Where and when the cells were run, of all of them."""
-        cells = list(self._cells.values())
-        facts = {name: ", ".join(sorted({c[name] for c in cells})) for name in ("CPU", "torch")}
-        dates = sorted(c["date"] for c in cells)
-        minutes = sum(c["seconds"] for c in cells) / 60
-        return {"date": f"{dates[0]} to {dates[-1]}", **facts, "in all": f"{len(cells)} runs, {minutes:.0f} minutes"}
+@dataclass(frozen=True)
+class Page:
+    """A page of results/: its cells, the runs that it is planned to have, and what makes its tables and its picture."""
+
+    cells: Cells
+    jobs: list[Job]
+    tables: Callable[[dict[str, Cell]], dict[str, str]]
+    draw: Callable[[dict[str, Cell], Path], None]
+
+    @property
+    def name(self) -> str:
+        """The stem of the page's files."""
+        return self.cells.path.stem
+
+    def missing(self) -> list[Job]:
+        """The planned runs that are not kept."""
+        kept = self.cells.all()
+        return [job for job in self.jobs if job.name not in kept]
+
+    def write(self) -> None:
+        """Put the tables into the page, whose words are those of results/, and draw the picture."""
+        cells = self.cells.all()
+        tables = {**self.tables(cells), "not-run": not_run(self.missing()), "where-and-when": facts_table(facts(cells))}
+        path = self.cells.path.with_suffix(".md")
+        path.write_text(filled((RESULTS / path.name).read_text(), tables))
+        self.draw(cells, path.with_suffix(".png"))
 
 
-def parser_of(description: str, results: str) -> argparse.ArgumentParser:
-    """The options of every table."""
-    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
-    parser.add_argument("--data", metavar="DIR", help="the folder that torchvision was given as root")
-    parser.add_argument("--out", type=Path, default=HERE / "results", metavar="DIR", help="default: %(default)s")
-    parser.add_argument("--name", default=results, help="of the files written (default: %(default)s)")
-    parser.add_argument("--only", metavar="REGEX", help="run only the cells whose name matches; the kept ones stay")
-    parser.add_argument("--dry", action="store_true", help="run nothing: write the tables from what is kept")
-    parser.add_argument("--seed", type=int, default=0, help="added to every cell's own (default 0)")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes a cell is spread over (default: all cores)")
-    return parser
+def facts(cells: dict[str, Cell]) -> dict[str, str]:
+    """Where and when the cells were run."""
+    found = {name: ", ".join(sorted({c[name] for c in cells.values()})) for name in ("CPU", "torch")}
+    dates = sorted(c["date"] for c in cells.values())
+    minutes = sum(c["seconds"] for c in cells.values()) / 60
+    return {"date": f"{dates[0]} to {dates[-1]}", **found, "in all": f"{len(cells)} runs, {minutes:.0f} minutes"}
+
+
+def not_run(waiting: Sequence[Job]) -> str:
+    """What is planned and has no cell, by name and minutes: runs of several seeds on one line."""
+    seeds: dict[str, list[tuple[str, float]]] = {}
+    for job in waiting:
+        run, _, seed = job.name.rpartition(" seed=")
+        seeds.setdefault(run, []).append((seed, job.minutes))
+    if not seeds:
+        return "Nothing: every planned run is here."
+    lines = [
+        f"- {run}, seed {', '.join(seed for seed, _ in found)}: {sum(minutes for _, minutes in found):.1f} minutes"
+        for run, found in seeds.items()
+    ]
+    total = sum(job.minutes for job in waiting)
+    heading = f"Planned, and waiting for a machine: {len(waiting)} runs, {total:,.0f} minutes of a core."
+    return heading + "\n\n" + "\n".join(lines)
+
+
+def percent(value: float | None) -> str:
+    """A fraction as the papers print it; nothing where there is none."""
+    return "" if value is None else f"{100 * value:.2f}%"
 
 
 def spread(values: Sequence[float]) -> str:
@@ -136,30 +149,3 @@ def left_open(differences: Sequence[float]) -> float:
     """
     t = {2: 12.71, 3: 4.31, 4: 3.19, 5: 2.78}.get(len(differences), 2.58)
     return t * statistics.stdev(differences) / math.sqrt(len(differences))
-
-
-def not_run(waiting: Sequence[tuple[str, float]]) -> str:
-    """What is planned and has no cell, by name and minutes, for the page: runs of several seeds on one line."""
-    seeds: dict[str, list[tuple[str, float]]] = {}
-    for name, minutes in waiting:
-        run, _, seed = name.rpartition(" seed=")
-        seeds.setdefault(run, []).append((seed, minutes))
-    if not seeds:
-        return "Nothing: every planned run is here."
-    lines = [
-        f"- {run}, seed {', '.join(seed for seed, _ in found)}: {sum(minutes for _, minutes in found):.1f} minutes"
-        for run, found in seeds.items()
-    ]
-    total = sum(minutes for _, minutes in waiting)
-    heading = f"Planned, and waiting for a machine: {len(waiting)} runs, {total:,.0f} minutes of a core."
-    return heading + "\n\n" + "\n".join(lines)
-
-
-def percent(value: float | None) -> str:
-    """A fraction as the papers print it; nothing where there is none."""
-    return "" if value is None else f"{100 * value:.2f}%"
-
-
-def write_markdown(path: Path, title: str, sections: Sequence[str], facts: dict[str, str]) -> None:
-    """The page that is committed."""
-    path.write_text("\n\n".join([f"# {title}", *sections, "## Where and when", facts_table(facts)]) + "\n")

@@ -27,10 +27,10 @@ def run_of(dataset: str, seed: int) -> Setting:
     return adult if dataset == "adult" else replace(full(dataset, 5, "gan"), seed=seed)
 
 
-def jobs(dataset: str, root: str, seed: int = 0) -> list[Job]:
-    """Of the seeds that have none."""
-    runs = [run_of(dataset, own + seed) for own in (1, 2, 3, 4)]
-    return [Job(PREFIX + s.name, MINUTES[dataset], functools.partial(compute, s, root)) for s in runs]
+def jobs(root: str) -> list[Job]:
+    """The runs of the seeds that have no baseline, as jobs."""
+    runs = [run_of(dataset, seed) for dataset in MINUTES for seed in (1, 2, 3, 4)]
+    return [Job(PREFIX + s.name, MINUTES[s.dataset], functools.partial(compute, s, root)) for s in runs]
 
 
 def compute(s: Setting, root: str, folder: Path) -> Cell:

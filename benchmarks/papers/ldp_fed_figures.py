@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,7 @@ from benchmarks.papers.ldp_fed_runs import (
     SHORT,
     Run,
 )
-
-Kept = dict[Run, list[Cell]]  # of a run with seed 0, one cell for each seed that was run
+from benchmarks.papers.ldp_fed_tables import kept_of
 
 # Three methods end in one place: a wide line, dashes and dots lie on each other.
 LINES: dict[Run, dict[str, Any]] = {
@@ -38,50 +38,38 @@ LINES: dict[Run, dict[str, Any]] = {
 }
 
 
-def draw(kept: Kept, path: Path) -> None:
-    """Accuracy over rounds for the methods, over cycles beside the paper's, and over alpha for the mechanisms."""
+def draw(cells: dict[str, Cell], path: Path) -> None:
+    """Draw accuracy over rounds for the methods, over cycles beside the paper's, and over alpha for the mechanisms."""
     from ldpkernels.plot import new_figure, save
 
+    kept = kept_of(cells)
+    finals = {run: [cell["final"] for cell in found] for run, found in kept.items()}
     figure, (left, middle, right) = new_figure(1, 3, width=14, height=4.2)
     for run, style in LINES.items():
-        if run in kept:
-            tested = [[100 * a for a in cell["accuracy"].values()] for cell in kept[run]]
-            rounds = [int(r) for r in kept[run][0]["accuracy"]]
-            by_round = list(zip(*tested, strict=True))
-            bars = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in by_round]
-            cycles = f", {run.cycles} cycle{'s' * (run.cycles > 1)}" if run.method == "alpha-cldp-fed" else ""
-            means = [statistics.fmean(values) for values in by_round]
-            left.errorbar(rounds, means, bars, marker="o", ms=3, capsize=2, label=NAMES[run.method] + cycles, **style)
+        found = kept.get(run, [])
+        by_round = list(zip(*(cell["accuracy"].values() for cell in found), strict=True))
+        cycles = f", {run.cycles} cycle{'s' * (run.cycles > 1)}" if run.method == "alpha-cldp-fed" else ""
+        rounds = [int(r) for r in found[0]["accuracy"]] if found else []
+        bars(left, list(zip(rounds, by_round, strict=True)), NAMES[run.method] + cycles, ms=3, **style)
     left.plot([ROUNDS], [84.89], "x", color="C1", label="paper: single layer", zorder=5)
     left.plot([ROUNDS], [100 * CYCLES[1]], "x", color="C2", label="paper: 1 cycle", zorder=5)
     left.set(xlabel="round", ylabel="test accuracy (%)", ylim=(57, 92), title="Figure 3: methods, alpha = 1")
     left.legend(frameon=False, fontsize=7, loc="lower right")
     for examples in (EXAMPLES, *FEWER):
-        runs = [replace(FED, cycles=cycles, examples=examples) for cycles in CYCLES]
-        values = [(run.cycles, [100 * cell["final"] for cell in kept[run]]) for run in runs if run in kept]
-        if values:
-            bars = [statistics.stdev(v) if len(v) > 1 else 0.0 for _, v in values]
-            label = f"ours, {examples:,} examples a client"
-            x, y = [c for c, _ in values], [statistics.fmean(v) for _, v in values]
-            middle.errorbar(x, y, bars, marker="o", ms=3.5, capsize=2, label=label)
+        over_cycles = [(c, finals.get(replace(FED, cycles=c, examples=examples), [])) for c in CYCLES]
+        bars(middle, over_cycles, f"ours, {examples:,} examples a client", ms=3.5)
     middle.plot(list(CYCLES), [100 * a for a in CYCLES.values()], "kx", label="paper")
-    plain = replace(FED, alpha=None)
-    if plain in kept:
-        clean = statistics.fmean(100 * cell["final"] for cell in kept[plain])
-        middle.plot([plain.cycles], [clean], "o", color="0.55", label=f"no noise, {plain.cycles} cycles")
+    if plain := finals.get(replace(FED, alpha=None)):
+        middle.plot([FED.cycles], [100 * statistics.fmean(plain)], "o", color="0.55", label="no noise, 5 cycles")
     middle.set(xlabel="cycles", title="Table 1: alpha-CLDP-Fed, alpha = 1", ylim=(84, 89), ylabel="test accuracy (%)")
     middle.legend(frameon=False, fontsize=7, loc="lower right")
     for i, method in enumerate(("basic", "alpha-cldp-fed")):
-        for mechanism, style in (("exponential", "--"), ("laplace", "-")):
-            runs_ = [replace(SHORT, method=method, alpha=alpha, mechanism=mechanism) for alpha in ALPHAS]
-            found = [(r.alpha, *mean_and_deviation(kept[r])) for r in runs_ if r in kept]
-            if found:
-                label = f"{NAMES[method]}, {mechanism}"
-                x, y, bars = (list(values) for values in zip(*found, strict=True))
-                right.errorbar(x, y, bars, linestyle=style, color=f"C{i}", marker="o", ms=3, capsize=2, label=label)
-        twin = replace(SHORT, method=method, alpha=None)
-        if twin in kept:
-            clean, _ = mean_and_deviation(kept[twin])
+        for mechanism, line in (("exponential", "--"), ("laplace", "-")):
+            runs = [replace(SHORT, method=method, alpha=alpha, mechanism=mechanism) for alpha in ALPHAS]
+            over_alpha = [(run.alpha or 0.0, finals.get(run, [])) for run in runs]
+            bars(right, over_alpha, f"{NAMES[method]}, {mechanism}", linestyle=line, color=f"C{i}", ms=3)
+        if plain := finals.get(replace(SHORT, method=method, alpha=None)):
+            clean = 100 * statistics.fmean(plain)
             right.axhline(clean, color=f"C{i}", lw=0.8, ls=":", label=f"{NAMES[method]}, no noise")
     seeds = max((len(kept[run]) for run in kept if run.examples == SHORT.examples), default=0)
     title = f"Where noise matters: 20 rounds, {seeds} seed{'s' * (seeds > 1)}"
@@ -91,7 +79,9 @@ def draw(kept: Kept, path: Path) -> None:
     save(figure, str(path))
 
 
-def mean_and_deviation(cells: list[Cell]) -> tuple[float, float]:
-    """Of the seeds' last accuracies, in percent."""
-    values = [100 * cell["final"] for cell in cells]
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+def bars(axis: Any, points: Sequence[tuple[float, Sequence[float]]], label: str, **style: Any) -> None:
+    """Draw the means of the seeds over x, in percent, with their deviations; nothing where no run is."""
+    found = [(x, [100 * v for v in values]) for x, values in points if values]
+    rows = [(x, statistics.fmean(v), statistics.stdev(v) if len(v) > 1 else 0.0) for x, v in found]
+    if rows:
+        axis.errorbar(*zip(*rows, strict=True), marker="o", capsize=2, label=label, **style)

@@ -45,17 +45,19 @@ class Run:
 
     @property
     def name(self) -> str:
+        """The key of the run's cell, which says all that decides its result."""
         return f"{self.label} seed={self.seed}"
 
     @property
     def minutes(self) -> float:
-        """Of a quiet core."""
+        """What the run costs a quiet core."""
         select = self.clients if self.method == "local" else SELECT
         steps, seconds = (60, 3e-2) if self.method in ("dpsgd", "hybrid-one") else (20, 1.5e-3)
         return self.rounds * select * self.examples / steps * seconds / 60
 
     @property
     def label(self) -> str:
+        """What all the seeds of a run have in common."""
         words = [self.method]
         if self.method in ldp_fed.METHODS:
             words += [f"cycles={self.cycles}"] if self.method == "alpha-cldp-fed" else []
@@ -105,10 +107,9 @@ SWEEP = [
 ]
 WITHOUT_NOISE = [replace(SHORT, method=method, alpha=None) for method in ("basic", "alpha-cldp-fed")]
 TRAINED = [
-    replace(SHORT, method="alpha-cldp-fed", cycles=cycles, trains=trains, seed=seed)
+    replace(SHORT, method="alpha-cldp-fed", cycles=cycles, trains=trains)
     for cycles in (1, 4)
     for trains in ("layer", "all")
-    for seed in range(3)
 ]
 LESS = {"batches of 40": {"batch": 40}, "rate .03": {"rate": 0.03}}  # training, that is
 LESS_TRAINED = [replace(FED, cycles=cycles, **less) for less in LESS.values() for cycles in (1, 5, 16)]
@@ -122,15 +123,13 @@ def seeds(run: Run, n: int) -> list[Run]:
     return [replace(run, seed=seed) for seed in range(n)]
 
 
-def in_order(seed: int = 0) -> list[Run]:
-    """All the runs, those of most worth first; the seed is added to each run's own."""
+def plan() -> list[Run]:
+    """All the runs, those of most worth first."""
     table_1 = [again for cycles in CYCLES for again in seeds(replace(FED, cycles=cycles), 10)]
-    figure_3 = [again for run, _ in METHODS for again in seeds(run, 5)]
-    ours = [again for run in [*VARIANTS, *REDUCED] for again in seeds(run, 5)]
-    less = [again for run in LESS_TRAINED for again in seeds(run, 3)]
-    swept = [again for run in [*WITHOUT_NOISE, *SWEEP] for again in seeds(run, 5)]
-    ordered = dict.fromkeys([*table_1, *figure_3, *ours, *swept, *TRAINED, *less])
-    return [replace(run, seed=run.seed + seed) for run in ordered]
+    others = [run for run, _ in METHODS] + VARIANTS + REDUCED + WITHOUT_NOISE + SWEEP
+    several = [again for run in others for again in seeds(run, 5)]
+    few = [again for run in [*TRAINED, *LESS_TRAINED] for again in seeds(run, 3)]
+    return list(dict.fromkeys([*table_1, *several, *few]))
 
 
 @functools.cache
@@ -171,9 +170,9 @@ def other_config(run: Run) -> comparisons.Config:
     )
 
 
-def jobs(root: str, workers: int | None, seed: int = 0) -> list[Job]:
+def jobs(root: str, workers: int | None) -> list[Job]:
     """The runs as jobs."""
-    return [Job(run.name, run.minutes, functools.partial(compute, run, root, workers)) for run in in_order(seed)]
+    return [Job(run.name, run.minutes, functools.partial(compute, run, root, workers)) for run in plan()]
 
 
 def compute(run: Run, root: str, workers: int | None, folder: Path) -> Cell:

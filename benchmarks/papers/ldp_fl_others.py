@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.papers import ldp_fl_runs
-from benchmarks.papers.common import Cell, Cells, Job, markdown_table, percent, spread
-from benchmarks.papers.ldp_fl_cells import OTHERS
+from benchmarks.papers.common import Cell, Job
+from benchmarks.papers.ldp_fl_plan import NETWORK
 
 CANDIDATE = {"geyer": "central gaussian", "bhowmick": "privunitg"}
-NAMES = {"geyer": "Geyer et al.", "bhowmick": "Bhowmick et al.", "no noise": "no noise"}
+OTHERS = "other "  # how the names of these cells begin
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Other:
 
     @property
     def name(self) -> str:
+        """The key of the run's cell."""
         total = "" if self.method == "no noise" else f" eps={self.epsilon:g} delta={self.delta:g}"
         few = f" trained={self.trained}" if self.trained < self.clients else ""
         return (
@@ -48,13 +49,13 @@ class Other:
 
     @property
     def minutes(self) -> float:
-        """Of a quiet core."""
+        """What the run costs a quiet core."""
         steps = self.epochs * -(-60_000 // self.clients // 10)
         return self.rounds * self.trained * steps * 7e-4 / 60
 
     @property
     def twin(self) -> Other:
-        """The same without noise; updates are clipped all the same."""
+        """This run without noise, where updates are clipped all the same."""
         return replace(self, method="no noise", epsilon=0.0, delta=0.0)
 
 
@@ -72,15 +73,15 @@ RUNS = [
 SEEDS = 3
 
 
-def in_order(seed: int = 0) -> list[Other]:
-    """All the runs and their twins; the seed is added to each run's own."""
+def plan() -> list[Other]:
+    """All the runs and their twins."""
     found = dict.fromkeys(one for run in RUNS for one in (run, run.twin))
-    return [replace(one, seed=i + seed) for i in range(SEEDS) for one in found]
+    return [replace(one, seed=seed) for seed in range(SEEDS) for one in found]
 
 
-def jobs(root: str, workers: int | None, seed: int = 0) -> list[Job]:
+def jobs(root: str) -> list[Job]:
     """The runs as jobs."""
-    return [Job(one.name, one.minutes, functools.partial(compute, one, root)) for one in in_order(seed)]
+    return [Job(one.name, one.minutes, functools.partial(compute, one, root)) for one in plan()]
 
 
 def planned(other: Other, weights: int) -> Any:
@@ -102,7 +103,7 @@ def task_of(other: Other) -> Any:
 
     local = Local(epochs=other.epochs, batch=10, rate=0.03)
     size = (other.clients, min(other.trained, other.clients), other.rounds)
-    return Task("mnist", ldp_fl_runs.NETWORK["mnist"], *size, local, norm=other.norm, radius=other.norm)
+    return Task("mnist", NETWORK["mnist"], *size, local, norm=other.norm, radius=other.norm)
 
 
 def compute(other: Other, root: str, folder: Path) -> Cell:
@@ -126,31 +127,3 @@ def compute(other: Other, root: str, folder: Path) -> Cell:
     call = "" if candidate is None else candidate.call
     ran = {"task": asdict(task), "plan": call, "rounds": len(accuracies)}
     return {**asdict(other), "accuracy": accuracies, "spent": total, "call": call, "ran": ran}
-
-
-def table(cells: Cells) -> str:
-    """The runs beside the paper's figures: means of the seeds."""
-    found: dict[Other, list[Cell]] = {}
-    for one in in_order():
-        if one.name in cells.all():
-            found.setdefault(replace(one, seed=0), []).append(cells.all()[one.name])
-    body = []
-    for run in RUNS:
-        if run not in found:
-            continue
-        twin = [cell["accuracy"][-1] for cell in found.get(run.twin, [])]
-        body.append(
-            [
-                NAMES[run.method],
-                "trusted" if run.method == "geyer" else "not trusted",
-                f"{run.clients:,}",
-                str(run.rounds),
-                f"{found[run][0]['spent']:,.2f}",
-                f"{run.delta:g}",
-                percent(GEYER[run.rounds]) if run.method == "geyer" else "",
-                spread([cell["accuracy"][-1] for cell in found[run]]),
-                spread(twin),
-            ]
-        )
-    heads = ["method", "server", "n", "T", "honest eps", "delta", "paper", "ours", "ours, no noise"]
-    return markdown_table(heads, body) if body else "Not run yet."

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.common import Cell, Job
-from benchmarks.papers.ldp_fl_plan import in_order
-from benchmarks.papers.ldp_fl_setting import EXAMPLES, NETWORK, PAPER, Setting
+from benchmarks.papers.ldp_fl_plan import NETWORK, PAPER, Setting, plan
 
 RANGES: dict[str, Any] = {
     "minmax": {},
@@ -19,7 +18,6 @@ RANGES: dict[str, Any] = {
     "quantile": {"method": "quantile"},
     "noise-subtracted": {"method": "noise-subtracted"},
 }
-__all__ = ["EXAMPLES", "NETWORK", "Setting", "compute", "config_of", "dataset_of", "in_order", "jobs"]
 
 
 @functools.cache
@@ -30,7 +28,7 @@ def dataset_of(name: str, root: str) -> Any:
 
 
 def config_of(s: Setting) -> Any:
-    """What is run."""
+    """The configuration of a run."""
     from ldpkernels.federated import ldp_fl, training
 
     return ldp_fl.Config(
@@ -66,7 +64,7 @@ def compute(s: Setting, root: str, workers: int | None, folder: Path) -> Cell:
     with training.crew(network, clients, workers or available(), test=test) as crew:
 
         def uploads(state: ldp_fl.State, chosen: Sequence[training.Client]) -> Iterable[bytes]:
-            """Of the trained clients and of those whom they stand for."""
+            """The reports of the trained clients and of those whom they stand for."""
             for client, weights in training.train(
                 network, state.weights, chosen, config.local, state.round, workers=crew
             ):
@@ -106,6 +104,6 @@ def compute(s: Setting, root: str, workers: int | None, folder: Path) -> Cell:
     }
 
 
-def jobs(root: str, workers: int | None, seed: int = 0) -> list[Job]:
+def jobs(root: str, workers: int | None) -> list[Job]:
     """The runs as jobs."""
-    return [Job(s.name, s.minutes, functools.partial(compute, s, root, workers)) for s in in_order(seed)]
+    return [Job(s.name, s.minutes, functools.partial(compute, s, root, workers)) for s in plan()]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from benchmarks.papers.common import markdown_table
+from benchmarks.papers.common import table as markdown_table
 
 
 def table() -> str:

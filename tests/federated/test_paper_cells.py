@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a cell of the papers' tables keeps is what ran, on data that is small, and by which algorithm."""
 
+import re
 import shutil
 from dataclasses import asdict, replace
 
@@ -13,7 +14,9 @@ from benchmarks.budget import means
 from benchmarks.papers import (
     han_xue_ablation,
     han_xue_baseline,
+    han_xue_tables,
     ldp_fl_others,
+    ldp_fl_plan,
     ldp_fl_runs,
 )
 from ldpkernels.federated import data, training
@@ -21,7 +24,7 @@ from ldpkernels.federated import han_xue as parties_driver
 from ldpkernels.federated import ldp_fl as algorithm
 from ldpkernels.federated.dp_gan import Recipe
 
-TINY = ldp_fl_runs.Setting("mnist", 1.0, 4, 3, 0.075, "updates")
+TINY = ldp_fl_plan.Setting("mnist", 1.0, 4, 3, 0.075, "updates")
 
 
 @pytest.fixture
@@ -84,7 +87,7 @@ def test_a_run_of_another_method_is_its_papers_algorithm(tiny, tmp_path, monkeyp
     Its noise, whose law tests/planning/test_budget.py has, is left out here.
     """
     clients, rounds, norm, rate, sent = 4, 2, 0.3, 0.03, []
-    monkeypatch.setitem(ldp_fl_runs.NETWORK, "mnist", "softmax")
+    monkeypatch.setitem(ldp_fl_plan.NETWORK, "mnist", "softmax")
     monkeypatch.setattr(means, "mean_of", lambda candidate, updates, n, key: (sent.append(updates), updates.mean(0))[1])
     other = ldp_fl_others.Other(method, clients, rounds, 8.0, 1e-3 if method == "geyer" else 0.0, norm, 2, trained=4)
     cell = ldp_fl_others.compute(other, "", tmp_path)
@@ -139,13 +142,11 @@ def test_a_killed_cell_goes_on_to_the_same_figures_with_any_number_of_workers(ti
 def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeypatch):
     """Classes that a network tells apart at once: labels of real samples are right, and those of the teacher too."""
     generator = torch.Generator().manual_seed(0)
-    y = torch.randint(2, (300,), generator=generator)
-    x = 0.1 * torch.randn(300, 1, 28, 28, generator=generator) + (2.0 * y - 1).view(-1, 1, 1, 1)
-    tiny = data.Dataset("fashion-mnist", x[:200], y[:200], x[200:], y[200:], 2)
+    y = torch.randint(2, (150,), generator=generator)
+    x = 0.1 * torch.randn(150, 1, 28, 28, generator=generator) + (2.0 * y - 1).view(-1, 1, 1, 1)
+    tiny = data.Dataset("fashion-mnist", x[:100], y[:100], x[100:], y[100:], 2)
     recipe = Recipe(steps=3, batch=8)
-    config = parties_driver.Config(
-        5, recipe, ("gan",), ("network",), local_epochs=20, epochs=20, baseline=False, chunk=2
-    )
+    config = parties_driver.Config(5, recipe, ("gan",), ("network",), local_epochs=8, epochs=8, baseline=False, chunk=2)
     monkeypatch.setattr(han_xue_ablation, "dataset_of", lambda name, root: tiny)
     monkeypatch.setattr(han_xue_ablation, "config_of", lambda s: replace(config, seed=s.seed))
     one = han_xue_ablation.Ablation("fashion-mnist", 3)
@@ -159,7 +160,7 @@ def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeyp
     assert cell["kept of generated"] == float(state.keep.float().mean())
     assert cell["standalone"] == list(state.standalone)
     assert cell["ran"] == {"config": asdict(replace(config, seed=3)), "examples of a party": world.examples}
-    table = han_xue_ablation.table([cell, {**cell, "real, vote": 0.5}])
+    table = han_xue_tables.samples_or_labels([cell, {**cell, "real, vote": 0.5}])
     assert "0.7500 ± 0.3536 (2 seeds)" in table
 
     labels, keep = torch.tensor([0, 1, 1, 0, 1]), torch.tensor([True, True, True, False, True])
@@ -168,7 +169,7 @@ def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeyp
 
     seen, round_ = [], parties_driver.round_
     other = torch.zeros_like(state.labels)  # a teacher that knows one class
-    monkeypatch.setattr(han_xue_ablation, "predicted", lambda model, x: other if len(x) == len(other) else y[200:])
+    monkeypatch.setattr(han_xue_ablation, "predicted", lambda model, x: other if len(x) == len(other) else y[100:])
 
     def spy(state, world, **options):
         seen.append(state)
@@ -179,7 +180,7 @@ def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeyp
     (last,) = seen  # all else is from its checkpoints
     assert last.labels is other
     assert (told["teacher"], told["real, vote"]) == (1, 1)
-    assert told["generated, teacher"] == pytest.approx(float((y[200:] == 0).float().mean()))
+    assert told["generated, teacher"] == pytest.approx(float((y[100:] == 0).float().mean()))
 
 
 def test_a_baseline_of_its_own_is_that_of_the_run_of_its_seed(tmp_path, monkeypatch):
@@ -190,7 +191,7 @@ def test_a_baseline_of_its_own_is_that_of_the_run_of_its_seed(tmp_path, monkeypa
     config = parties_driver.Config(5, recipe, ("gan",), models, local_epochs=1, epochs=3, vote_sigma=0.1)
     monkeypatch.setattr(han_xue_baseline, "dataset_of", lambda name, root: tiny)
     monkeypatch.setattr(han_xue_baseline, "config_of", lambda s: replace(config, baseline=False, seed=s.seed))
-    (job,) = (j for j in han_xue_baseline.jobs("mnist", "") if j.name.endswith("seed=2"))
+    (job,) = (j for j in han_xue_baseline.jobs("") if re.search(" mnist .*seed=2$", j.name))
     cell = job.compute(tmp_path)
     world, state = parties_driver.World(tiny, replace(config, seed=2)), parties_driver.State()
     for _ in range(parties_driver.rounds(world.config)):

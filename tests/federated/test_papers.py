@@ -4,56 +4,73 @@
 import json
 import math
 import re
-import shutil
 import statistics
 import subprocess
 import sys
 from dataclasses import asdict, fields, replace
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.papers import all as all_papers
 from benchmarks.papers import (
-    han_xue,
     han_xue_ablation,
     han_xue_baseline,
-    han_xue_page,
     han_xue_plan,
-    ldp_fl,
+    han_xue_tables,
+    ldp_fed_runs,
+    ldp_fed_tables,
     ldp_fl_others,
-    ldp_fl_page,
+    ldp_fl_plan,
     ldp_fl_runs,
+    ldp_fl_tables,
 )
-from benchmarks.papers import ldp_fed_features as features
-from benchmarks.papers import ldp_fed_runs as fed_runs
-from benchmarks.papers.common import Cells, Job
+from benchmarks.papers.common import RESULTS, Cells, Job, Page, filled
 from ldpkernels.federated import ldp_fl as algorithm
 
-PAPERS = Path(__file__).parents[2] / "benchmarks" / "papers"
-PAGES = ["ldp-fl", "ldp-fed-fashion-mnist", "han-xue"]
+PAGES = all_papers.pages("", RESULTS, 1)
+NAMED = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
-@pytest.mark.parametrize("page", PAGES)
+def words_of(page):
+    return (RESULTS / f"{page.name}.md").read_text()
+
+
+def cells_of(name):
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+@NAMED
 def test_a_page_says_what_its_cells_say(page, tmp_path):
-    shutil.copy(PAPERS / "results" / f"{page}.json", tmp_path)
-    (table,) = (t for t in all_papers.tables("", tmp_path, 1, None) if t.cells.path.stem == page)
-    table.write()
-    assert (tmp_path / f"{page}.md").read_text() == (PAPERS / "results" / f"{page}.md").read_text()
-    assert (tmp_path / f"{page}.png").exists() == (PAPERS / "results" / f"{page}.png").exists()
+    (tmp_path / f"{page.name}.json").write_text(json.dumps(page.cells.all()))
+    replace(page, cells=Cells(tmp_path / f"{page.name}.json")).write()
+    assert (tmp_path / f"{page.name}.md").read_text() == words_of(page)
+    assert (tmp_path / f"{page.name}.png").exists()
 
 
-def test_every_run_that_is_kept_is_of_the_plan():
-    """What no table shows any more is not among the figures, nor in a page's count of runs."""
-    for table in all_papers.tables("", PAPERS / "results", 1, None):
-        assert not set(table.cells.all()) - {job.name for job in table.jobs}
+def test_a_page_has_a_mark_for_every_table_and_a_table_for_every_mark():
+    page = "Words.\n<!-- table: a -->\n\nold\n\n<!-- end of table -->\nMore words.\n"
+    assert filled(page, {"a": "new"}) == page.replace("old", "new")
+    for tables in ({}, {"a": "new", "b": "lost"}):
+        with pytest.raises(ValueError, match=r"marks for \['a'\]"):
+            filled(page, tables)
+
+
+@NAMED
+def test_every_run_is_of_the_plan_and_every_picture_is_there(page):
+    """What no table shows any more is not among the figures, nor in a page's count of runs. A name has its seed."""
+    planned = [job.name for job in page.jobs]
+    assert len(set(planned)) == len(planned)
+    assert set(page.cells.all()) <= set(planned)
+    assert all("seed=" in name for name in planned)
+    pictures = re.findall(r"!\[[^]]+\]\(([^)]+)\)", words_of(page))
+    assert pictures
+    assert not [name for name in pictures if not (RESULTS / name).exists()]
 
 
 def test_no_two_rows_of_a_table_say_that_they_ran_the_same():
     """What comes before the first figure says what was run."""
-    page, tables = (PAPERS / "results" / "ldp-fl.md").read_text(), 0
+    page, tables = words_of(PAGES[0]), 0
     for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
         head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines())
         if "perturbed" in head and "T" in head:
@@ -64,66 +81,47 @@ def test_no_two_rows_of_a_table_say_that_they_ran_the_same():
     assert tables == 4
 
 
-def test_the_pictures_of_a_page_are_there():
-    for page in PAGES:
-        names = re.findall(r"!\[[^]]+\]\(([^)]+)\)", (PAPERS / "results" / f"{page}.md").read_text())
-        assert names
-        assert not [name for name in names if not (PAPERS / "results" / name).exists()]
-
-
-def parties_of(dataset, root, workers, seed):
-    return han_xue.jobs(dataset, root, workers, Path(), "", seed)
-
-
-def test_a_seed_is_part_of_a_cells_name():
-    plans = (
-        ldp_fl.jobs,
-        fed_runs.jobs,
-        *(partial(parties_of, dataset) for dataset in han_xue_page.PAPER),
-    )
-    for plan in plans:
-        first, other = ([job.name for job in plan("", 1, seed)] for seed in (0, 70))
-        assert len(set(first)) == len(first) == len(other)
-        assert not set(first) & set(other)
-        assert all("seed=" in name for name in first)
-
-
 def test_the_papers_figures_are_the_papers():
     """LDP-FL's Table 1 has 60.37% for CIFAR-10 at eps = 10, and its text 61.46%."""
-    figures = ldp_fl_page.TABLE_1
+    figures = ldp_fl_tables.TABLE_1
     assert figures["cifar10", 10.0, "adaptive"] == 0.6037
     assert figures["cifar10", 5.0, "adaptive"] == 0.5889
     assert len(figures) == 12
 
 
-@pytest.mark.parametrize("dataset", ["adult", "mnist", "fashion-mnist"])
-def test_every_page_says_whether_global_is_above_standalone(dataset):
-    page = PAPERS / "results" / "han-xue"
-    found = han_xue.runs_of(json.loads(page.with_suffix(".json").read_text()))
-    cells = [c for c in found if c["dataset"] == dataset and not c["sound"]]
-    assert han_xue_page.gain(dataset, cells) in page.with_suffix(".md").read_text()
-    for accuracy, verdict in ((0.999, "holds."), (0.5, "fails.")):
-        assert f"standalone {verdict}**" in han_xue_page.gain(dataset, [{**c, "global": accuracy} for c in cells])
-    either = [{**cells[0], "seed": seed, "global": accuracy} for seed, accuracy in enumerate((0.5, 0.999))]
-    assert "standalone is not decided.**" in han_xue_page.gain(dataset, either)
+def test_generators_are_equal_whatever_the_sigma():
+    """What the page says of the runs of seed 0."""
+    cells = cells_of("han-xue")
+    kept = [s for s in han_xue_tables.kept_of(cells) if (s.dataset, s.sound, s.parties) == ("adult", False, 5)]
+    assert sorted(s.sigma for s in kept) == [1, 1.5, 3, 5]
+    ((_, ended),) = {(cells[s.name]["digest"], cells[s.name]["global"]) for s in kept}
+    assert f"each ends at {ended:.4f}." in words_of(PAGES[2]).replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "verdict"), [((0.95, 0.99), "above"), ((0.5, 0.6), "below"), ((0.5, 0.99), "on both sides")]
+)
+def test_whether_global_is_above_standalone_is_said_by_seeds(accuracies, verdict):
+    cells = [{"standalone": [0.9, 0.9], "global": accuracy} for accuracy in accuracies]
+    table = han_xue_tables.gain({han_xue_plan.full("mnist", 5, "gan"): cells}, "mnist")
+    assert table.splitlines()[-1].endswith(f" {verdict} |")
 
 
 def test_the_readmes_figures_are_those_of_the_cells():
     """An accuracy with its deviation and seeds is on a page, or follows from Han and Xue's cells."""
-    text = (PAPERS.parents[1] / "README.md").read_text()
+    text = (RESULTS.parents[2] / "README.md").read_text()
     rows = [row.split("|") for row in text[text.index("## The papers, rerun") :].splitlines() if row.startswith("| ")]
-    pages = " ".join((PAPERS / "results" / f"{page}.md").read_text() for page in PAGES)
-    cells = han_xue.runs_of(json.loads((PAPERS / "results" / "han-xue.json").read_text()))
-    for dataset, name in han_xue_page.NAMES.items():
-        five = [c for c in cells if (c["dataset"], c["sound"], c["parties"], c["sigma"]) == (dataset, False, 5, 1)]
-        usual = [100 * c["global"] for c in five if han_xue_page.recipe(c) == han_xue_page.recipes(five)[0]]
-        wide = [100 * c["global"] for c in five if c.get("wide")]
-        told = {f"Han and Xue, {name},": usual, **({f"{name} with DCGANs and wider": wide} if wide else {})}
-        for words, ours in told.items():
+    pages = " ".join(map(words_of, PAGES))
+    kept = han_xue_tables.kept_of(cells_of("han-xue"))
+    for dataset, name in han_xue_tables.NAMES.items():
+        first, *others = han_xue_tables.of_five(kept, dataset)
+        told = {f"Han and Xue, {name},": first, **{f"{name} with DCGANs and wider": s for s in others if s.wide}}
+        for words, s in told.items():
             (row,) = (row for row in rows if words in row[1])
+            ours = [100 * c["global"] for c in kept[s]]
             deviation = f"{statistics.stdev(ours):.2f}".lstrip("0")
             assert f"{statistics.fmean(ours):.2f} ± {deviation}% ({len(ours)} seeds)" in row[3]
-            assert row[2].strip() == f"{100 * han_xue_page.PAPER[dataset]['table 1'][2]:.2f}%"
+            assert row[2].strip() == f"{100 * han_xue_plan.PAPER[dataset].table_1[2]:.2f}%"
     others = [row for row in rows if "%" in row[3] and "Han and Xue" not in row[1]]
     assert len(others) >= 9
     for row in others:
@@ -141,76 +139,69 @@ def test_an_adversary_is_as_sure_as_the_law_says(alpha, M):
     law = np.exp(-alpha / 2 * np.abs(values[:, None] - values))
     law /= law.sum(1, keepdims=True)
     sure = (law / law.sum(0)).max()
-    assert features.certainty(alpha, M) == pytest.approx(sure, rel=1e-9)
-    eps = features.equivalent_epsilon(alpha, M)
+    assert ldp_fed_tables.certainty(alpha, M) == pytest.approx(sure, rel=1e-9)
+    eps = ldp_fed_tables.equivalent_epsilon(alpha, M)
     assert math.exp(eps) / (math.exp(eps) + 2 * M) == pytest.approx(sure, rel=1e-9)
 
 
-def test_a_name_says_all_that_a_run_is():
-    assert ldp_fl_runs.in_order()
-    for s in ldp_fl_runs.in_order():
-        assert ldp_fl_runs.Setting.of(s.name) == s
-        assert s.twin.eps is None
-    found = json.loads((PAPERS / "results" / "ldp-fl.json").read_text())
-    for name in set(found) - {other.name for other in ldp_fl_others.in_order()}:
-        assert ldp_fl_runs.Setting.of(name).name == name
+def as_kept(config):
+    return json.loads(json.dumps(asdict(config)))
 
 
-def test_what_a_cell_says_is_what_ran():
+def said_by(kind, name, cell):
+    """The run that a cell says it is, which is that of its name."""
+    s = kind(**{field.name: cell[field.name] for field in fields(kind) if field.name in cell})
+    assert s.name == name
+    return s
+
+
+LATER = {"weigh": "alike", "dropout": 0.0, "global_model": ""}
+
+
+def assert_ran(ran, today, name, later=LATER):
+    """What ran is what the plan says today; an option that came later has its default."""
+    assert {option: value for option, value in today.items() if option not in ran}.items() <= later.items(), name
+    assert {**today, **ran} == today, name
+
+
+def test_what_a_cell_of_ldp_fl_says_is_what_ran():
     """The kept configuration is that of the cell's name, today."""
-    found = json.loads((PAPERS / "results" / "ldp-fl.json").read_text())
-    ran_of = {name: cell["ran"] for name, cell in found.items()}
-    for other in ldp_fl_others.in_order():
-        ran, candidate = ran_of.pop(other.name), ldp_fl_others.planned(other, 21_840)
-        assert ran["task"] == json.loads(json.dumps(asdict(ldp_fl_others.task_of(other))))
+    found = cells_of("ldp-fl")
+    for other in ldp_fl_others.plan():
+        ran, candidate = found.pop(other.name)["ran"], ldp_fl_others.planned(other, 21_840)
+        assert ran["task"] == as_kept(ldp_fl_others.task_of(other))
         assert (ran["plan"], ran["rounds"]) == ("" if candidate is None else candidate.call, other.rounds)
-    assert len(ran_of) > 600
-    for name, ran in ran_of.items():
-        s = ldp_fl_runs.Setting.of(name)
-        usual, today = (json.loads(json.dumps(asdict(c))) for c in (algorithm.Config(None), ldp_fl_runs.config_of(s)))
-        assert {**usual, **ran["config"]} == today  # an option that came later had its default
+    assert len(found) > 600
+    usual = as_kept(algorithm.Config(None))
+    for name, cell in found.items():
+        s, ran = said_by(ldp_fl_plan.Setting, name, cell), cell["ran"]
+        assert s.twin.eps is None
+        assert_ran(ran["config"], as_kept(ldp_fl_runs.config_of(s)), name, usual)
         assert (ran["clients"], ran["rounds"]) == (s.clients, s.rounds)
         copies = 1 if s.eps is None or not s.trained else round(s.fraction * s.clients) // s.trained
         assert ran.get("reports of a model", copies) == copies  # runs of before this was kept have it in fields alone
-        assert (found[name].get("trained", 0), found[name]["fraction"]) == (s.trained, s.fraction)
-        assert ran["network"] == (s.network or ldp_fl_runs.NETWORK[s.dataset])
-        assert ran["examples of a client"] == ldp_fl_runs.EXAMPLES[s.dataset] // s.clients
+        assert ran["network"] == (s.network or ldp_fl_plan.NETWORK[s.dataset])
+        assert ran["examples of a client"] == ldp_fl_plan.EXAMPLES[s.dataset] // s.clients
 
 
 def test_the_cells_of_the_other_pages_say_what_ran_too():
-    for page, least in (("ldp-fed-fashion-mnist", 140), ("han-xue", 80)):
-        found = json.loads((PAPERS / "results" / f"{page}.json").read_text())
-        others = (han_xue_ablation.PREFIX, han_xue_baseline.PREFIX)
-        said = {name: cell for name, cell in found.items() if not name.startswith(others)}
-        assert len(said) >= least
-        for name, cell in said.items():
-            kind = fed_runs.Run if page != "han-xue" else han_xue_plan.Setting
-            s = kind(**{field.name: cell[field.name] for field in fields(kind) if field.name in cell})
-            assert s.name == name
-            if page == "han-xue":
-                config = han_xue_plan.config_of(s)
-            else:
-                config = (fed_runs.config_of if s.method in fed_runs.ldp_fed.METHODS else fed_runs.other_config)(s)
-            today = json.loads(json.dumps(asdict(config)))
-            assert_ran(cell["ran"]["config"], today, name)
-        for name, cell in ((n, c) for n, c in found.items() if n.startswith(han_xue_baseline.PREFIX)):
-            s = han_xue_baseline.run_of(cell["dataset"], cell["seed"])
+    found = cells_of("ldp-fed-fashion-mnist")
+    assert len(found) >= 140
+    for name, cell in found.items():
+        s = said_by(ldp_fed_runs.Run, name, cell)
+        config = ldp_fed_runs.config_of if s.method in ldp_fed_runs.ldp_fed.METHODS else ldp_fed_runs.other_config
+        assert_ran(cell["ran"]["config"], as_kept(config(s)), name)
+    found = cells_of("han-xue")
+    assert len(found) >= 100
+    for name, cell in found.items():
+        if name.startswith(han_xue_baseline.PREFIX):
+            s = replace(han_xue_baseline.run_of(cell["dataset"], cell["seed"]), baseline=True)
             assert name == han_xue_baseline.PREFIX + s.name
-            assert_ran(cell["ran"]["config"], json.loads(json.dumps(asdict(config_with_baseline(s)))), name)
-        for name, cell in ((n, c) for n, c in found.items() if n.startswith(han_xue_ablation.PREFIX)):
-            usual = replace(han_xue_plan.full(cell["dataset"], han_xue_ablation.PARTIES, "gan"), seed=cell["seed"])
-            assert_ran(cell["ran"]["config"], json.loads(json.dumps(asdict(han_xue_plan.config_of(usual)))), name)
-
-
-def config_with_baseline(s):
-    return replace(han_xue_plan.config_of(s), baseline=True)
-
-
-def assert_ran(ran, today, name):
-    """What ran is what the plan says today; an option that came later has its default."""
-    later = {"weigh": "alike", "dropout": 0.0, "global_model": ""}
-    assert {option: value for option, value in today.items() if option not in ran}.items() <= later.items(), name
-    assert {**today, **ran} == today, name
+        elif name.startswith(han_xue_ablation.PREFIX):
+            s = han_xue_plan.full(cell["dataset"], han_xue_ablation.PARTIES, "gan", seed=cell["seed"])
+        else:
+            s = said_by(han_xue_plan.Setting, name, cell)
+        assert_ran(cell["ran"]["config"], as_kept(han_xue_plan.config_of(s)), name)
 
 
 def job(name, minutes, done, cell=None):
@@ -223,44 +214,54 @@ def job(name, minutes, done, cell=None):
 
 def test_cells_are_kept_as_they_finish_and_never_run_twice(tmp_path):
     done, path = [], tmp_path / "cells.json"
-    plan = [job("a", 1.0, done), job("b", 1.0, done)]
-    Cells(path, only="a").fill(plan, lambda: None)
+    a, b, c = (job(name, 1.0, done) for name in "abc")
+    Cells(path).compute(a)
     other = Cells(path)  # another process, which has read the file before b was there
-    Cells(path).fill(plan, lambda: None)
+    for one in (a, b):
+        Cells(path).compute(one)
     assert done == ["a", "b"]
-    other.compute(plan[1])
+    other.compute(b)
     assert done == ["a", "b"]
-    other.compute(job("c", 1.0, done))
+    other.compute(c)
     assert sorted(json.loads(path.read_text())) == ["a", "b", "c"]
 
 
-def test_all_tables_run_cheap_cells_first_and_say_what_is_missing(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["all", "--data", str(tmp_path), "--minutes", "0", "--out", str(tmp_path)])
+def run_all(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["all", *map(str, arguments)])
     all_papers.main()
+
+
+def test_cheap_cells_are_first_and_without_minutes_nothing_begins(tmp_path, monkeypatch, capsys):
+    run_all(monkeypatch, "--out", tmp_path)
     told = capsys.readouterr().out
     costs = [float(line.split()[0]) for line in told.splitlines()[2:]]
     assert costs == sorted(costs)
-    assert len(costs) == int(told.split()[0]) > 100
-    assert not list(tmp_path.glob("*.json"))  # nothing was begun
-    assert {table.cells.path.stem for table in all_papers.tables("", tmp_path, 1, None)} == set(PAGES)
+    assert len(costs) == int(told.split()[0]) == sum(len(page.jobs) for page in PAGES)
+    assert not list(tmp_path.iterdir())
+    run_all(monkeypatch, "--out", tmp_path, "--page", "han-xue", "--only", "^adult")
+    assert set(re.findall(r"^ +[\d.]+  (\w+)", capsys.readouterr().out, re.M)) == {"adult"}
+    with pytest.raises(SystemExit):
+        run_all(monkeypatch, "--minutes", "5")
+    assert "needs --data" in capsys.readouterr().err
 
 
 def test_all_tables_can_be_called_by_path_from_anywhere(tmp_path):
     if sys.version_info >= (3, 11):  # a folder of that name in the working one is another's
         (tmp_path / "benchmarks" / "papers").mkdir(parents=True)
         (tmp_path / "benchmarks" / "papers" / "all.py").write_text("raise SystemExit('this is not the one')")
-    call = [sys.executable, PAPERS / "all.py", "--data", ".", "--minutes", "0", "--out", tmp_path]
+    call = [sys.executable, RESULTS.parent / "all.py", "--out", tmp_path / "out"]
     ended = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert "cells are not run" in ended.stdout
 
 
-def test_all_tables_begin_nothing_that_would_not_end_in_time(tmp_path, monkeypatch, capsys):
-    done = []
-    kept = Cells(tmp_path / "cells.json")
-    table = all_papers.Table(kept, [job(f"of {m}", m, done) for m in (5.0, 0.5, 1.0)], lambda: None)
-    monkeypatch.setattr(all_papers, "tables", lambda *arguments: [table])
-    monkeypatch.setattr(sys, "argv", ["all", "--data", ".", "--minutes", "2", "--workers", "1", "--out", str(tmp_path)])
-    all_papers.main()
+def test_nothing_begins_that_would_not_end_in_time(tmp_path, monkeypatch, capsys):
+    done, drawn = [], []
+    jobs = [job(f"of {m}", m, done) for m in (5.0, 0.5, 1.0)]
+    page = Page(Cells(tmp_path / "ldp-fl.json"), jobs, lambda cells: {}, lambda cells, path: None)
+    monkeypatch.setattr(Page, "write", lambda page: drawn.append(len(page.cells.all())))
+    monkeypatch.setattr(all_papers, "pages", lambda *arguments: [page])
+    run_all(monkeypatch, "--data", ".", "--minutes", "2", "--workers", "1", "--out", tmp_path)
     assert done == ["of 0.5", "of 1.0"]
+    assert drawn == [1, 2]  # after each of them
     assert "1 cells are not run" in capsys.readouterr().out

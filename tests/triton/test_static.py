@@ -17,20 +17,17 @@ pytest.importorskip("triton")
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
+def compile_all(path):
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "benchmarks.triton_code", str(path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
 def costs(tmp_path_factory):
     """By mechanism: what benchmarks.triton_code finds, by the kernel's choices."""
-
-    def of(mechanism):
-        def compile_all(path):
-            environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-            command = [sys.executable, "-m", "benchmarks.triton_code", mechanism, str(path)]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
-            assert done.returncode == 0, done.stderr[-3000:]
-
-        return json.loads(made_once(tmp_path_factory, f"{mechanism}.json", compile_all).read_text())
-
-    return of
+    return json.loads(made_once(tmp_path_factory, "triton.json", compile_all).read_text())
 
 
 def inexact(cost):
@@ -51,7 +48,7 @@ def inexact(cost):
     ],
 )
 def test_cost(costs, dtype, output, cipher, instructions, registers):
-    cost = costs("two_point")[f"{dtype}-{output}-{cipher}"]
+    cost = costs["two_point"][f"{dtype}-{output}-{cipher}"]
     assert cost["spills"] == 0
     assert cost["stack_bytes"] == 0
     assert cost["registers"] <= registers
@@ -67,7 +64,7 @@ def test_cost(costs, dtype, output, cipher, instructions, registers):
 @pytest.mark.parametrize(("mechanism", "instructions"), [("piecewise", 50), ("hybrid", 60)])
 def test_cost_of_cells(costs, mechanism, dtype, instructions, vectors):
     """The law's words are read before the loop, and weights by vectors."""
-    cost = costs("cells")[f"{dtype}-values-{mechanism}"]
+    cost = costs["cells"][f"{dtype}-values-{mechanism}"]
     assert cost["instructions_per_element"] <= instructions + (8 if dtype == "float64" else 0)
     assert (cost["vector_loads"], cost["vector_stores"]) == (vectors, vectors)
     assert cost["stack_bytes"] == 0
@@ -78,7 +75,7 @@ def test_cost_of_cells(costs, mechanism, dtype, instructions, vectors):
     ("mechanism", "kernels", "registers", "spills"), [("cells", 9, 96, 0), ("clipped_noise", 5, 64, 10)]
 )
 def test_kernels_compile_without_spills_and_fuse_nothing(costs, mechanism, kernels, registers, spills):
-    found = costs(mechanism)
+    found = costs[mechanism]
     assert len(found) == kernels
     for cost in found.values():
         assert cost["spills"] <= spills
@@ -88,12 +85,12 @@ def test_kernels_compile_without_spills_and_fuse_nothing(costs, mechanism, kerne
 
 def test_sums_of_many_columns_load_rows_before_they_add_the_first(costs):
     """One load and its row's scale at a time is a wait for memory for every row."""
-    for choice, cost in costs("clipped_noise").items():
+    for choice, cost in costs["clipped_noise"].items():
         assert cost["loads_of_any_width"] >= (6 if choice.startswith("float64") else 10), choice
 
 
 def test_ordinal_cldp_compiles_without_inexact_arithmetic(costs):
-    found = costs("ordinal_cldp")
+    found = costs["ordinal_cldp"]
     assert len(found) == 3
     for choice, cost in found.items():
         assert not inexact(cost)
@@ -102,7 +99,7 @@ def test_ordinal_cldp_compiles_without_inexact_arithmetic(costs):
 
 
 def test_whole_vectors_compile_without_spills_and_read_by_vectors(costs):
-    found = costs("vectors")
+    found = costs["vectors"]
     assert len(found) == 18
     for cost in found.values():
         assert not inexact(cost)
@@ -120,7 +117,7 @@ def test_whole_vectors_compile_without_spills_and_read_by_vectors(costs):
 
 
 def test_what_ranges_tallies_and_votes_need_compiles_and_fuses_nothing(costs):
-    found = costs("others")
+    found = costs["others"]
     assert len(found) == 24
     for name, cost in found.items():
         assert not inexact(cost)

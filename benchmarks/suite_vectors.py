@@ -6,17 +6,14 @@ eager torch and in NumPy, with floating-point noise as published code has it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
-import pytest
 import torch
 
 import ldpkernels
-from benchmarks.pairs import Work
-from benchmarks.pairs import measure as in_pairs
-from benchmarks.results import Target
+from benchmarks.pairs import Pairs
+from benchmarks.results import Case, Work
 from ldpkernels import DistributedGaussian, DistributedSkellam, ProjectedCode
 from ldpkernels.updates import encode, report_code, rotate_
 
@@ -28,8 +25,6 @@ SKELLAM = DistributedSkellam.calibrated(EPS, DELTA, dimension=N, clients=CLIENTS
 CODE = ProjectedCode(EPS, N)
 SIGNS = torch.randint(0, 2, (N,)).mul_(2).sub_(1).float()
 ROWS = torch.randperm(N)[: CODE.projected]
-
-pytestmark = pytest.mark.filterwarnings("default")
 
 
 def hadamard(x: torch.Tensor) -> torch.Tensor:
@@ -117,7 +112,7 @@ def privunitg_numpy(x: np.ndarray) -> np.ndarray:
 X = torch.randn(N)
 A = X.numpy()
 PERTURB = lambda: ldpkernels.perturb_(X.clone(), 0.0, 1.0, 1.0)  # noqa: E731
-WORKS: dict[str, dict[str, Callable[[], object]]] = {
+WORKS: dict[str, dict[str, Work]] = {
     "clipped and noised": {
         "perturb_": PERTURB,
         "gaussian": lambda: ldpkernels.perturb_vector(A, EPS, delta=DELTA, mechanism="gaussian", norm=1.0),
@@ -149,35 +144,29 @@ WORKS: dict[str, dict[str, Callable[[], object]]] = {
 PEERS = ("torch eager", "NumPy")
 
 
-@pytest.mark.parametrize(("group", "row"), [(group, row) for group, rows in WORKS.items() for row in rows])
-def test_vectors(benchmark: Any, group: str, row: str) -> None:
-    kind = "floor" if row.startswith("copy") else "peer" if row.startswith(PEERS) else "ours"
-    benchmark.group = f"{group}, 1 M fp32"
-    benchmark.extra_info.update(row=row, kind=kind, elements=N, bytes=8.0 * N)
-    benchmark(WORKS[group][row])
+def cases(elements: int) -> Iterator[Case]:
+    """Everything that is measured, of a million weights."""
+    for group, rows in WORKS.items():
+        for row, work in rows.items():
+            kind = "floor" if row.startswith("copy") else "peer" if row.startswith(PEERS) else "ours"
+            yield Case(f"{group}, 1 M fp32", row, kind, lambda work=work: work, elements=N, bytes=8.0 * N)
 
 
-def targets(elements: int, patience: float) -> list[Target]:
+def targets(pairs: Pairs, elements: int) -> None:
     """Within 20 times `perturb_`, rotation at half of the speed of memory; and the authors' ways.
 
     A million numbers lie in the caches, where `mul_` is not at the speed of memory: copying 16 million is.
     """
-    found = []
-
-    def pair(text: str, goal: float, ours: Work, other: Work) -> None:
-        found.append(in_pairs(text, goal, ours, other, 2 + 10 * patience))
-        print(f"{text}: {found[-1].ratio:.3g} ({found[-1].note})", flush=True)
-
     for group in ("clipped and noised", "a share for a secure sum", "a few bits"):
         for row, work in WORKS[group].items():
             if not row.startswith((*PEERS, "perturb_")):
-                pair(f"{row} : perturb_", 0.05, work, PERTURB)
+                pairs.add(f"{row} : perturb_", 0.05, work, PERTURB)
     big = np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32)
     twin = torch.from_numpy(big)
-    pair("rotate_, 16 M : mul_ in place", 0.5, lambda: rotate_(big, ROUND), lambda: twin.mul_(-1.0))
-    pair("rotate_, 1 M : mul_ in place", 0.5, lambda: rotate_(A, ROUND), lambda: X.mul_(-1.0))
+    pairs.add("rotate_, 16 M : mul_ in place", 0.5, lambda: rotate_(big, ROUND), lambda: twin.mul_(-1.0))
+    pairs.add("rotate_, 1 M : mul_ in place", 0.5, lambda: rotate_(A, ROUND), lambda: X.mul_(-1.0))
     copied, sixteen = torch.empty_like(twin), lambda: [rotate_(A, ROUND) for _ in range(16)]
-    pair("rotate_, 1 M, 16 times : copy_ of 16 M", 0.5, sixteen, lambda: copied.copy_(twin))
+    pairs.add("rotate_, 1 M, 16 times : copy_ of 16 M", 0.5, sixteen, lambda: copied.copy_(twin))
     for group, ours, theirs in (
         ("clipped and noised", "gaussian", "torch eager"),
         ("clipped and noised", "gaussian", "NumPy"),
@@ -190,5 +179,4 @@ def targets(elements: int, patience: float) -> list[Target]:
         ("a few bits", "privunitg, 32 M bits", "torch eager, PrivUnitG"),
         ("a few bits", "privunitg, 32 M bits", "NumPy, PrivUnitG"),
     ):
-        pair(f"{ours} : {theirs}, {group}", 1, WORKS[group][ours], WORKS[group][theirs])
-    return found
+        pairs.add(f"{ours} : {theirs}, {group}", 1, WORKS[group][ours], WORKS[group][theirs])
