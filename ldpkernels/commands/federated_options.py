@@ -148,9 +148,14 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError("--resume goes on from the checkpoint in --out: give --out DIR")
 
 
-def own(args: argparse.Namespace) -> bool:
-    """Whether --data names a function of the user's; its name is that of the dataset then."""
-    named = args.data is not None and ":" in args.data and not os.path.isdir(args.data)
+def names_function(text: str | None) -> bool:
+    """Whether --data names a function of the user's, and no folder."""
+    return text is not None and ":" in text and not os.path.isdir(text)
+
+
+def take_own_data(args: argparse.Namespace) -> bool:
+    """Whether --data names a function of the user's; its name becomes that of the dataset then."""
+    named = names_function(args.data)
     if named:
         args.dataset = args.data
         if args.model is None and args.network is None:

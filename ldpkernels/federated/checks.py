@@ -11,7 +11,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import ldpkernels
 from ldpkernels.federated.training import (
     Client,
     Local,
@@ -23,6 +22,8 @@ from ldpkernels.federated.training import (
     trains_together,
     weights_of,
 )
+from ldpkernels.keys import key
+from ldpkernels.perturb import perturb_
 
 
 def initial_weights(network: nn.Module, local: Local) -> Weights:
@@ -46,7 +47,7 @@ def initial_weights(network: nn.Module, local: Local) -> Weights:
     weights = weights_of(network)
     if not weights:
         raise ValueError("the network has no parameter that trains: all are frozen (requires_grad), or it has none")
-    ldpkernels.perturb_(weights_of(network), 0.0, 1.0, 1.0, generator=ldpkernels.key(0))  # all that it refuses
+    perturb_(weights_of(network), 0.0, 1.0, 1.0, generator=key(0))  # all that it refuses
     spoilt = next((name for name, p in network.named_parameters() if not torch.isfinite(p).all()), None)
     if spoilt is not None:
         raise ValueError(f"parameter {spoilt!r} holds NaN or infinity: nothing can be trained from there")
@@ -119,9 +120,12 @@ def _check_data(client: Client, first: Client) -> None:
         )
     if len(x) != len(y):
         raise ValueError(f"client {client.id} has {len(x)} examples and {len(y)} labels: give one label for each")
-    mine, its = (f"shape {tuple(o.data[0].shape[1:])} and dtype {o.data[0].dtype}" for o in (client, first))
-    if mine != its:
-        raise ValueError(f"examples of client {client.id} have {mine}, of client {first.id} {its}: give all one")
+    other = first.data[0]
+    if x.shape[1:] != other.shape[1:] or x.dtype is not other.dtype:
+        raise ValueError(
+            f"examples of client {client.id} have shape {tuple(x.shape[1:])} and dtype {x.dtype}, of client {first.id} "
+            f"shape {tuple(other.shape[1:])} and dtype {other.dtype}: give all one"
+        )
 
 
 def _check_gradient(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor, together: bool) -> None:

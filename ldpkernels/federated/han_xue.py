@@ -20,7 +20,6 @@ from typing import TypeVar, cast
 
 import torch
 
-import ldpkernels
 from ldpkernels.federated import dp_gan_together, parties
 from ldpkernels.federated.data import Dataset
 from ldpkernels.federated.dp_gan import Progress, Training
@@ -29,6 +28,7 @@ from ldpkernels.federated.runs import Row
 from ldpkernels.federated.training import Weights
 from ldpkernels.federated.workers import Workers
 from ldpkernels.keys import Key
+from ldpkernels.votes import majority_vote, noisy_vote
 
 __all__ = ["Config", "State", "World", "global_model", "round_", "rounds"]
 
@@ -169,10 +169,10 @@ def _vote(state: State, world: World) -> tuple[State, Row]:
     """Section 3.3, or the noisy vote in its place."""
     votes, classes = torch.stack(list(state.votes)), world.dataset.classes
     if world.config.vote_sigma is None:
-        vote = ldpkernels.majority_vote(votes, classes)
+        vote = majority_vote(votes, classes)
     else:
         key = world.key.fold_in(VOTE)
-        vote = ldpkernels.noisy_vote(votes, classes, world.config.vote_sigma, generator=key)
+        vote = noisy_vote(votes, classes, world.config.vote_sigma, generator=key)
     row: Row = {"part": f"vote: {int(vote.keep.sum())} of {len(vote.keep)} kept"}
     return replace(state, labels=vote.labels, keep=vote.keep), row
 

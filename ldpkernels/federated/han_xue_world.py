@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-import ldpkernels
 from ldpkernels.federated import data, generators, own, parties
 from ldpkernels.federated.data import Dataset
 from ldpkernels.federated.dp_gan import Progress, Recipe
 from ldpkernels.federated.generators import generator_of
 from ldpkernels.federated.training import Weights
-from ldpkernels.keys import Key
+from ldpkernels.keys import Key, key
 
 # What a party's key, and the global party's, is folded into: one use each.
 WEIGHTS, STEPS, SAMPLES, MODEL = range(4)
@@ -125,7 +124,7 @@ class World:
         self.model_kinds = config.models or (parties.IMAGES if images else parties.TABULAR)
         self.global_kind = config.global_model or ("cnn-3" if images else "network")
         self.span = _span_of(dataset, config.recipe.sound)
-        self.key = ldpkernels.key(config.seed)
+        self.key = key(config.seed)
         dealt = data.deal(dataset.train_y, config.parties, config.seed) if shards is None else shards
         self.shards = [torch.as_tensor(shard) for shard in dealt]
         self.models = models

@@ -10,10 +10,11 @@ from torch import nn
 from torch.nn import functional as F
 
 import ldpkernels
+from benchmarks.papers import comparisons, private_sgd, secure_sum
+from benchmarks.papers.comparisons import Config
+from benchmarks.papers.private_sgd import PrivateSteps
 from ldpkernels.accounting import sampled_gaussian
-from ldpkernels.federated import comparisons, networks, private_sgd, secure_sum, training
-from ldpkernels.federated.comparisons import Config
-from ldpkernels.federated.private_sgd import PrivateSteps
+from ldpkernels.federated import networks, training
 from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import Local
 

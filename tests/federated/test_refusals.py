@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 import ldpkernels
+from benchmarks.papers import comparisons
 from ldpkernels.__main__ import main
-from ldpkernels.federated import comparisons, ldp_fed, ldp_fl, networks, training
+from ldpkernels.federated import ldp_fed, ldp_fl, networks, training
 from ldpkernels.federated.training import Local
 from tests.federated.test_federated_models import DRIVERS, clients, driver, init, mlp, refused  # noqa: F401
 

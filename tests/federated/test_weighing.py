@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 import ldpkernels
+from benchmarks.papers import comparisons
 from ldpkernels.__main__ import main
-from ldpkernels.federated import comparisons, ldp_fed, ldp_fl, training
+from ldpkernels.federated import ldp_fed, ldp_fl, training
 from ldpkernels.federated.cldp_upload import Upload, terms_of
 from ldpkernels.federated.selection import remaining, select
 from ldpkernels.federated.training import NOISE, Local

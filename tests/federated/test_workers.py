@@ -14,8 +14,9 @@ import pytest
 import torch
 
 import ldpkernels
+from benchmarks.papers import comparisons, private_sgd
 from ldpkernels.__main__ import main
-from ldpkernels.federated import comparisons, data, han_xue, ldp_fed, ldp_fl, networks, private_sgd, runs, training
+from ldpkernels.federated import data, han_xue, ldp_fed, ldp_fl, networks, runs, training
 from ldpkernels.federated.dp_gan import Recipe
 from ldpkernels.federated.training import Local
 from ldpkernels.federated.workers import WorkerError, Workers
