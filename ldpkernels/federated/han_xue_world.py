@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -74,8 +74,8 @@ class State:
     """All that is known after so many rounds."""
 
     round: int = 0
-    makers: Sequence[Weights] = ()  # of the parties whose generators are trained
-    training: Sequence[Progress] = ()  # of the parties after them whose training has begun
+    training: Sequence[Progress] = ()  # of all parties' generators, until they are trained
+    makers: Sequence[Weights] = ()  # of all parties, once they are
     votes: Sequence[torch.Tensor] = ()
     standalone: Sequence[float] = ()
     labels: torch.Tensor | None = None
@@ -85,7 +85,7 @@ class State:
 
 
 class World:
-    """A dataset dealt to parties. It holds no state but caches: of samples, and of what workers do ahead.
+    """A dataset dealt to parties. It holds no state but the samples that were made last.
 
     Args:
         dataset: Whose test examples measure all accuracies. Numbers outside its `span` are clipped to it; images that
@@ -97,9 +97,8 @@ class World:
             epsilon is that of an example of one party.
         device: Where networks and generators are trained. Initial weights, batches and the samples' noise are drawn on
             the host: they are the same on every device.
-        together: Whether generators of one kind take their steps at once (`dp_gan_together`), the others' units of a
-            turn ahead of their rounds. None does so on a GPU: elsewhere workers are faster. Local models, of different
-            types, are trained one after another.
+        together: Whether generators of one kind take their steps at once (`dp_gan_together`). None does so on a GPU:
+            elsewhere workers are faster. Local models, of different types, are trained one after another.
     """
 
     def __init__(
@@ -142,7 +141,6 @@ class World:
             parties.build(kind, self.shape, dataset.classes, self.key)
         self._check_classes()
         self._made: tuple[object, torch.Tensor] | None = None  # the makers, and what they made
-        self.ahead: tuple[State, Iterator[object]] | None = None  # the state that the next result belongs to
 
     def _check_shards(self) -> None:
         """An example that two parties have, or one has twice, would lose more than any epsilon says."""

@@ -9,6 +9,7 @@ otherwise share each tensor by a file descriptor. Neither the number of workers 
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import pickle
@@ -146,8 +147,15 @@ def _meet() -> None:
     _everyone.wait()
 
 
+@functools.lru_cache(maxsize=1)
+def _read(beginning: bytes) -> tuple[Callable[..., object], object]:
+    """The task of a call, and what its items have in common: the same objects for all items that this worker gets."""
+    found: tuple[Callable[..., object], object] = pickle.loads(beginning)  # of our own parent
+    return found
+
+
 def _work(beginning: bytes, item: bytes) -> bytes:
-    task, common = pickle.loads(beginning)  # of our own parent
+    task, common = _read(beginning)
     try:
         return pickle.dumps(task(_shared, common, pickle.loads(item)))
     except Exception as error:
