@@ -2,10 +2,7 @@
 """`ldpkernels fl ldp-fl`, as a user runs it."""
 
 import csv
-import signal
-import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -30,7 +27,7 @@ def metrics(folder):
 
 
 def test_it_trains_and_tells_the_truth(tmp_path, capsys):
-    assert main([*QUICK, "--rounds", "4", "--out", str(tmp_path / "run"), "--latency", "60"]) == 0
+    assert main([*QUICK, "--rounds", "4", "--out", str(tmp_path / "run")]) == 0
     out = capsys.readouterr().out
     rows = metrics(tmp_path / "run")
     assert float(rows[-1]["accuracy"]) > 0.6  # ten classes; measured: 0.81
@@ -38,7 +35,6 @@ def test_it_trains_and_tells_the_truth(tmp_path, capsys):
     assert honest > 1000  # 2,410 weights, four rounds, eps = 4 each
     assert f"loses eps={rounded_up(honest)} at delta=1e-05" in out
     assert "all noise follows from seed 0, and is none to whoever knows it" in out
-    assert "whole models, no delay" in out
     assert (tmp_path / "run" / "accuracy.png").stat().st_size > 10_000
 
 
@@ -51,25 +47,6 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(tmp_path, capsys):
     assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
     with pytest.raises(SystemExit, match="belongs to another run"):
         main([*QUICK, "--rounds", "4", "--out", str(tmp_path / "parts"), "--resume", "--eps", "2"])
-
-
-def test_a_killed_run_goes_on_to_the_same_end(tmp_path):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    arguments = [*QUICK, "--rounds", "25"]
-    command = [sys.executable, "-m", "ldpkernels", *arguments, "--out", str(killed)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 120
-        while not (killed / "checkpoint.pt").exists() and time.monotonic() < deadline and process.poll() is None:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
-    done = torch.load(killed / "checkpoint.pt", weights_only=True)
-    assert 1 <= done["state"]["round"] < 25
-    assert main([*arguments, "--out", str(killed), "--resume"]) == 0
-    assert main([*arguments, "--out", str(whole)]) == 0
-    assert metrics(killed) == metrics(whole)
-    states = [torch.load(folder / "checkpoint.pt", weights_only=True)["state"] for folder in (killed, whole)]
-    assert all(torch.equal(w, states[1]["weights"][name]) for name, w in states[0]["weights"].items())
 
 
 def test_a_budget_stops_the_run(tmp_path):
