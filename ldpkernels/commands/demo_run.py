@@ -21,7 +21,7 @@ RADII = {"1": 0.25, "3": 0.35}  # of the two layers: what their weights grow to,
 
 
 def compare(args: argparse.Namespace) -> Outcome:
-    """Train in all ways, print, draw."""
+    """Train in all three ways, print the table, draw the picture."""
     started = time.perf_counter()
     torch.set_num_threads(1)  # so small a network gains nothing from two, and loses much where cores are shared
     digits, network = data.load("digits"), networks.network("digits-mlp", args.seed)

@@ -27,7 +27,7 @@ class _Trained(runs.HasRound, Protocol):
 
     @property
     def weights(self) -> training.Weights:
-        """What has been trained so far."""
+        """The weights that have been trained so far."""
 
 
 Trained = TypeVar("Trained", bound=_Trained)
@@ -63,7 +63,7 @@ def settings(args: argparse.Namespace) -> argparse.Namespace:
 
 
 def prepared(args: argparse.Namespace, network: str) -> Federation:
-    """What the options of data and run say, on the device."""
+    """The dataset, network and clients of the options, on their device."""
     args = settings(args)
     device = checked_device(args.device)
     torch.set_num_threads(args.threads)
@@ -96,7 +96,7 @@ def network_of(args: argparse.Namespace, usual: Mapping[str, str]) -> str:
 
 
 def local_of(args: argparse.Namespace) -> training.Local:
-    """The client's training that the options describe."""
+    """The clients' training, as the options have it."""
     epochs, batch, rate = (
         given if given is not None else default
         for given, default in zip((args.epochs, args.batch, args.rate), args.training, strict=True)
@@ -106,7 +106,7 @@ def local_of(args: argparse.Namespace) -> training.Local:
 
 
 def described(args: argparse.Namespace, algorithm: str, config: object, network: str) -> dict[str, object]:
-    """All that the run depends on."""
+    """All that the run depends on, for its checkpoint and --json."""
     names = ("dataset", "clients", "skew", "uneven", "threads", "device")
     return {
         "algorithm": algorithm, "config": config, "network": network, **{name: getattr(args, name) for name in names}

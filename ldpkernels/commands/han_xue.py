@@ -17,7 +17,7 @@ SCHEDULE = {
 
 
 def add_parser(algorithms: Commands) -> None:
-    """The options."""
+    """Add the command line of `fl han-xue`."""
     parser = algorithms.add_parser(
         "han-xue",
         help="Han and Xue: parties' models of different types label synthetic samples, on which a global one learns",

@@ -15,7 +15,7 @@ METHODS = ("basic", "single-layer", "alpha-cldp-fed")
 
 
 def add_parser(algorithms: Commands) -> None:
-    """The options."""
+    """Add the command line of `fl ldp-fed`."""
     parser = algorithms.add_parser(
         "ldp-fed",
         help="LDP-Fed: updates under alpha-CLDP, layer by layer",

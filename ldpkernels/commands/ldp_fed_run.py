@@ -16,7 +16,7 @@ COLUMNS = {"round": "d", "clients": "d", "layer": "s", "accuracy": ".2%", "uploa
 
 
 def federate(args: argparse.Namespace) -> Outcome:
-    """Run, print, draw."""
+    """Run the command: train, print the table and the privacy, draw the accuracy."""
     config, name = config_of(args), federated_run.network_of(args, networks.LDP_FED)
     described = federated_run.described(args, "ldp-fed", config, name)
     federation = federated_run.prepared(args, name)
@@ -73,7 +73,7 @@ def config_of(args: argparse.Namespace) -> ldp_fed.Config:
 
 
 def alphas_of(args: argparse.Namespace) -> float | dict[int, float]:
-    """One budget, or each client's own."""
+    """The budget of all clients, or each client's own."""
     if args.alphas is None:
         return float(args.alpha)
     numbers = [float(line) for line in Path(args.alphas).read_text().split()]

@@ -18,7 +18,7 @@ TRAINING = {"digits": (4, 10, 0.5), "mnist": (1, 10, 0.03), "fashion-mnist": (1,
 
 
 def add_parser(algorithms: Commands) -> None:
-    """The options."""
+    """Add the command line of `fl ldp-fl`."""
     parser = algorithms.add_parser(
         "ldp-fl",
         help="LDP-FL: every weight perturbed by its client, averaged by the cloud",

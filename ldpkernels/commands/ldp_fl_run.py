@@ -18,7 +18,7 @@ COLUMNS = {"round": "d", "clients": "d", "accuracy": ".2%", "upload_bytes": ",d"
 
 
 def federate(args: argparse.Namespace) -> Outcome:
-    """Run, print, draw."""
+    """Run the command: train, print the table and the privacy, draw the accuracy."""
     config, name = config_of(args), federated_run.network_of(args, networks.LDP_FL)
     described = federated_run.described(args, "ldp-fl", config, name)
     federation = federated_run.prepared(args, name)

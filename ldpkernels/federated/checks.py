@@ -56,7 +56,7 @@ def initial_weights(network: nn.Module, local: Local) -> Weights:
 
 
 def _warn_of_dropout_that_is_off(network: nn.Module) -> None:
-    """Modules train in the mode they are in: that of a whole network is eval where it was evaluated or loaded last."""
+    """Warn where dropout is off with the whole network, as it is after an evaluation: modules train in their mode."""
     off = [(name, module) for name, module in network.named_modules() if draws(module) and not module.training]
     if off and not network.training:  # where the network itself trains, those were put into eval mode on purpose
         name, module = off[0]
@@ -111,7 +111,7 @@ def check(network: nn.Module, weights: Weights, clients: Sequence[Client], local
 
 
 def _check_data(client: Client, first: Client) -> None:
-    """Examples of one shape, and an int64 label for each: torch finds out in the middle of a round, or never."""
+    """Refuse examples of another shape, and labels that are not int64: torch finds out in a round, or never."""
     x, y = client.data
     if y.dtype is not torch.int64 or y.dim() != 1:
         raise ValueError(
@@ -129,7 +129,7 @@ def _check_data(client: Client, first: Client) -> None:
 
 
 def _check_gradient(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor, together: bool) -> None:
-    """A step in the network's own modes, of which `_scores` knows nothing; on a copy where clients train on copies."""
+    """Try a step in the network's own modes, on a copy where clients train on copies."""
     moving = {name: w.detach().clone().requires_grad_() for name, w in weights.items()}
     try:
         model = network if together else copy.deepcopy(network)
@@ -155,7 +155,7 @@ def _scores(network: nn.Module, weights: Weights, x: torch.Tensor) -> object:
 
 
 def _check_labels(clients: Sequence[Client], outputs: int) -> None:
-    """Every label has an output: torch finds out in the middle of a round, and takes -100 for one to leave out."""
+    """Refuse a label without an output: torch finds out in a round, and takes -100 for one to leave out."""
     ends = torch.stack([torch.stack(torch.aminmax(client.data[1])) for client in clients]).tolist()
     for client, (least, most) in zip(clients, ends, strict=True):
         if least < 0 or most >= outputs:
@@ -167,7 +167,7 @@ def _check_labels(clients: Sequence[Client], outputs: int) -> None:
 
 
 def _check_last_batches(network: nn.Module, weights: Weights, clients: Sequence[Client], batch: int) -> None:
-    """A normalisation over the batch cannot normalise one example, which may be the last that is left of a client."""
+    """Refuse batches of one example where a layer normalises over the batch: an epoch's last may be one."""
     alone = next((client for client in clients if batch == 1 or len(client.data[1]) % batch == 1), None)
     if alone is None or not normalises(network):
         return

@@ -50,7 +50,7 @@ class Recipe:
 
     @property
     def discriminator_loss(self) -> str:
-        """`loss`, or what None stands for."""
+        """The loss of discriminators: `loss`, or what None stands for."""
         return self.loss or ("log" if self.sound else "squares")
 
     def rate(self, examples: int) -> float:
@@ -62,7 +62,7 @@ class Recipe:
 
 
 class Progress(TypedDict):
-    """All that a step changes, for a checkpoint."""
+    """All that a step of a generator's training changes, for a checkpoint."""
 
     done: int
     critic: Weights
@@ -84,7 +84,7 @@ class Training:
         self.optimizers = [adam(module.parameters(), self.recipe) for module in modules]
 
     def state_dict(self) -> Progress:
-        """All that a step changes."""
+        """All that a step changes: weights, optimizers' states, the number of steps."""
         return {
             "done": self.done,
             "critic": self.generator.critic.state_dict(),

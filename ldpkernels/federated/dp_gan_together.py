@@ -43,7 +43,7 @@ def steps(parties: Sequence[tuple[Training, torch.Tensor, Key]], count: int) -> 
 
 
 class _Together:
-    """What a step needs: critics and makers, stacked, from trainings that have taken equally many steps."""
+    """Critics and makers, stacked, of trainings that have taken equally many steps."""
 
     def __init__(self, trainings: Sequence[Training]) -> None:
         self.trainings, first = trainings, trainings[0]
@@ -66,7 +66,7 @@ class _Together:
             self.maker.end()
 
     def step(self, examples: Sequence[torch.Tensor], keys: Sequence[Key]) -> None:
-        """One step of each."""
+        """Take one step of every party."""
         keys = [key.fold_in(t.done) for key, t in zip(keys, self.trainings, strict=True)]
         coins = [generator_of(key) for key in keys]
         picked = [chosen(len(x), self.recipe, c) for x, c in zip(examples, coins, strict=True)]
@@ -108,7 +108,7 @@ class _Together:
         keys: Sequence[Key],
         synthetic: torch.Tensor | None,
     ) -> None:
-        """Gradients of single examples of all parties, as many of each as its Poisson sample has."""
+        """Give the critics the clipped and noised gradients of their Poisson samples, and those of the synthetic."""
         longest = max(1, *map(len, batches))
         x, noise = (torch.stack([_filled(part, longest) for part in parts]) for parts in (batches, noises))
         by_example = self.critic.gradients_by_example(x, noise)
@@ -129,7 +129,7 @@ class _Together:
 
 
 class _Stack:
-    """Modules of one architecture, and their optimizers, as one of them with stacked parameters and buffers."""
+    """Modules of one architecture as one module with stacked parameters and buffers, and one optimizer."""
 
     def __init__(
         self, modules: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer], recipe: Recipe
@@ -151,7 +151,7 @@ class _Stack:
                 self.optimizer.state[w][kind] = value.clone() if alone else torch.stack([s[kind] for s in states])
 
     def end(self) -> None:
-        """Give every module and optimizer its part."""
+        """Give every module and optimizer its part of the stack."""
         with torch.no_grad():
             for i, (parameters, buffers) in enumerate(zip(self._parameters, self._buffers, strict=True)):
                 for name, w in self.weights.items():
@@ -175,11 +175,11 @@ class _Stack:
         return stacked
 
     def gradients(self, total: torch.Tensor) -> Weights:
-        """Of a sum over the parties."""
+        """The stacked gradients of a sum over the parties."""
         return dict(zip(self.weights, torch.autograd.grad(total, list(self.weights.values())), strict=True))
 
     def set_gradients(self, total: torch.Tensor) -> None:
-        """For the optimizer."""
+        """Put the gradients of a sum over the parties where the optimizer looks for them."""
         for name, gradient in self.gradients(total).items():
             self.weights[name].grad = gradient
 
@@ -216,7 +216,7 @@ def _of_module(state: Weights) -> Weights:
 
 
 def _filled(x: torch.Tensor, length: int) -> torch.Tensor:
-    """With zeros to this length."""
+    """The examples, with zeros after them to this length."""
     return torch.cat([x, x.new_zeros(length - len(x), *x.shape[1:])])
 
 

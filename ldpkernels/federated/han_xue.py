@@ -45,6 +45,7 @@ def round_(state: State, world: World, *, workers: Workers[World] | None = None)
         raise ValueError(f"workers train on the CPU, and this world is on {str(world.device)!r}: do without")
     if workers is not None and world.together:
         raise ValueError("workers train one generator each, and this world's train together: give one of the two")
+    _check_whole(state, world.config.parties)
     if not state.makers:
         after, row = _train_generators(state, world, workers)
     elif not state.votes:
@@ -62,8 +63,15 @@ def round_(state: State, world: World, *, workers: Workers[World] | None = None)
     return replace(after, round=state.round + 1), {"accuracy": None, **row}
 
 
+def _check_whole(state: State, parties: int) -> None:
+    """A ValueError for the state of a run whose parties had rounds of their own, as they had in earlier versions."""
+    lengths = {len(part) for part in (state.training, state.makers, state.votes)}
+    if lengths - {0, parties} or len({progress["done"] for progress in state.training}) > 1:
+        raise ValueError(f"the state is not that of a turn of all {parties} parties: begin the run anew")
+
+
 def _train_generators(state: State, world: World, workers: Workers[World] | None) -> tuple[State, Row]:
-    """`chunk` steps of Algorithm 1 for every party."""
+    """Take `chunk` steps of Algorithm 1 for every party."""
     begun: list[Progress | None] = [*state.training] or [None] * world.config.parties
     units = list(enumerate(begun))
     if world.together:
@@ -105,7 +113,7 @@ def _begun(world: World, unit: tuple[int, Progress | None]) -> tuple[Training, t
 
 
 def _train_models(state: State, world: World, workers: Workers[World] | None) -> tuple[State, Row]:
-    """Every party's model, its votes, and its accuracy alone."""
+    """Train every party's model, and have it vote on all samples."""
     everyone = range(world.config.parties)
     if workers is not None:
         found = list(workers.map(_fit_and_vote, state.makers, everyone))
@@ -117,7 +125,7 @@ def _train_models(state: State, world: World, workers: Workers[World] | None) ->
 
 
 def _fit_and_vote(world: World, makers: Sequence[Weights], i: int) -> tuple[torch.Tensor, float]:
-    """The votes of a party's model on all samples, and its accuracy."""
+    """Train a party's model: its votes on all samples, and its accuracy."""
     dataset, shard = world.dataset, world.shards[i]
     if world.models is not None:
         model = world.models[i]
@@ -135,7 +143,7 @@ def _fit_and_vote(world: World, makers: Sequence[Weights], i: int) -> tuple[torc
 
 
 def _vote(state: State, world: World) -> tuple[State, Row]:
-    """Section 3.3, or the noisy vote in its place."""
+    """Label the samples by the vote of section 3.3, or by the noisy vote in its place."""
     votes, classes = torch.stack(list(state.votes)), world.dataset.classes
     if world.config.vote_sigma is None:
         vote = majority_vote(votes, classes)

@@ -143,7 +143,7 @@ class World:
         self._made: tuple[object, torch.Tensor] | None = None  # the makers, and what they made
 
     def _check_shards(self) -> None:
-        """An example that two parties have, or one has twice, would lose more than any epsilon says."""
+        """Refuse an example that is dealt twice: it would lose more than any epsilon says."""
         examples = len(self.dataset.train_y)
         for i, shard in enumerate(self.shards):
             if shard.dtype is not torch.int64 or shard.dim() != 1:
@@ -158,7 +158,7 @@ class World:
             raise ValueError(f"example {most} is dealt {int(times[most])} times: epsilons hold for one that is so once")
 
     def _check_classes(self) -> None:
-        """Who has a model that needs examples of two classes has them."""
+        """Refuse a party of one class whose model needs examples of two."""
         known = [] if self.models is not None else list(enumerate(self.shards))  # a user's models may need anything
         learners = [(f"party {i}", self.model_kind(i), shard) for i, shard in known]
         if self.config.baseline:
@@ -238,7 +238,7 @@ def _span_of(dataset: Dataset, sound: bool) -> tuple[float, float] | None:
 
 
 def _within_span(dataset: Dataset) -> Dataset:
-    """Numbers outside a span that was given are clipped to it, whatever the others are: samples cannot have them."""
+    """The dataset with numbers outside a given span clipped to it: samples cannot have them."""
     if dataset.span is None:
         return dataset
     low, high = dataset.span

@@ -188,14 +188,14 @@ def data_perturbation(weights: Weights, state: State, config: Config, key: Key) 
 
 
 def _next_ranges(mean: Weights, state: State, config: Config, clients: int) -> tuple[Range, Range]:
-    """Line 13, from an average of so many clients; without noise, its number says nothing."""
+    """The ranges of line 13, from the average of so many clients."""
     noisy = None if config.eps is None else clients
     C, R = ranges_of(mean, previous=(state.C, state.R), eps=config.eps, clients=noisy, **config.ranges)
     return C, R
 
 
 def event(config: Config) -> Event:
-    """What accounting composes for each weight of each upload."""
+    """The event that accounting composes for each weight of each upload."""
     assert config.eps is not None
     return mechanism_named(config.mechanism, config.eps).event
 

@@ -39,7 +39,7 @@ class Client(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What workers hold for a run."""
+    """What workers hold for a run: the network, all clients, and the test examples."""
 
     network: nn.Module
     clients: list[Client]
@@ -93,7 +93,7 @@ def weights_of(network: nn.Module) -> Weights:
 
 @contextlib.contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Without dropout and without learning statistics; afterwards every module is in its mode again."""
+    """A context in which the network is evaluated; afterwards every module is in its mode again."""
     modes = [(module, module.training) for module in network.modules()]
     network.eval()
     try:
@@ -105,7 +105,7 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def own_draws(client: Client, round_: int) -> Iterator[None]:
-    """Dropout, and whatever else draws from torch's generators, follows from the client's key and the round."""
+    """A context in which whatever draws from torch's generators follows from the client's key and the round."""
     device = client.data[0].device
     seed = client.round_key(round_, BATCHES).fold_in(0).words[0] % 2**63
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -161,7 +161,7 @@ def crew(
     threads: int = 1,
     test: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> Crew:
-    """So many workers for a run with this network and these clients, and examples for `accuracy`."""
+    """Start so many workers for a run with this network, these clients, and test examples for `accuracy`."""
     devices = {tensor.device.type for client in clients for tensor in client.data}
     if devices - {"cpu"}:
         raise ValueError(f"workers train on the CPU, and the clients' data is on {sorted(devices)[0]!r}: do without")
@@ -169,7 +169,7 @@ def crew(
 
 
 def places(workers: Crew, network: nn.Module, clients: Sequence[Client]) -> list[int]:
-    """Where the workers have these clients."""
+    """The places of these clients among those that the workers hold."""
     where = {id(client): i for i, client in enumerate(workers.shared.clients)}
     if workers.shared.network is not network or any(id(client) not in where for client in clients):
         raise ValueError("the workers were started with another network or with other clients: start them with these")
@@ -210,7 +210,7 @@ def accuracy(
 
 
 def normalises(network: nn.Module) -> bool:
-    """Whether it has a layer that may normalise over a batch."""
+    """Whether the network has a layer that may normalise over a batch."""
     return any(isinstance(module, nn.modules.batchnorm._NormBase) for module in network.modules())
 
 
@@ -241,7 +241,7 @@ def _count_in_worker(shared: Shared, weights: Weights, part: slice) -> int:
 def gradients_together(
     network: nn.Module, weights: Weights
 ) -> Callable[[Weights, torch.Tensor, torch.Tensor], Weights]:
-    """From stacked weights, examples and labels to the stacked gradients; weights that are not stacked stay."""
+    """A function of stacked weights, examples and labels that gives stacked gradients; other weights stay."""
 
     def loss(moving: Weights, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(torch.func.functional_call(network, {**weights, **moving}, (x,)), y)
@@ -251,7 +251,7 @@ def gradients_together(
 
 
 def draws(module: nn.Module) -> bool:
-    """Whether it is dropout, or (in recurrent networks and attention) has some, or says that it `draws`."""
+    """Whether the module is dropout, has some (recurrent networks, attention), or says that it `draws`."""
     rate = getattr(module, "dropout", None)
     dropout = isinstance(module, nn.modules.dropout._DropoutNd) or (isinstance(rate, float) and rate > 0)
     return dropout or getattr(module, "draws", False) is True

@@ -263,6 +263,16 @@ def test_any_model_will_do(digits):
         finish(world)
 
 
+def test_a_state_in_the_middle_of_a_turn_is_refused(digits):
+    """Checkpoints of versions in which each party had rounds of its own have such states."""
+    world = han_xue.World(digits, quick())
+    state, _ = han_xue.round_(han_xue.State(), world)
+    further = [{**state.training[0], "done": 6}, *state.training[1:]]
+    for other in ({"training": state.training[:1]}, {"makers": [{}]}, {"training": further}):
+        with pytest.raises(ValueError, match="is not that of a turn of all 3 parties: begin the run anew"):
+            han_xue.round_(dataclasses.replace(state, **other), world)
+
+
 def test_queries_are_a_part_of_the_samples(digits):
     config = quick(queries=40, samples=30, baseline=False, vote_sigma=1.0)
     world = han_xue.World(digits, config)

@@ -143,7 +143,7 @@ def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeyp
     """Classes that a network tells apart at once: labels of real samples are right, and those of the teacher too."""
     generator = torch.Generator().manual_seed(0)
     y = torch.randint(2, (300,), generator=generator)
-    x = 0.1 * torch.randn(300, 1, 8, 8, generator=generator) + (2.0 * y - 1).view(-1, 1, 1, 1)
+    x = 0.1 * torch.randn(300, 1, 28, 28, generator=generator) + (2.0 * y - 1).view(-1, 1, 1, 1)
     tiny = data.Dataset("fashion-mnist", x[:200], y[:200], x[200:], y[200:], 2)
     recipe = Recipe(steps=3, batch=8)
     config = parties_driver.Config(
