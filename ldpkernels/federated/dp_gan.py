@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypedDict
 
@@ -171,10 +171,16 @@ def gradients(critic: torch.nn.Module, batch: torch.Tensor, noise: torch.Tensor)
     weights = {name: p.detach() for name, p in critic.named_parameters()}
     if len(batch) == 0:
         return {name: p.new_empty(0, *p.shape) for name, p in weights.items()}
+    return gradient_of_each(critic)(weights, batch, noise)
+
+
+def gradient_of_each(critic: torch.nn.Module) -> Callable[[Weights, torch.Tensor, torch.Tensor], Weights]:
+    """A function of a critic's weights, examples and noise that gives the gradient of each example's loss."""
 
     def loss(weights: Weights, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         losses: torch.Tensor = torch.func.functional_call(critic, weights, (x[None], noise[None]))
         return losses.sum()
 
-    by_example: Weights = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(weights, batch, noise)
+    by_example: Callable[[Weights, torch.Tensor, torch.Tensor], Weights]
+    by_example = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
     return by_example
