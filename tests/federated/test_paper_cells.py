@@ -147,7 +147,7 @@ def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeyp
     tiny = data.Dataset("fashion-mnist", x[:200], y[:200], x[200:], y[200:], 2)
     recipe = Recipe(steps=3, batch=8)
     config = parties_driver.Config(
-        5, recipe, ("gan",), ("network",), local_epochs=20, epochs=20, baseline=False, chunk=2
+        5, recipe, ("gan",), ("network",), local_epochs=10, epochs=10, baseline=False, chunk=2
     )
     monkeypatch.setattr(han_xue_ablation, "dataset_of", lambda name, root: tiny)
     monkeypatch.setattr(processes, "Workers", lambda count, world: crews.Here(world))
