@@ -163,7 +163,6 @@ def test_json_has_no_infinity():
         (["fl", "ldp-fl", "--device", "abacus"], "--device abacus is none that torch knows: use cpu or cuda"),
         (["fl", "ldp-fl", "--device", "meta"], "--device meta: the kernels reach cpu and cuda only"),
         (["fl", "ldp-fl", "--threads", "0"], "argument --threads: 0 is too small"),
-        (["fl", "ldp-fl", "--latency", "-1"], "argument --latency: -1 must be at least 0"),
         (["fl", "ldp-fl", "--delta", "0"], "argument --delta: 0 must be above 0 and below 1"),
         (["fl", "ldp-fl", "--resume"], "--resume goes on from the checkpoint in --out: give --out DIR"),
         (["fl", "ldp-fl", "--out", __file__], "is a file: give a folder"),

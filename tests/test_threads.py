@@ -234,7 +234,7 @@ def test_a_fork_waits_for_what_another_thread_adds(kind, monkeypatch):
 
 
 def count(total):
-    return total.clients if isinstance(total, ldpkernels.Aggregate) else total.count
+    return total.clients
 
 
 def test_an_alpha_that_would_fill_the_sum_is_refused():

@@ -65,7 +65,7 @@ def compute(a: Ablation, root: str, workers: int | None, folder: Path) -> Cell:
     config = config_of(replace(full(a.dataset, PARTIES, "gan"), seed=a.seed))
     world, real = han_xue.World(dataset, config), Real(dataset, config)
     ended = finish(world, workers, folder / "generated", a.name)
-    of_real = finish(real, workers, folder / "real", f"{a.name}, real samples", real.begin(), PARTIES + 2)
+    of_real = finish(real, workers, folder / "real", f"{a.name}, real samples", real.begin(), 3)
     assert ended.keep is not None
     assert of_real.keep is not None
 

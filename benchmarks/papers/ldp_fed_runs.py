@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 import ldpkernels
+from benchmarks.papers import comparisons, private_sgd
 from benchmarks.papers.common import Cell, Job
-from ldpkernels.federated import comparisons, data, ldp_fed, networks, private_sgd, runs, training
+from ldpkernels.federated import data, ldp_fed, networks, runs, training
 from ldpkernels.federated.workers import available
 
 CLIENTS, SELECT, ROUNDS, RHO, C = 50, 9, 80, 10, 1.0

@@ -11,7 +11,7 @@ def table() -> str:
     import torch
 
     import ldpkernels
-    from ldpkernels.federated.mean_error import mean_error_bound
+    from benchmarks.papers.mean_error import mean_error_bound
 
     beta, weights, body = 0.05, torch.zeros(21_840), []
     for eps in (0.3, 1.0, 4.0):

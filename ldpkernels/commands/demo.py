@@ -11,7 +11,7 @@ from ldpkernels.commands.program import Outcome
 
 
 def add_parser(commands: Commands) -> None:
-    """The options."""
+    """Add the command line of `demo`."""
     parser = commands.add_parser(
         "demo",
         help="LDP-FL on scikit-learn's digits: a table and a picture",

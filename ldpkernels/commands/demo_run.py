@@ -11,22 +11,22 @@ import time
 
 import torch
 
-import ldpkernels
 from ldpkernels.commands import federated_run
 from ldpkernels.commands.federated_run import Federation
 from ldpkernels.commands.program import Outcome
 from ldpkernels.federated import data, ldp_fl, networks, runs, training
+from ldpkernels.keys import key
 
 RADII = {"1": 0.25, "3": 0.35}  # of the two layers: what their weights grow to, known beforehand
 
 
 def compare(args: argparse.Namespace) -> Outcome:
-    """Train in all ways, print, draw."""
+    """Train in all three ways, print the table, draw the picture."""
     started = time.perf_counter()
     torch.set_num_threads(1)  # so small a network gains nothing from two, and loses much where cores are shared
     digits, network = data.load("digits"), networks.network("digits-mlp", args.seed)
     parts = data.deal(digits.train_y, args.clients, args.seed)
-    clients = training.clients_of(digits.train_x, digits.train_y, parts, ldpkernels.key(args.seed))
+    clients = training.clients_of(digits.train_x, digits.train_y, parts, key(args.seed))
     federation = Federation(digits, network, clients)
     local = training.Local(epochs=4, batch=len(parts[0]), rate=0.5)
     ways = {

@@ -11,7 +11,7 @@ from ldpkernels.optional import require
 
 
 def add_run(parser: argparse.ArgumentParser, *, datasets: tuple[str, ...], clients: int, rounds: int) -> None:
-    """The options of data, run and output."""
+    """Add the options of data, run and output."""
     data = parser.add_argument_group("data")
     data.add_argument("--dataset", choices=datasets, default=datasets[0], help=f"default {datasets[0]}")
     data.add_argument(
@@ -34,7 +34,7 @@ def add_run(parser: argparse.ArgumentParser, *, datasets: tuple[str, ...], clien
 
 
 def add_split(data: argparse._ActionsContainer) -> None:
-    """How training examples are dealt."""
+    """Add the options of how training examples are dealt."""
     data.add_argument(
         "--skew",
         type=options.number(above=0),
@@ -50,7 +50,7 @@ def add_split(data: argparse._ActionsContainer) -> None:
 
 
 def add_mean(parser: argparse._ActionsContainer) -> None:
-    """Who counts how much in a round's mean."""
+    """Add the options of who counts how much in a round's mean."""
     parser.add_argument(
         "--weigh",
         choices=("alike", "examples"),
@@ -67,7 +67,7 @@ def add_mean(parser: argparse._ActionsContainer) -> None:
 
 
 def add_reproducible(run: argparse._ArgumentGroup) -> None:
-    """What a run's figures depend on, its settings apart."""
+    """Add the options that a run's figures depend on beside its settings."""
     run.add_argument(
         "--seed",
         type=options.seed,
@@ -90,7 +90,7 @@ def add_reproducible(run: argparse._ArgumentGroup) -> None:
 
 
 def add_output(parser: argparse.ArgumentParser, kept: str) -> None:
-    """What a run leaves behind."""
+    """Add the options of what a run leaves behind."""
     out = parser.add_argument_group("output")
     out.add_argument("--out", type=options.run_folder, metavar="DIR", help=f"keep {kept} there")
     out.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out")
@@ -101,7 +101,7 @@ def add_output(parser: argparse.ArgumentParser, kept: str) -> None:
 def add_training(
     parser: argparse.ArgumentParser, *, defaults: tuple[int, int, float], otherwise: str | None = None
 ) -> None:
-    """The options of a client's training; `otherwise` tells of datasets that have other defaults."""
+    """Add the options of a client's training; `otherwise` tells of datasets that have other defaults."""
     epochs, batch, rate = defaults
     local = parser.add_argument_group("local training", otherwise)
     local.add_argument("--epochs", type=options.integer(1), metavar="E", help=f"local epochs (default {epochs})")
@@ -123,7 +123,7 @@ def add_training(
 
 
 def add_ledger(parser: argparse.ArgumentParser) -> None:
-    """The options of a budget that is kept in a file."""
+    """Add the options of a budget that is kept in a file."""
     ledger = parser.add_argument_group("privacy budget")
     ledger.add_argument(
         "--ledger", type=options.writable, metavar="FILE", help="account for a client of every round in this file"
@@ -135,22 +135,27 @@ def add_ledger(parser: argparse.ArgumentParser) -> None:
 
 
 def add_delta(group: argparse._ArgumentGroup) -> None:
-    """The delta of what is printed."""
+    """Add the option of the delta of what is printed."""
     delta = options.number(above=0, below=1)
     group.add_argument("--delta", type=delta, default=1e-5, help="delta of every total (default 1e-5)")
 
 
 def check(args: argparse.Namespace) -> None:
-    """What argparse cannot see in one option alone, before torch is imported."""
+    """Refuse what argparse cannot see in one option alone, before torch is imported."""
     for package in ("torch", "tqdm"):
         require(package, "federated", "the command")
     if args.resume and args.out is None:
         raise ValueError("--resume goes on from the checkpoint in --out: give --out DIR")
 
 
-def own(args: argparse.Namespace) -> bool:
-    """Whether --data names a function of the user's; its name is that of the dataset then."""
-    named = args.data is not None and ":" in args.data and not os.path.isdir(args.data)
+def names_function(text: str | None) -> bool:
+    """Whether --data names a function of the user's, and no folder."""
+    return text is not None and ":" in text and not os.path.isdir(text)
+
+
+def take_own_data(args: argparse.Namespace) -> bool:
+    """Whether --data names a function of the user's; its name becomes that of the dataset then."""
+    named = names_function(args.data)
     if named:
         args.dataset = args.data
         if args.model is None and args.network is None:
@@ -161,7 +166,7 @@ def own(args: argparse.Namespace) -> bool:
 
 
 def check_ledger(args: argparse.Namespace) -> None:
-    """--ledger and --budget go together."""
+    """Refuse --ledger without --budget, and --budget without --ledger."""
     if args.ledger is None and args.budget is not None:
         raise ValueError("--budget needs --ledger FILE: a budget that is not kept in a file binds nobody")
     if args.ledger is not None and args.budget is None:

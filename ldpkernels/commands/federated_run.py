@@ -6,18 +6,31 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import torch
 from torch import nn
 
-import ldpkernels
 from ldpkernels.accounting import Ledger
-from ldpkernels.federated import data, networks, own, training, workers
+from ldpkernels.federated import data, networks, own, runs, training, workers
 from ldpkernels.federated.training import Crew
+from ldpkernels.keys import key
 from ldpkernels.plot import new_figure, save
+
+
+class _Trained(runs.HasRound, Protocol):
+    """The state of a driver: the weights after so many rounds."""
+
+    @property
+    def weights(self) -> training.Weights:
+        """The weights that have been trained so far."""
+
+
+Trained = TypeVar("Trained", bound=_Trained)
 
 
 @dataclass(frozen=True)
@@ -30,7 +43,7 @@ class Federation:
 
     @property
     def weights(self) -> int:
-        """How many the network has."""
+        """The number of weights that the network trains."""
         return sum(p.numel() for p in self.network.parameters() if p.requires_grad)
 
     @property
@@ -39,7 +52,7 @@ class Federation:
         return self.dataset.test_x, self.dataset.test_y
 
     def accuracy(self, weights: training.Weights, workers: Crew | None = None) -> float:
-        """Of these weights on the test examples."""
+        """The accuracy of these weights on the test examples."""
         return training.accuracy(self.network, weights, *self.test, workers=workers)
 
 
@@ -50,7 +63,7 @@ def settings(args: argparse.Namespace) -> argparse.Namespace:
 
 
 def prepared(args: argparse.Namespace, network: str) -> Federation:
-    """What the options of data and run say, on the device."""
+    """The dataset, network and clients of the options, on their device."""
     args = settings(args)
     device = checked_device(args.device)
     torch.set_num_threads(args.threads)
@@ -59,7 +72,7 @@ def prepared(args: argparse.Namespace, network: str) -> Federation:
     parts = data.deal(dataset.train_y, args.clients, args.seed, skew=args.skew, uneven=args.uneven)
     moved = {name: getattr(dataset, name).to(device) for name in ("train_x", "train_y", "test_x", "test_y")}
     dataset = dataclasses.replace(dataset, **moved)
-    clients = training.clients_of(dataset.train_x, dataset.train_y, parts, ldpkernels.key(args.seed))
+    clients = training.clients_of(dataset.train_x, dataset.train_y, parts, key(args.seed))
     return Federation(dataset, model.to(device), clients)
 
 
@@ -83,7 +96,7 @@ def network_of(args: argparse.Namespace, usual: Mapping[str, str]) -> str:
 
 
 def local_of(args: argparse.Namespace) -> training.Local:
-    """The client's training that the options describe."""
+    """The clients' training, as the options have it."""
     epochs, batch, rate = (
         given if given is not None else default
         for given, default in zip((args.epochs, args.batch, args.rate), args.training, strict=True)
@@ -93,7 +106,7 @@ def local_of(args: argparse.Namespace) -> training.Local:
 
 
 def described(args: argparse.Namespace, algorithm: str, config: object, network: str) -> dict[str, object]:
-    """All that the run depends on."""
+    """All that the run depends on, for its checkpoint and --json."""
     names = ("dataset", "clients", "skew", "uneven", "threads", "device")
     return {
         "algorithm": algorithm, "config": config, "network": network, **{name: getattr(args, name) for name in names}
@@ -108,15 +121,13 @@ def begun_with(args: argparse.Namespace, federation: Federation) -> dict[str, st
 
 
 @contextlib.contextmanager
-def hired(
-    args: argparse.Namespace, federation: Federation, local: training.Local, busy: int, *, each: bool = False
-) -> Iterator[Crew | None]:
+def hired(args: argparse.Namespace, federation: Federation, local: training.Local, busy: int) -> Iterator[Crew | None]:
     """Workers for the clients, of whom so many are busy in a round; None where one process does as well.
 
-    It does where all train in one tensor: equally many examples a client, and no method by which `each` goes its way.
+    It does where all clients train in one tensor, which they do if they have equally many examples.
     """
     together = training.trains_together(federation.network, training.weights_of(federation.network), local)
-    together = together and not each and len({len(client.data[1]) for client in federation.clients}) == 1
+    together = together and len({len(client.data[1]) for client in federation.clients}) == 1
     count = min(args.workers or workers.available(args.threads), busy)
     if together or count == 1 or checked_device(args.device).type != "cpu":
         yield None
@@ -136,6 +147,52 @@ def opened_ledger(args: argparse.Namespace) -> Iterator[Ledger | None]:
         yield ledger
     finally:
         ledger.close()
+
+
+def rounds_of(
+    args: argparse.Namespace,
+    federation: Federation,
+    state: Trained,
+    round_: Callable[[Trained], tuple[Trained, runs.Row]],
+    described: dict[str, object],
+    label: str,
+    *,
+    honest: Callable[[int], float | None],
+    crew: Crew | None,
+) -> list[runs.Row]:
+    """A row of figures for each round: its own, the accuracy, and the epsilon of a client of all rounds so far."""
+    started = time.perf_counter()
+
+    def step(before: Trained) -> tuple[Trained, runs.Row]:
+        after, row = round_(before)
+        return after, {
+            **row,
+            "accuracy": federation.accuracy(after.weights, crew),
+            "honest_eps": honest(after.round),
+        }
+
+    _, rows = runs.run(
+        step,
+        state,
+        args.rounds,
+        folder=args.out,
+        resume=args.resume,
+        described=described | begun_with(args, federation),
+        label=label,
+        progress=not args.quiet,
+    )
+    seconds = time.perf_counter() - started
+    print(f"{len(federation.clients)} clients, {federation.weights:,} weights, {seconds:.0f} seconds.\n")
+    return rows
+
+
+def draw_run(args: argparse.Namespace, rows: Sequence[runs.Row], algorithm: str, label: str) -> None:
+    """The accuracy of a run that is kept, as a picture beside its figures."""
+    if args.out:
+        curve = {label: [float(row["accuracy"] or 0) for row in rows]}
+        title = f"{algorithm}, {args.dataset}, {args.clients} clients"
+        draw_accuracy(Path(args.out) / "accuracy.png", curve, title)
+        print(f"\nkept: {args.out}/metrics.csv, accuracy.png, checkpoint.pt")
 
 
 def of_seed(seed: int) -> str:

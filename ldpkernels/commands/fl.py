@@ -8,7 +8,7 @@ from ldpkernels.commands.options import Commands
 
 
 def add_parser(commands: Commands) -> None:
-    """The command line of `fl`."""
+    """Add the command line of `fl`."""
     parser = commands.add_parser(
         "fl",
         help="the papers' federated algorithms on their datasets",

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 
 from ldpkernels.commands import federated_options, options
 from ldpkernels.commands.options import Commands
@@ -18,7 +17,7 @@ SCHEDULE = {
 
 
 def add_parser(algorithms: Commands) -> None:
-    """The options."""
+    """Add the command line of `fl han-xue`."""
     parser = algorithms.add_parser(
         "han-xue",
         help="Han and Xue: parties' models of different types label synthetic samples, on which a global one learns",
@@ -104,7 +103,7 @@ def main(args: argparse.Namespace) -> Outcome:
     federated_options.check(args)
     if args.dataset == "adult" and args.data is None:
         raise ValueError("dataset 'adult' is read from disk: give the folder that holds adult/ (--data DIR)")
-    own = args.data is not None and ":" in args.data and not os.path.isdir(args.data)
+    own = federated_options.names_function(args.data)
     if args.span is not None and not own:
         raise ValueError(f"--span is for data of your own (--data MODULE:FUNCTION), not dataset {args.dataset!r}")
     if args.span is not None and not args.span[0] < args.span[1]:

@@ -20,7 +20,7 @@ from ldpkernels.federated.workers import Workers
 
 
 def federate(args: argparse.Namespace) -> Outcome:
-    """Run, print, draw."""
+    """Run the command: train, print the table and what is protected, draw the samples."""
     torch.set_num_threads(args.threads)
     config = config_of(args)
     if own.is_name(args.data):
@@ -56,7 +56,7 @@ def federate(args: argparse.Namespace) -> Outcome:
 
 
 def config_of(args: argparse.Namespace) -> Config:
-    """What the options say."""
+    """The configuration, as the options have it."""
     return Config(
         parties=args.parties,
         recipe=Recipe(args.steps, args.batch, args.C, args.sigma, args.sound, args.loss, args.rate),
@@ -76,7 +76,7 @@ def config_of(args: argparse.Namespace) -> Config:
 
 
 def examples_of(world: World) -> str:
-    """Of each party."""
+    """How many examples a party has, in words."""
     most = max(map(len, world.shards))
     return f"{world.examples:,}" + (f" to {most:,}" if most > world.examples else "")
 

@@ -11,24 +11,23 @@ from ldpkernels.commands.program import Outcome
 from ldpkernels.laws.ordinal_cldp_thresholds import LARGEST_RHO
 
 DATASETS = ("digits", "mnist", "fashion-mnist")
-FED = ("basic", "single-layer", "alpha-cldp-fed")
-OTHERS = ("non-private", "local", "smc", "dpsgd", "hybrid-one")
+METHODS = ("basic", "single-layer", "alpha-cldp-fed")
 
 
 def add_parser(algorithms: Commands) -> None:
-    """The options."""
+    """Add the command line of `fl ldp-fed`."""
     parser = algorithms.add_parser(
         "ldp-fed",
-        help="LDP-Fed: updates under alpha-CLDP, layer by layer, and what it is compared with",
+        help="LDP-Fed: updates under alpha-CLDP, layer by layer",
         description="LDP-Fed (Truex and others, EdgeSys 2020). alpha is the privacy of one step of 10^-rho, added up "
-        "over all rounds; the table's column of honest eps is what a client has lost in the worst case, alpha 2c "
-        "10^rho. Other methods of --method are those that the paper compares with.",
+        "over all rounds; the table's column of honest eps is what a client has lost in the worst case: "
+        "alpha 2c 10^rho.",
         epilog="example: ldpkernels fl ldp-fed --data DIR --dataset fashion-mnist --clients 50 --select 9 "
         "--rounds 80 --alpha 1 --c 1 --rho 10 --method alpha-cldp-fed --cycles 5",
     )
     federated_options.add_run(parser, datasets=DATASETS, clients=50, rounds=80)
     parser.add_argument("--network", help="one of ldpkernels.federated.networks (default: the dataset's)")
-    parser.add_argument("--method", choices=FED + OTHERS, default="alpha-cldp-fed", help="default alpha-cldp-fed")
+    parser.add_argument("--method", choices=METHODS, default="alpha-cldp-fed", help="default alpha-cldp-fed")
     selection = parser.add_argument_group("selection")
     selection.add_argument(
         "--select", type=options.integer(1), default=9, metavar="K", help="uploads that a round takes (default 9)"
@@ -73,10 +72,6 @@ def add_parser(algorithms: Commands) -> None:
     module.add_argument(
         "--trains", choices=("layer", "all"), default="layer", help="what a client trains in a round (default layer)"
     )
-    private = parser.add_argument_group("DP-SGD (dpsgd, hybrid-one)")
-    sigma, norm = options.number(least=0), options.number(least=1e-100, below=1e100)
-    private.add_argument("--sigma", type=sigma, default=2.0, help="noise multiplier (default 2)")
-    private.add_argument("--norm", type=norm, default=1.0, help="gradients of samples are clipped to it (default 1)")
     federated_options.add_training(parser, defaults=(1, 10, 0.1))
     federated_options.add_ledger(parser)
     parser.set_defaults(main=main, command="fl ldp-fed")
@@ -85,12 +80,12 @@ def add_parser(algorithms: Commands) -> None:
 def main(args: argparse.Namespace) -> Outcome:
     """Check what can be checked without torch, then run."""
     federated_options.check(args)
-    if args.ledger is not None and (args.method not in FED or args.no_noise):
-        raise ValueError("--ledger accounts for uploads under alpha-CLDP: leave it out for other methods")
+    if args.ledger is not None and args.no_noise:
+        raise ValueError("--ledger accounts for uploads under alpha-CLDP: leave it out with --no-noise")
     federated_options.check_ledger(args)
-    if args.select > args.clients and args.method != "local":
+    if args.select > args.clients:
         raise ValueError(f"--select {args.select} of --clients {args.clients}: select as many at most")
-    federated_options.own(args)
+    federated_options.take_own_data(args)
     from ldpkernels.commands import ldp_fed_run
 
     return ldp_fed_run.federate(args)

@@ -18,7 +18,7 @@ TRAINING = {"digits": (4, 10, 0.5), "mnist": (1, 10, 0.03), "fashion-mnist": (1,
 
 
 def add_parser(algorithms: Commands) -> None:
-    """The options."""
+    """Add the command line of `fl ldp-fl`."""
     parser = algorithms.add_parser(
         "ldp-fl",
         help="LDP-FL: every weight perturbed by its client, averaged by the cloud",
@@ -66,13 +66,6 @@ def add_parser(algorithms: Commands) -> None:
         "Ray; the results are the same to rounding, with --together no to the bit",
     )
     federated_options.add_ledger(parser)
-    shuffling = parser.add_argument_group("parameter shuffling")
-    shuffling.add_argument(
-        "--latency",
-        type=options.number(least=0),
-        metavar="T",
-        help="simulate the shuffling with delays up to T seconds, and attack it",
-    )
     parser.set_defaults(main=main, command="fl ldp-fl")
 
 
@@ -84,7 +77,7 @@ def main(args: argparse.Namespace) -> Outcome:
     for name in ("ranges", "growth"):
         if getattr(args, name) is not None and not args.adaptive:
             raise ValueError(f"--{name} {getattr(args, name)} is of adaptive ranges: give --adaptive")
-    args.training = TRAINING["mnist" if federated_options.own(args) else args.dataset]
+    args.training = TRAINING["mnist" if federated_options.take_own_data(args) else args.dataset]
     from ldpkernels.commands import ldp_fl_run
 
     return ldp_fl_run.federate(args)

@@ -5,28 +5,40 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TypedDict
 
-import ldpkernels
 from ldpkernels.accounting.records import rounded_up
 from ldpkernels.commands import federated_run
 from ldpkernels.commands.program import Outcome
-from ldpkernels.federated import latency, ldp_fl, networks, runs
+from ldpkernels.federated import ldp_fl, networks, runs
 from ldpkernels.federated.training import Crew
 
-MOST_ARRIVALS = 10_000_000  # that a simulated shuffling keeps in memory; of larger models it sends the first weights
+COLUMNS = {"round": "d", "clients": "d", "accuracy": ".2%", "upload_bytes": ",d", "honest_eps": "up"}
 
 
 def federate(args: argparse.Namespace) -> Outcome:
-    """Run, print, draw."""
-    config, network = config_of(args), federated_run.network_of(args, networks.LDP_FL)
-    described = federated_run.described(args, "ldp-fl", config, network)
-    rows, weights = rounds_of(args, config, described)
-    columns = {"round": "d", "clients": "d", "accuracy": ".2%", "upload_bytes": ",d", "honest_eps": "up"}
-    print(runs.table(rows, columns))
+    """Run the command: train, print the table and the privacy, draw the accuracy."""
+    config, name = config_of(args), federated_run.network_of(args, networks.LDP_FL)
+    described = federated_run.described(args, "ldp-fl", config, name)
+    federation = federated_run.prepared(args, name)
+    label = "no noise" if config.eps is None else f"{config.mechanism}, eps={config.eps:g}"
+    with federated_run.opened_ledger(args) as ledger, _trainers(args, federation, config, name) as trainers:
+
+        def spend() -> None:
+            if ledger is not None and config.eps is not None:
+                ledger.spend(ldp_fl.event(config), times=federation.weights)
+
+        def round_(state: ldp_fl.State) -> tuple[ldp_fl.State, runs.Row]:
+            clients, network = federation.clients, federation.network
+            return ldp_fl.round_(state, clients, network, config, before_upload=spend, **trainers)
+
+        def honest(rounds: int) -> float | None:
+            return None if config.eps is None else ldp_fl.honest_epsilon(config, federation.weights, rounds, args.delta)
+
+        state, crew = ldp_fl.init(federation.network, config), trainers.get("workers")
+        rows = federated_run.rounds_of(args, federation, state, round_, described, label, honest=honest, crew=crew)
+    print(runs.table(rows, COLUMNS))
     if config.eps is not None:
         lost = rounded_up(float(rows[-1]["honest_eps"] or 0))
         print(
@@ -34,22 +46,12 @@ def federate(args: argparse.Namespace) -> Outcome:
             f"eps={lost} at delta={args.delta:g} to whoever sees its uploads: docs/privacy.md. "
             f"{federated_run.of_seed(args.seed)}"
         )
-    found = {**described, "weights": weights, "rounds": rows}
-    if args.latency is not None:
-        sent = min(weights, MOST_ARRIVALS // args.clients)
-        found["latency"] = links = latency.report(args.clients, sent, args.latency, ldpkernels.key(args.seed))
-        print(f"\nParameter shuffling of {sent:,} weights, simulated; a guess links {1 / args.clients:.2%}:")
-        print(runs.table(links, {"sending": "s", "T": "g", "linked": ".2%", "duration": ".0f"}))
-    if args.out:
-        title = f"LDP-FL, {args.dataset}, {args.clients} clients"
-        curve = {name_of(config): [float(row["accuracy"] or 0) for row in rows]}
-        federated_run.draw_accuracy(Path(args.out) / "accuracy.png", curve, title)
-        print(f"\nkept: {args.out}/metrics.csv, accuracy.png, checkpoint.pt")
-    return Outcome(found)
+    federated_run.draw_run(args, rows, "LDP-FL", label)
+    return Outcome({**described, "weights": federation.weights, "rounds": rows})
 
 
 def config_of(args: argparse.Namespace) -> ldp_fl.Config:
-    """What the options say of the algorithm."""
+    """The algorithm's configuration, as the options have it."""
     ranges = ldp_fl.RangeOptions()
     if args.adaptive:
         ranges["method"] = args.ranges or "minmax"
@@ -69,11 +71,6 @@ def config_of(args: argparse.Namespace) -> ldp_fl.Config:
         local=federated_run.local_of(args),
         seed=args.seed,
     )
-
-
-def name_of(config: ldp_fl.Config) -> str:
-    """The run in a few words."""
-    return "no noise" if config.eps is None else f"{config.mechanism}, eps={config.eps:g}"
 
 
 class _Trainers(TypedDict, total=False):
@@ -96,42 +93,3 @@ def _trainers(
     busy = max(1, round(config.fraction * len(federation.clients)))
     with federated_run.hired(args, federation, config.local, busy) as crew:
         yield {"workers": crew}
-
-
-def rounds_of(
-    args: argparse.Namespace, config: ldp_fl.Config, described: dict[str, object]
-) -> tuple[list[runs.Row], int]:
-    """A row of figures for each round, and how many weights the network has."""
-    federation = federated_run.prepared(args, str(described["network"]))
-    network, clients, weights = federation.network, federation.clients, federation.weights
-    started = time.perf_counter()
-    with (
-        federated_run.opened_ledger(args) as ledger,
-        _trainers(args, federation, config, str(described["network"])) as trainers,
-    ):
-
-        def spend() -> None:
-            if ledger is not None and config.eps is not None:
-                ledger.spend(ldp_fl.event(config), times=weights)
-
-        def step(state: ldp_fl.State) -> tuple[ldp_fl.State, runs.Row]:
-            after, row = ldp_fl.round_(state, clients, network, config, before_upload=spend, **trainers)
-            honest = None if config.eps is None else ldp_fl.honest_epsilon(config, weights, after.round, args.delta)
-            return after, {
-                **row,
-                "accuracy": federation.accuracy(after.weights, trainers.get("workers")),
-                "honest_eps": honest,
-            }
-
-        _, rows = runs.run(
-            step,
-            ldp_fl.init(network, config),
-            args.rounds,
-            folder=args.out,
-            resume=args.resume,
-            described=described | federated_run.begun_with(args, federation),
-            label=name_of(config),
-            progress=not args.quiet,
-        )
-    print(f"{len(clients)} clients, {weights:,} weights, {time.perf_counter() - started:.0f} seconds.\n")
-    return rows, weights

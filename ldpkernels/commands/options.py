@@ -22,7 +22,7 @@ def add_commands(parser: argparse.ArgumentParser, metavar: str) -> Commands:
 
 
 def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """--json, the same for every command."""
+    """Add --json, which means the same for every command."""
     parser.add_argument(
         "--json",
         nargs="?",
@@ -51,7 +51,7 @@ def integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
 
 
 def seed(text: str) -> int:
-    """What `ldpkernels.key` and torch both take."""
+    """A seed that `ldpkernels.key` and torch both take."""
     value = integer(0)(text)
     if value >= 2**63:
         raise argparse.ArgumentTypeError(f"{value} is too large: use less than 2^63")

@@ -51,7 +51,7 @@ def carry_out(args: argparse.Namespace) -> int:
 
 
 def plain(value: object) -> object:
-    """As JSON has it: dataclasses and rows as objects, and infinity, which JSON has not, as the word."""
+    """The value as JSON has it: dataclasses and rows are objects, and infinity, which JSON has not, is the word."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -71,7 +71,7 @@ def _refused(args: argparse.Namespace, message: str, status: int = 2) -> Refusal
 
 @contextlib.contextmanager
 def _text_beside_json(target: str | None) -> Iterator[None]:
-    """Where stdout is for JSON, whatever else the command says goes to stderr."""
+    """A context in which text goes to stderr, where stdout is for JSON."""
     if target == "-":
         with contextlib.redirect_stdout(sys.stderr):
             yield

@@ -64,7 +64,7 @@ def load(root: str | Path, *, seed: int = 0, test: float = 0.2) -> Dataset:
 
 
 def read(path: Path) -> tuple[torch.Tensor, torch.Tensor]:
-    """The examples of one file, as they are: features as fp64 [N, 88], and labels as int64 [N]."""
+    """Read the examples of one file as they are: features as fp64 [N, 88], and labels as int64 [N]."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist: lay UCI's adult.data and adult.test in that folder")
     rows, labels = [], []

@@ -25,8 +25,8 @@ Weights = dict[str, torch.Tensor]
 
 
 def fits(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether it is a plain chain of layers that are known here, with convolutions in front, and these are its
-    images and labels.
+    """Whether the network is a plain chain of layers that are known here, with convolutions in front, and can take
+    these images and labels.
 
     >>> from ldpkernels.federated import networks
     >>> chain, images, labels = networks.ldp_fl_cnn(), torch.zeros(5, 1, 28, 28), torch.zeros(5, dtype=torch.long)
@@ -80,12 +80,12 @@ def _is_known(layer: nn.Module) -> bool:
 
 
 def _side(pool: nn.MaxPool2d) -> int:
-    """Of its square, where squares lie side by side; else 0."""
+    """The side of the pool's squares, where they lie side by side; else 0."""
     return pool.kernel_size if isinstance(pool.kernel_size, int) and pool.stride == pool.kernel_size else 0
 
 
 def _is_changed(layer: nn.Module) -> bool:
-    """Whether its call does more than its class says: hooks, a forward of its own, a weight that is computed."""
+    """Whether the layer's call does more than its class says: hooks, a forward of its own, a computed weight."""
     hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
     return any(hooks) or "forward" in vars(layer) or hasattr(layer, "parametrizations")
 
@@ -100,7 +100,7 @@ def train(
     only: Collection[str] | None = None,
     isa: str = "",
 ) -> Weights:
-    """Where a client arrives, whose epochs go through its data in this order [epochs, examples].
+    """The weights of a client after its epochs, which go through its data in this order [epochs, examples].
 
     What a chain draws is drawn from torch's generator, as its layers would.
     """

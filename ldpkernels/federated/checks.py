@@ -11,7 +11,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import ldpkernels
 from ldpkernels.federated.training import (
     Client,
     Local,
@@ -23,6 +22,8 @@ from ldpkernels.federated.training import (
     trains_together,
     weights_of,
 )
+from ldpkernels.keys import key
+from ldpkernels.perturb import perturb_
 
 
 def initial_weights(network: nn.Module, local: Local) -> Weights:
@@ -46,7 +47,7 @@ def initial_weights(network: nn.Module, local: Local) -> Weights:
     weights = weights_of(network)
     if not weights:
         raise ValueError("the network has no parameter that trains: all are frozen (requires_grad), or it has none")
-    ldpkernels.perturb_(weights_of(network), 0.0, 1.0, 1.0, generator=ldpkernels.key(0))  # all that it refuses
+    perturb_(weights_of(network), 0.0, 1.0, 1.0, generator=key(0))  # all that it refuses
     spoilt = next((name for name, p in network.named_parameters() if not torch.isfinite(p).all()), None)
     if spoilt is not None:
         raise ValueError(f"parameter {spoilt!r} holds NaN or infinity: nothing can be trained from there")
@@ -55,7 +56,7 @@ def initial_weights(network: nn.Module, local: Local) -> Weights:
 
 
 def _warn_of_dropout_that_is_off(network: nn.Module) -> None:
-    """Modules train in the mode they are in: that of a whole network is eval where it was evaluated or loaded last."""
+    """Warn where dropout is off with the whole network, as it is after an evaluation: modules train in their mode."""
     off = [(name, module) for name, module in network.named_modules() if draws(module) and not module.training]
     if off and not network.training:  # where the network itself trains, those were put into eval mode on purpose
         name, module = off[0]
@@ -110,7 +111,7 @@ def check(network: nn.Module, weights: Weights, clients: Sequence[Client], local
 
 
 def _check_data(client: Client, first: Client) -> None:
-    """Examples of one shape, and an int64 label for each: torch finds out in the middle of a round, or never."""
+    """Refuse examples of another shape, and labels that are not int64: torch finds out in a round, or never."""
     x, y = client.data
     if y.dtype is not torch.int64 or y.dim() != 1:
         raise ValueError(
@@ -119,13 +120,16 @@ def _check_data(client: Client, first: Client) -> None:
         )
     if len(x) != len(y):
         raise ValueError(f"client {client.id} has {len(x)} examples and {len(y)} labels: give one label for each")
-    mine, its = (f"shape {tuple(o.data[0].shape[1:])} and dtype {o.data[0].dtype}" for o in (client, first))
-    if mine != its:
-        raise ValueError(f"examples of client {client.id} have {mine}, of client {first.id} {its}: give all one")
+    other = first.data[0]
+    if x.shape[1:] != other.shape[1:] or x.dtype is not other.dtype:
+        raise ValueError(
+            f"examples of client {client.id} have shape {tuple(x.shape[1:])} and dtype {x.dtype}, of client {first.id} "
+            f"shape {tuple(other.shape[1:])} and dtype {other.dtype}: give all one"
+        )
 
 
 def _check_gradient(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor, together: bool) -> None:
-    """A step in the network's own modes, of which `_scores` knows nothing; on a copy where clients train on copies."""
+    """Try a step in the network's own modes, on a copy where clients train on copies."""
     moving = {name: w.detach().clone().requires_grad_() for name, w in weights.items()}
     try:
         model = network if together else copy.deepcopy(network)
@@ -151,7 +155,7 @@ def _scores(network: nn.Module, weights: Weights, x: torch.Tensor) -> object:
 
 
 def _check_labels(clients: Sequence[Client], outputs: int) -> None:
-    """Every label has an output: torch finds out in the middle of a round, and takes -100 for one to leave out."""
+    """Refuse a label without an output: torch finds out in a round, and takes -100 for one to leave out."""
     ends = torch.stack([torch.stack(torch.aminmax(client.data[1])) for client in clients]).tolist()
     for client, (least, most) in zip(clients, ends, strict=True):
         if least < 0 or most >= outputs:
@@ -163,7 +167,7 @@ def _check_labels(clients: Sequence[Client], outputs: int) -> None:
 
 
 def _check_last_batches(network: nn.Module, weights: Weights, clients: Sequence[Client], batch: int) -> None:
-    """A normalisation over the batch cannot normalise one example, which may be the last that is left of a client."""
+    """Refuse batches of one example where a layer normalises over the batch: an epoch's last may be one."""
     alone = next((client for client in clients if batch == 1 or len(client.data[1]) % batch == 1), None)
     if alone is None or not normalises(network):
         return

@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 import torch
 
-import ldpkernels
 from ldpkernels.arrays import Integers
+from ldpkernels.cldp import cldp_sample
 from ldpkernels.keys import Generator
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
 from ldpkernels.laws.ordinal_cldp_integers import Noise
@@ -29,7 +29,7 @@ KIND = "cldp-upload"
 
 @dataclass(frozen=True)
 class Terms:
-    """What server and clients of a round agree on: which values are sent, their grid, and the mechanism."""
+    """The terms that server and clients of a round agree on: which values are sent, their grid, and the mechanism."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -39,7 +39,7 @@ class Terms:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Values of each tensor."""
+        """The number of values of each tensor."""
         return [math.prod(shape) for shape in self.shapes]
 
 
@@ -47,6 +47,7 @@ class Terms:
 class Upload:
     """One client's randomised integers, under an alpha for each value that is the client's own choice.
 
+    >>> import ldpkernels
     >>> terms = Terms(("w",), ((3,),), c=1.0, rho=10, mechanism="laplace")
     >>> sent = Upload.of({"w": torch.zeros(3)}, terms, alpha=1e-6, key=ldpkernels.key(0)).to_bytes()
     >>> Upload.from_bytes(sent, terms).to_bytes() == sent
@@ -66,12 +67,12 @@ class Upload:
         alpha = float(alpha)
         M = _law(alpha, terms).M
         exact = integers_of(torch.cat([p.detach().reshape(-1) for p in parts]), M, terms.rho)
-        sent = ldpkernels.cldp_sample(exact, alpha, M, mechanism=terms.mechanism, generator=key).cpu().numpy()
+        sent = cldp_sample(exact, alpha, M, mechanism=terms.mechanism, generator=key).cpu().numpy()
         bound = _bound(alpha, terms)
         return cls(terms, alpha, np.clip(sent, -bound, bound))
 
     def to_bytes(self) -> bytes:
-        """The upload for the wire."""
+        """The upload as bytes, for the wire."""
         bound = _bound(self.alpha, self.terms)
         raised = self.integers.astype("<i8").view("<u8") + np.uint64(bound)  # from 0 to 2 bound; wraps as intended
         payload = raised.view(np.uint8).reshape(-1, 8)[:, : _width(bound)].tobytes()
@@ -110,7 +111,7 @@ class UploadMean:
     def __init__(self, terms: Terms, least_alpha: float = 0.0) -> None:
         self.terms, self.least_alpha = terms, least_alpha
         self._lock = shared_lock()
-        self.count = 0
+        self.clients = 0
         self._sum = np.zeros(sum(terms.sizes), np.int64)
         self._reach = 0  # no sum is larger than this
 
@@ -122,16 +123,18 @@ class UploadMean:
         with self._lock:
             reach = self._reach + _bound(upload.alpha, self.terms)
             if reach >= 2**63:
-                raise ValueError(f"the sum of {self.count + 1} uploads may not fit 64 bits: lower rho, or raise alpha")
+                raise ValueError(
+                    f"the sum of {self.clients + 1} uploads may not fit 64 bits: lower rho, or raise alpha"
+                )
             self._sum += upload.integers
-            self._reach, self.count = reach, self.count + 1
+            self._reach, self.clients = reach, self.clients + 1
 
     def mean(self) -> dict[str, torch.Tensor]:
         """The mean update in fp64, by name; nothing where nothing was added."""
         with self._lock:
-            if not self.count:
+            if not self.clients:
                 return {}
-            values = torch.from_numpy(self._sum / (self.count * 10.0**self.terms.rho))
+            values = torch.from_numpy(self._sum / (self.clients * 10.0**self.terms.rho))
         parts = values.split(self.terms.sizes)
         return {n: p.reshape(s) for n, p, s in zip(self.terms.names, parts, self.terms.shapes, strict=True)}
 
@@ -165,5 +168,5 @@ def _width(bound: int) -> int:
 
 
 def _plain(value: object) -> object:
-    """As JSON has it."""
+    """The value as JSON gives it back, with lists for tuples."""
     return [_plain(v) for v in value] if isinstance(value, tuple) else value

@@ -48,7 +48,7 @@ class Dataset:
 
 
 def load(name: str, root: str | Path | None = None) -> Dataset:
-    """Read a dataset.
+    """Read one of the papers' datasets.
 
     Args:
         name: "digits" (from scikit-learn, no file needed), "mnist", "fashion-mnist" or "cifar10".
@@ -174,7 +174,7 @@ def _span(normalised: Callable[[torch.Tensor], torch.Tensor]) -> tuple[float, fl
 
 
 def _labels(found: Array, path: Path) -> torch.Tensor:
-    """Labels of ten classes."""
+    """The labels as int64; a ValueError where they are not those of ten classes."""
     if found.ndim != 1 or (found < 0).any() or (found > 9).any():
         raise ValueError(f"{path} holds labels of no class, from 0 to 9: fetch it again")
     return torch.tensor(found).long()

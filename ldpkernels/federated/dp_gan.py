@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypedDict
 
@@ -50,7 +50,7 @@ class Recipe:
 
     @property
     def discriminator_loss(self) -> str:
-        """`loss`, or what None stands for."""
+        """The loss of discriminators: `loss`, or what None stands for."""
         return self.loss or ("log" if self.sound else "squares")
 
     def rate(self, examples: int) -> float:
@@ -62,7 +62,7 @@ class Recipe:
 
 
 class Progress(TypedDict):
-    """All that a step changes, for a checkpoint."""
+    """All that a step of a generator's training changes, for a checkpoint."""
 
     done: int
     critic: Weights
@@ -84,7 +84,7 @@ class Training:
         self.optimizers = [adam(module.parameters(), self.recipe) for module in modules]
 
     def state_dict(self) -> Progress:
-        """All that a step changes."""
+        """All that a step changes: weights, optimizers' states, the number of steps."""
         return {
             "done": self.done,
             "critic": self.generator.critic.state_dict(),
@@ -171,10 +171,16 @@ def gradients(critic: torch.nn.Module, batch: torch.Tensor, noise: torch.Tensor)
     weights = {name: p.detach() for name, p in critic.named_parameters()}
     if len(batch) == 0:
         return {name: p.new_empty(0, *p.shape) for name, p in weights.items()}
+    return gradient_of_each(critic)(weights, batch, noise)
+
+
+def gradient_of_each(critic: torch.nn.Module) -> Callable[[Weights, torch.Tensor, torch.Tensor], Weights]:
+    """A function of a critic's weights, examples and noise that gives the gradient of each example's loss."""
 
     def loss(weights: Weights, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         losses: torch.Tensor = torch.func.functional_call(critic, weights, (x[None], noise[None]))
         return losses.sum()
 
-    by_example: Weights = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(weights, batch, noise)
+    by_example: Callable[[Weights, torch.Tensor, torch.Tensor], Weights]
+    by_example = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
     return by_example

@@ -15,7 +15,7 @@ from torch import nn
 
 from ldpkernels.clipped_noise import clipped_noised_mean
 from ldpkernels.dp_sgd import dp_sgd_step
-from ldpkernels.federated.dp_gan import Recipe, Training, adam, chosen
+from ldpkernels.federated.dp_gan import Recipe, Training, adam, chosen, gradient_of_each
 from ldpkernels.federated.generators import generator_of
 from ldpkernels.federated.training import Weights
 from ldpkernels.keys import Key
@@ -43,7 +43,7 @@ def steps(parties: Sequence[tuple[Training, torch.Tensor, Key]], count: int) -> 
 
 
 class _Together:
-    """What a step needs: critics and makers, stacked, from trainings that have taken equally many steps."""
+    """Critics and makers, stacked, of trainings that have taken equally many steps."""
 
     def __init__(self, trainings: Sequence[Training]) -> None:
         self.trainings, first = trainings, trainings[0]
@@ -66,7 +66,7 @@ class _Together:
             self.maker.end()
 
     def step(self, examples: Sequence[torch.Tensor], keys: Sequence[Key]) -> None:
-        """One step of each."""
+        """Take one step of every party."""
         keys = [key.fold_in(t.done) for key, t in zip(keys, self.trainings, strict=True)]
         coins = [generator_of(key) for key in keys]
         picked = [chosen(len(x), self.recipe, c) for x, c in zip(examples, coins, strict=True)]
@@ -108,7 +108,7 @@ class _Together:
         keys: Sequence[Key],
         synthetic: torch.Tensor | None,
     ) -> None:
-        """Gradients of single examples of all parties, as many of each as its Poisson sample has."""
+        """Give the critics the clipped and noised gradients of their Poisson samples, and those of the synthetic."""
         longest = max(1, *map(len, batches))
         x, noise = (torch.stack([_filled(part, longest) for part in parts]) for parts in (batches, noises))
         by_example = self.critic.gradients_by_example(x, noise)
@@ -129,40 +129,33 @@ class _Together:
 
 
 class _Stack:
-    """Modules of one architecture, and their optimizers, as one of them with stacked parameters and buffers."""
+    """Modules of one architecture as one module with stacked parameters and buffers, and one optimizer."""
 
     def __init__(
         self, modules: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer], recipe: Recipe
     ) -> None:
         self.modules, self.optimizers = modules, optimizers
         self._named = _Named(modules[0])
-        self._parameters = [dict(module.named_parameters()) for module in modules]
-        self._buffers = [dict(module.named_buffers()) for module in modules]
-        self.weights = {
-            name: torch.stack([own[name].detach() for own in self._parameters]).requires_grad_()
-            for name in self._parameters[0]
-        }
-        self.buffers = {name: torch.stack([own[name] for own in self._buffers]) for name in self._buffers[0]}
+        self.weights, self.buffers = torch.func.stack_module_state(list(modules))
         self.optimizer = adam(self.weights.values(), recipe)
         for name, w in self.weights.items():
-            states = [o.state[own[name]] for o, own in zip(optimizers, self._parameters, strict=True)]
+            states = [o.state[module.get_parameter(name)] for module, o in zip(modules, optimizers, strict=True)]
             for kind, value in states[0].items():
                 alone = value.dim() == 0  # the number of steps, which is everybody's
                 self.optimizer.state[w][kind] = value.clone() if alone else torch.stack([s[kind] for s in states])
 
+    @torch.no_grad()
     def end(self) -> None:
-        """Give every module and optimizer its part."""
-        with torch.no_grad():
-            for i, (parameters, buffers) in enumerate(zip(self._parameters, self._buffers, strict=True)):
-                for name, w in self.weights.items():
-                    parameters[name].copy_(w[i])
-                    parameters[name].grad = None
-                    state = self.optimizer.state[w]
-                    self.optimizers[i].state[parameters[name]] = {
-                        kind: value.clone() if value.dim() == 0 else value[i].clone() for kind, value in state.items()
-                    }
-                for name, buffer in self.buffers.items():
-                    buffers[name].copy_(buffer[i])
+        """Give every module and optimizer its part of the stack."""
+        for i, (module, optimizer) in enumerate(zip(self.modules, self.optimizers, strict=True)):
+            for name, w in self.weights.items():
+                parameter = module.get_parameter(name)
+                parameter.copy_(w[i])
+                parameter.grad = None
+                state = self.optimizer.state[w].items()
+                optimizer.state[parameter] = {kind: v.clone() if v.dim() == 0 else v[i].clone() for kind, v in state}
+            for name, buffer in self.buffers.items():
+                module.get_buffer(name).copy_(buffer[i])
 
     def __call__(self, method: str, *args: torch.Tensor) -> torch.Tensor:
         """What every module's method makes of its part of the arguments; buffers are written as by one module."""
@@ -175,28 +168,26 @@ class _Stack:
         return stacked
 
     def gradients(self, total: torch.Tensor) -> Weights:
-        """Of a sum over the parties."""
+        """The stacked gradients of a sum over the parties."""
         return dict(zip(self.weights, torch.autograd.grad(total, list(self.weights.values())), strict=True))
 
     def set_gradients(self, total: torch.Tensor) -> None:
-        """For the optimizer."""
+        """Put the gradients of a sum over the parties where the optimizer looks for them."""
         for name, gradient in self.gradients(total).items():
             self.weights[name].grad = gradient
 
     def gradients_by_example(self, x: torch.Tensor, noise: torch.Tensor) -> Weights:
         """The gradient of each example's loss [party, example, ...], by parameter."""
-
-        def loss(weights: Weights, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-            losses: torch.Tensor = torch.func.functional_call(self.modules[0], weights, (x[None], noise[None]))
-            return losses.sum()
-
-        by_example = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
-        found: Weights = torch.func.vmap(by_example)({n: w.detach() for n, w in self.weights.items()}, x, noise)
+        weights = {name: w.detach() for name, w in self.weights.items()}
+        found: Weights = torch.func.vmap(gradient_of_each(self.modules[0]))(weights, x, noise)
         return found
 
     def gradients_of_parties(self) -> Weights:
         """What `dp_sgd_step` left with every module, stacked."""
-        return {name: torch.stack([_gradient(own[name]) for own in self._parameters]) for name in self.weights}
+        return {
+            name: torch.stack([_gradient(module.get_parameter(name)) for module in self.modules])
+            for name in self.weights
+        }
 
 
 class _Named(nn.Module):
@@ -216,7 +207,7 @@ def _of_module(state: Weights) -> Weights:
 
 
 def _filled(x: torch.Tensor, length: int) -> torch.Tensor:
-    """With zeros to this length."""
+    """The examples, with zeros after them to this length."""
     return torch.cat([x, x.new_zeros(length - len(x), *x.shape[1:])])
 
 

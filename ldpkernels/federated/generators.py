@@ -46,7 +46,7 @@ class Discriminator(nn.Module):
         return nn.functional.softplus(-self.logit(x).flatten())
 
     def extra_repr(self) -> str:
-        """Its loss, which is no module."""
+        """The loss, for `print`: it is no module."""
         return f"loss={self.loss!r}"
 
     def _losses(self, wrong: torch.Tensor) -> torch.Tensor:
@@ -98,12 +98,12 @@ class LocalGenerator:
         return made.cpu()
 
     def to(self, device: torch.device) -> LocalGenerator:
-        """The same, moved there."""
+        """The generator with its modules on this device."""
         return replace(self, critic=self.critic.to(device), maker=self.maker.to(device))
 
     @property
     def device(self) -> torch.device:
-        """Where it is."""
+        """The device of its modules."""
         return next(self.maker.parameters()).device
 
 

@@ -7,20 +7,18 @@ votes), nothing of this is differentially private**: the noise in the generator'
 votes are exact. `Recipe(sound=True)` and `vote_sigma` make it so; `han_xue_privacy.report` says for each part what is
 protected.
 
-A round is a unit of work between two checkpoints: some steps of a generator, a local model, the vote, the global model,
-the baseline. Parties take turns: workers do all the units of a turn at once, and its rounds collect them.
+A round is a turn of all parties, between two checkpoints: some steps of every generator, every local model; then the
+vote, the global model, the baseline. Workers take the parties of a turn at once, to the same bits.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar, cast
 
 import torch
 
-import ldpkernels
 from ldpkernels.federated import dp_gan_together, parties
 from ldpkernels.federated.data import Dataset
 from ldpkernels.federated.dp_gan import Progress, Training
@@ -29,74 +27,63 @@ from ldpkernels.federated.runs import Row
 from ldpkernels.federated.training import Weights
 from ldpkernels.federated.workers import Workers
 from ldpkernels.keys import Key
+from ldpkernels.votes import majority_vote, noisy_vote
 
 __all__ = ["Config", "State", "World", "global_model", "round_", "rounds"]
 
-Result = TypeVar("Result")
-
 
 def rounds(config: Config) -> int:
-    """Units of work in all."""
-    return config.parties * (math.ceil(config.recipe.steps / config.chunk) + 1) + 2 + config.baseline
+    """The number of rounds of a whole run."""
+    return math.ceil(config.recipe.steps / config.chunk) + 3 + config.baseline
 
 
 def round_(state: State, world: World, *, workers: Workers[World] | None = None) -> tuple[State, Row]:
-    """The next unit of work. With `workers`, which hold the world, the parties' units of a turn are done at once."""
-    config = world.config
+    """The next turn. With `workers`, which hold the world, the parties' parts of it are done at once."""
     if workers is not None and workers.shared is not world:
         raise ValueError("the workers were started with another world: start them with this one")
     if workers is not None and world.device.type != "cpu":
         raise ValueError(f"workers train on the CPU, and this world is on {str(world.device)!r}: do without")
     if workers is not None and world.together:
         raise ValueError("workers train one generator each, and this world's train together: give one of the two")
-    if len(state.makers) < config.parties:
-        after, row = _train_generator(state, world, workers)
-    elif len(state.votes) < config.parties:
-        after, row = _train_model(state, world, None if world.models is not None else workers)
+    _check_whole(state, world.config.parties)
+    if not state.makers:
+        after, row = _train_generators(state, world, workers)
+    elif not state.votes:
+        after, row = _train_models(state, world, None if world.models is not None else workers)
     elif state.labels is None:
         after, row = _vote(state, world)
     elif state.accuracy is None:
-        assert state.keep is not None
-        x, y = world.samples(state)[state.keep], state.labels[state.keep].long()
-        if not len(y):
-            cure = "Take more parties" + (", or a smaller vote_sigma" if config.vote_sigma else "")
-            raise ValueError(f"no sample was kept: the votes are too close. {cure}")
-        if world.global_kind in parties.TWO_CLASSES and int(y.min()) == int(y.max()):
-            raise ValueError(
-                f"all samples that were kept are of class {int(y[0])}, and global_model={world.global_kind!r} needs "
-                f"two classes: take one that needs one ({ONE_CLASS})"
-            )
-        accuracy = _accuracy(_fitted(world, x, y, GLOBAL, "the global model"), world.dataset, "the global model")
+        accuracy = _accuracy(_fitted(world, *_labelled(state, world), GLOBAL), world.dataset, "the global model")
         after, row = replace(state, accuracy=accuracy), {"part": "global model", "accuracy": accuracy}
     else:
         everyone = torch.cat(world.shards)
         x, y = world.dataset.train_x[everyone], world.dataset.train_y[everyone]
-        accuracy = _accuracy(_fitted(world, x, y, BASELINE, "the baseline"), world.dataset, "the baseline")
+        accuracy = _accuracy(_fitted(world, x, y, BASELINE), world.dataset, "the baseline")
         after, row = replace(state, baseline=accuracy), {"part": "baseline", "accuracy": accuracy}
-    after = replace(after, round=state.round + 1)
-    if world.ahead is not None and world.ahead[0] is state:
-        world.ahead = after, world.ahead[1]
-    return after, {"accuracy": None, **row}
+    return replace(after, round=state.round + 1), {"accuracy": None, **row}
 
 
-def _train_generator(state: State, world: World, workers: Workers[World] | None) -> tuple[State, Row]:
-    """`chunk` steps of Algorithm 1 for the party that has taken the fewest."""
-    first, recipe = len(state.makers), world.config.recipe
-    begun: list[Progress | None] = [*state.training, *[None] * (world.config.parties - first - len(state.training))]
-    done = [0 if progress is None else progress["done"] for progress in begun]
-    turn = done.index(min(done))
-    units = [(first + k, begun[k]) for k in range(turn, len(begun))]
+def _check_whole(state: State, parties: int) -> None:
+    """A ValueError for the state of a run whose parties had rounds of their own, as they had in earlier versions."""
+    lengths = {len(part) for part in (state.training, state.makers, state.votes)}
+    if lengths - {0, parties} or len({progress["done"] for progress in state.training}) > 1:
+        raise ValueError(f"the state is not that of a turn of all {parties} parties: begin the run anew")
+
+
+def _train_generators(state: State, world: World, workers: Workers[World] | None) -> tuple[State, Row]:
+    """Take `chunk` steps of Algorithm 1 for every party."""
+    begun: list[Progress | None] = [*state.training] or [None] * world.config.parties
+    units = list(enumerate(begun))
     if world.together:
-        progress = _first(state, world, lambda: _steps_together(world, units), len(units))
+        training = list(_steps_together(world, units))
     elif workers is not None:
-        progress = _first(state, world, lambda: workers.map(_steps, None, units), len(units))
+        training = list(workers.map(_steps, None, units))
     else:
-        progress = _steps(world, None, units[0])
-    row: Row = {"part": f"party {first + turn}: {world.kind(first + turn)}, {progress['done']} steps"}
-    if progress["done"] < recipe.steps:
-        training = [*state.training[:turn], progress, *state.training[turn + 1 :]]
+        training = [_steps(world, None, unit) for unit in units]
+    row: Row = {"part": f"{len(units)} generators: {training[0]['done']} steps"}
+    if training[0]["done"] < world.config.recipe.steps:
         return replace(state, training=training), row
-    return replace(state, training=state.training[1:], makers=[*state.makers, progress["maker"]]), row
+    return replace(state, training=(), makers=[progress["maker"] for progress in training]), row
 
 
 def _steps(world: World, common: None, unit: tuple[int, Progress | None]) -> Progress:
@@ -108,7 +95,7 @@ def _steps(world: World, common: None, unit: tuple[int, Progress | None]) -> Pro
 
 
 def _steps_together(world: World, units: Sequence[tuple[int, Progress | None]]) -> Iterator[Progress]:
-    """The same of several parties, those of one kind at once."""
+    """The next steps of all parties' generators, those of one kind at once."""
     begun = [_begun(world, unit) for unit in units]
     count = min(world.config.chunk, world.config.recipe.steps - begun[0][0].done)
     for kind in dict.fromkeys(training.generator.kind for training, _, _ in begun):
@@ -125,20 +112,20 @@ def _begun(world: World, unit: tuple[int, Progress | None]) -> tuple[Training, t
     return training, world.dataset.train_x[world.shards[i]].to(world.device), world.party(i).fold_in(STEPS)
 
 
-def _train_model(state: State, world: World, workers: Workers[World] | None) -> tuple[State, Row]:
-    """A party's model, its accuracy alone, and its votes."""
-    i = len(state.votes)
-    rest = range(i, world.config.parties)
+def _train_models(state: State, world: World, workers: Workers[World] | None) -> tuple[State, Row]:
+    """Train every party's model, and have it vote on all samples."""
+    everyone = range(world.config.parties)
     if workers is not None:
-        votes, accuracy = _first(state, world, lambda: workers.map(_fit_and_vote, state.makers, rest), len(rest))
+        found = list(workers.map(_fit_and_vote, state.makers, everyone))
     else:
-        votes, accuracy = _fit_and_vote(world, state.makers, i)
-    row: Row = {"part": f"party {i}: {world.model_kind(i)}", "accuracy": accuracy}
-    return replace(state, votes=[*state.votes, votes], standalone=[*state.standalone, accuracy]), row
+        found = [_fit_and_vote(world, state.makers, i) for i in everyone]
+    votes, accuracies = [votes for votes, _ in found], [accuracy for _, accuracy in found]
+    row: Row = {"part": f"{len(found)} local models, on average", "accuracy": sum(accuracies) / len(found)}
+    return replace(state, votes=votes, standalone=accuracies), row
 
 
 def _fit_and_vote(world: World, makers: Sequence[Weights], i: int) -> tuple[torch.Tensor, float]:
-    """The votes of a party's model on all samples, and its accuracy."""
+    """Train a party's model: its votes on all samples, and its accuracy."""
     dataset, shard = world.dataset, world.shards[i]
     if world.models is not None:
         model = world.models[i]
@@ -155,24 +142,14 @@ def _fit_and_vote(world: World, makers: Sequence[Weights], i: int) -> tuple[torc
     return torch.as_tensor(votes).to(torch.int32), accuracy
 
 
-def _first(state: State, world: World, turn: Callable[[], Iterator[Result]], units: int) -> Result:
-    """The first unit's result, of as many as are left of a turn. All are begun at once, ahead of their rounds."""
-    if world.ahead is None or world.ahead[0] is not state:
-        world.ahead = state, turn()
-    ahead, world.ahead = world.ahead, None  # gone where the next result is an error: asked again, the turn begins anew
-    result = cast(Result, next(ahead[1]))
-    world.ahead = ahead if units > 1 else None
-    return result
-
-
 def _vote(state: State, world: World) -> tuple[State, Row]:
-    """Section 3.3, or the noisy vote in its place."""
+    """Label the samples by the vote of section 3.3, or by the noisy vote in its place."""
     votes, classes = torch.stack(list(state.votes)), world.dataset.classes
     if world.config.vote_sigma is None:
-        vote = ldpkernels.majority_vote(votes, classes)
+        vote = majority_vote(votes, classes)
     else:
         key = world.key.fold_in(VOTE)
-        vote = ldpkernels.noisy_vote(votes, classes, world.config.vote_sigma, generator=key)
+        vote = noisy_vote(votes, classes, world.config.vote_sigma, generator=key)
     row: Row = {"part": f"vote: {int(vote.keep.sum())} of {len(vote.keep)} kept"}
     return replace(state, labels=vote.labels, keep=vote.keep), row
 
@@ -184,14 +161,30 @@ def global_model(state: State, world: World) -> parties.Model:
     """
     if state.labels is None or state.keep is None:
         raise ValueError("nothing is labelled yet: take all rounds(world.config) of a run before")
+    return _fitted(world, *_labelled(state, world), GLOBAL)
+
+
+def _labelled(state: State, world: World) -> tuple[torch.Tensor, torch.Tensor]:
+    """The samples that were kept, and their labels; a ValueError where the global model could not learn from them."""
+    assert state.labels is not None
+    assert state.keep is not None
     x, y = world.samples(state)[state.keep], state.labels[state.keep].long()
-    return _fitted(world, x, y, GLOBAL, "the global model")
+    if not len(y):
+        cure = "Take more parties" + (", or a smaller vote_sigma" if world.config.vote_sigma else "")
+        raise ValueError(f"no sample was kept: the votes are too close. {cure}")
+    if world.global_kind in parties.TWO_CLASSES and int(y.min()) == int(y.max()):
+        raise ValueError(
+            f"all samples that were kept are of class {int(y[0])}, and global_model={world.global_kind!r} needs "
+            f"two classes: take one that needs one ({ONE_CLASS})"
+        )
+    return x, y
 
 
-def _fitted(world: World, x: torch.Tensor, y: torch.Tensor, use: int, who: str) -> parties.Model:
+def _fitted(world: World, x: torch.Tensor, y: torch.Tensor, use: int) -> parties.Model:
+    """A model of the global kind, trained as the global model or as the baseline."""
     key, classes, epochs = world.key.fold_in(use), world.dataset.classes, world.config.epochs
     model = parties.build(world.global_kind, world.shape, classes, key, epochs=epochs, device=world.device)
-    parties.fit(model, x, y, who)
+    parties.fit(model, x, y, "the global model" if use == GLOBAL else "the baseline")
     return model
 
 

@@ -57,7 +57,7 @@ def report(config: Config, examples: int, samples: int, dataset: Dataset | None 
 
 
 def generators(config: Config, examples: int) -> Part:
-    """The trained generators and all their samples, for one party."""
+    """The part about the trained generators and all their samples, for one party."""
     recipe = config.recipe
     name = "Generators and synthetic samples"
     if recipe.sound and recipe.sigma > 0:
@@ -73,7 +73,7 @@ def generators(config: Config, examples: int) -> Part:
 
 
 def labels(config: Config, samples: int) -> Part:
-    """The labels of the samples, and which were dropped."""
+    """The part about the labels of the samples, and which samples were dropped."""
     if config.vote_sigma:
         reason = "A noisy majority vote (GNMax): one example may move its party's vote on every sample."
         return Part("Votes", vote_epsilon(samples, config.vote_sigma, delta=config.delta), reason)
@@ -82,7 +82,7 @@ def labels(config: Config, samples: int) -> Part:
 
 
 def together(made: Part, votes: Part, config: Config) -> Part:
-    """All that the global party learns of one example, and so the global model."""
+    """The part about all that the global party learns of one example, and so about the global model."""
     name = "Global model, samples and labels together"
     if not (made.protected and votes.protected):
         return Part(name, _nothing(config, "whoever sees the global model"), "It is made of what is not protected.")
@@ -104,7 +104,7 @@ def _nothing(config: Config, adversary: str) -> PrivacyResult:
 
 
 def _seed(config: Config) -> Part:
-    """A run is a simulation: its random numbers are no secret."""
+    """The part that says that a run's random numbers follow from its seed."""
     reason = (
         f"A simulation: all noise and all batches follow from seed={config.seed}. The figures above hold against those "
         "who do not know it; what is released needs random numbers that nobody knows, and a run draws none."
@@ -125,7 +125,7 @@ def _beside() -> list[Part]:
 
 
 def _range(config: Config, dataset: Dataset | None) -> list[Part]:
-    """The range that generators keep to, where there is one: all samples tell it."""
+    """The part about the range that generators keep to, where there is one: all samples tell it."""
     name = "Range of the numbers in an example"
     if dataset is None:
         return [Part(name, None, "Images have one, and all their samples are in it.", public=True)]

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 
-import ldpkernels
 from ldpkernels.federated import data, generators, own, parties
 from ldpkernels.federated.data import Dataset
 from ldpkernels.federated.dp_gan import Progress, Recipe
 from ldpkernels.federated.generators import generator_of
 from ldpkernels.federated.training import Weights
-from ldpkernels.keys import Key
+from ldpkernels.keys import Key, key
 
 # What a party's key, and the global party's, is folded into: one use each.
 WEIGHTS, STEPS, SAMPLES, MODEL = range(4)
@@ -75,8 +74,8 @@ class State:
     """All that is known after so many rounds."""
 
     round: int = 0
-    makers: Sequence[Weights] = ()  # of the parties whose generators are trained
-    training: Sequence[Progress] = ()  # of the parties after them whose training has begun
+    training: Sequence[Progress] = ()  # of all parties' generators, until they are trained
+    makers: Sequence[Weights] = ()  # of all parties, once they are
     votes: Sequence[torch.Tensor] = ()
     standalone: Sequence[float] = ()
     labels: torch.Tensor | None = None
@@ -86,7 +85,7 @@ class State:
 
 
 class World:
-    """A dataset dealt to parties. It holds no state but caches: of samples, and of what workers do ahead.
+    """A dataset dealt to parties. It holds no state but the samples that were made last.
 
     Args:
         dataset: Whose test examples measure all accuracies. Numbers outside its `span` are clipped to it; images that
@@ -98,9 +97,8 @@ class World:
             epsilon is that of an example of one party.
         device: Where networks and generators are trained. Initial weights, batches and the samples' noise are drawn on
             the host: they are the same on every device.
-        together: Whether generators of one kind take their steps at once (`dp_gan_together`), the others' units of a
-            turn ahead of their rounds. None does so on a GPU: elsewhere workers are faster. Local models, of different
-            types, are trained one after another.
+        together: Whether generators of one kind take their steps at once (`dp_gan_together`). None does so on a GPU:
+            elsewhere workers are faster. Local models, of different types, are trained one after another.
     """
 
     def __init__(
@@ -125,7 +123,7 @@ class World:
         self.model_kinds = config.models or (parties.IMAGES if images else parties.TABULAR)
         self.global_kind = config.global_model or ("cnn-3" if images else "network")
         self.span = _span_of(dataset, config.recipe.sound)
-        self.key = ldpkernels.key(config.seed)
+        self.key = key(config.seed)
         dealt = data.deal(dataset.train_y, config.parties, config.seed) if shards is None else shards
         self.shards = [torch.as_tensor(shard) for shard in dealt]
         self.models = models
@@ -143,10 +141,9 @@ class World:
             parties.build(kind, self.shape, dataset.classes, self.key)
         self._check_classes()
         self._made: tuple[object, torch.Tensor] | None = None  # the makers, and what they made
-        self.ahead: tuple[State, Iterator[object]] | None = None  # the state that the next result belongs to
 
     def _check_shards(self) -> None:
-        """An example that two parties have, or one has twice, would lose more than any epsilon says."""
+        """Refuse an example that is dealt twice: it would lose more than any epsilon says."""
         examples = len(self.dataset.train_y)
         for i, shard in enumerate(self.shards):
             if shard.dtype is not torch.int64 or shard.dim() != 1:
@@ -161,7 +158,7 @@ class World:
             raise ValueError(f"example {most} is dealt {int(times[most])} times: epsilons hold for one that is so once")
 
     def _check_classes(self) -> None:
-        """Who has a model that needs examples of two classes has them."""
+        """Refuse a party of one class whose model needs examples of two."""
         known = [] if self.models is not None else list(enumerate(self.shards))  # a user's models may need anything
         learners = [(f"party {i}", self.model_kind(i), shard) for i, shard in known]
         if self.config.baseline:
@@ -241,7 +238,7 @@ def _span_of(dataset: Dataset, sound: bool) -> tuple[float, float] | None:
 
 
 def _within_span(dataset: Dataset) -> Dataset:
-    """Numbers outside a span that was given are clipped to it, whatever the others are: samples cannot have them."""
+    """The dataset with numbers outside a given span clipped to it: samples cannot have them."""
     if dataset.span is None:
         return dataset
     low, high = dataset.span

@@ -24,7 +24,7 @@ from ldpkernels.federated.cldp_upload import Terms, Upload, UploadMean, terms_of
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import remaining, select
 from ldpkernels.federated.training import NOISE, Client, Crew, Local, Weights, train
-from ldpkernels.federated.weighing import Mean, Sums, Weigh, check_options, weight_of
+from ldpkernels.federated.weighing import Mean, Weigh, check_options, weighed_mean, weight_of
 from ldpkernels.laws.ordinal_cldp_integers import Noise
 
 Method = Literal["basic", "single-layer", "alpha-cldp-fed"]
@@ -199,8 +199,8 @@ def round_(
         before_upload(turn)
     terms = terms_of({n: state.weights[n].shape for n in turn.names}, config.c, config.rho, config.mechanism)
 
-    plain, sums = Mean(), Sums(lambda: UploadMean(terms), lambda server: server.count, config.weigh)
-    size = 0
+    plain, size = Mean(), 0
+    sums = {weight: UploadMean(terms) for weight in {weight_of(client, config.weigh) for client in chosen}}
     only = turn.names if config.trains == "layer" else None
     for client, weights in train(network, state.weights, chosen, config.local, state.round, only=only, workers=workers):
         update = difference(weights, state.weights, turn.names)
@@ -209,9 +209,9 @@ def round_(
             size = sum(w.numel() * state.weights[name].itemsize for name, w in update.items())
             continue
         upload = ldp_module(update, turn, terms, client, state.round, config)
-        sums.of(client).add(upload)
+        sums[weight_of(client, config.weigh)].add(upload)
         size = len(upload)
-    weights = add(state.weights, plain.mean() if config.alpha is None else sums.mean())
+    weights = add(state.weights, plain.mean() if config.alpha is None else weighed_mean(sums))
     row: Row = {"clients": len(chosen), "layer": layer_name(turn), "values": turn.size, "upload_bytes": size}
     return State(state.round + 1, weights), row
 

@@ -16,17 +16,20 @@ from typing import Literal, TypedDict
 
 from torch import nn
 
-import ldpkernels
 from ldpkernels.accounting import Event, local_epsilon
 from ldpkernels.adaptive_ranges import By, Method
+from ldpkernels.adaptive_ranges import ranges as ranges_of
+from ldpkernels.expectation import expected
 from ldpkernels.federated.checks import check, check_weights, initial_weights
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import remaining, select
 from ldpkernels.federated.training import NOISE, Client, Crew, Local, Weights, train
-from ldpkernels.federated.weighing import Mean, Sums, Weigh, check_options, weight_of
+from ldpkernels.federated.weighing import Mean, Weigh, alike_clients, check_options, weighed_mean, weight_of
 from ldpkernels.keys import Key
+from ldpkernels.keys import key as key_of
 from ldpkernels.laws.registry import MechanismName, mechanism_named
-from ldpkernels.perturb import Range
+from ldpkernels.perturb import Range, report
+from ldpkernels.reports import Aggregate, Report
 
 
 class RangeOptions(TypedDict, total=False):
@@ -108,10 +111,10 @@ def init(network: nn.Module, config: Config) -> State:
     """
     weights = initial_weights(network, config.local)
     by, quantile = config.ranges.get("by", "module"), config.ranges.get("quantile", 0.99)
-    C, R = ldpkernels.ranges(weights, method="minmax", by=by, quantile=quantile)
+    C, R = ranges_of(weights, method="minmax", by=by, quantile=quantile)
     state = State(0, weights, C if config.C is None else config.C, R if config.R is None else config.R)
     if config.eps is not None:  # ranges that no upload can have are refused here, not after a round of training
-        data_perturbation(weights, state, config, ldpkernels.key(0))
+        data_perturbation(weights, state, config, key_of(0))
     if config.adaptive:
         _next_ranges(weights, state, config, clients=10**9)  # so many that no warning of their noise applies
     return state
@@ -143,12 +146,11 @@ def round_(
         return replace(state, round=state.round + 1), {"clients": 0, "upload_bytes": 0}
     if before_upload is not None:
         before_upload()
-    plain, sums = Mean(), Sums(lambda: _server(state, config), lambda server: server.clients, config.weigh)
+    plain, sums = Mean(), _servers(state, config, chosen)
     size = 0
     if uploads is not None:
-        server = sums.of_weight(1)
         for sent in uploads(state, chosen):
-            server.add(sent)
+            sums[1].add(sent)
             size = len(sent)
     here = chosen if uploads is None else []
     for client, weights in train(network, state.weights, here, config.local, state.round, workers=workers):
@@ -156,43 +158,44 @@ def round_(
             weights = {name: w - state.weights[name] for name, w in weights.items()}
         if config.eps is None:
             plain.add(weights, weight_of(client, config.weigh))
-            size = plain.nbytes
+            size = sum(w.numel() * w.itemsize for w in weights.values())
             continue
         upload = data_perturbation(weights, state, config, client.round_key(state.round, NOISE))
-        sums.of(client).add(upload)  # in any order and from anyone: what ParameterShuffling relies on
+        sums[weight_of(client, config.weigh)].add(upload)  # in any order and from anyone: as ParameterShuffling needs
         size = size or len(upload.to_bytes())
-    mean = plain.mean() if config.eps is None else sums.mean()
+    mean = plain.mean() if config.eps is None else weighed_mean(sums)
     C, R = state.C, state.R
     if config.adaptive:
-        C, R = _next_ranges(mean, state, config, len(chosen) if config.eps is None else sums.as_many)
+        C, R = _next_ranges(mean, state, config, len(chosen) if config.eps is None else alike_clients(sums))
     mean = {name: value.to(state.weights[name]) for name, value in mean.items()}  # reports decode on the host, in fp32
     if config.upload == "updates":
         mean = {name: state.weights[name] + update for name, update in mean.items()}
     return State(state.round + 1, mean, C, R), {"clients": len(chosen), "upload_bytes": size}
 
 
-def _server(state: State, config: Config) -> ldpkernels.Aggregate[Weights]:
-    """The sum of uploads of this round's model, ranges and eps, and of no others."""
-    assert config.eps is not None
-    expected = ldpkernels.expected(state.weights, state.C, state.R, config.eps, mechanism=config.mechanism)
-    return ldpkernels.Aggregate(expected)
+def _servers(state: State, config: Config, chosen: Sequence[Client]) -> dict[int, Aggregate[Weights]]:
+    """A sum for each weight that clients have, of uploads of this round's model, ranges and eps, and of no others."""
+    if config.eps is None:
+        return {}
+    agreed = expected(state.weights, state.C, state.R, config.eps, mechanism=config.mechanism)
+    return {weight: Aggregate(agreed) for weight in {weight_of(client, config.weigh) for client in chosen}}
 
 
-def data_perturbation(weights: Weights, state: State, config: Config, key: Key) -> ldpkernels.Report:
+def data_perturbation(weights: Weights, state: State, config: Config, key: Key) -> Report:
     """Algorithm 2: the upload of one client, one bit a weight (or one byte)."""
     assert config.eps is not None
-    return ldpkernels.report(weights, state.C, state.R, config.eps, mechanism=config.mechanism, generator=key)
+    return report(weights, state.C, state.R, config.eps, mechanism=config.mechanism, generator=key)
 
 
 def _next_ranges(mean: Weights, state: State, config: Config, clients: int) -> tuple[Range, Range]:
-    """Line 13, from an average of so many clients; without noise, its number says nothing."""
+    """The ranges of line 13, from the average of so many clients."""
     noisy = None if config.eps is None else clients
-    C, R = ldpkernels.ranges(mean, previous=(state.C, state.R), eps=config.eps, clients=noisy, **config.ranges)
+    C, R = ranges_of(mean, previous=(state.C, state.R), eps=config.eps, clients=noisy, **config.ranges)
     return C, R
 
 
 def event(config: Config) -> Event:
-    """What accounting composes for each weight of each upload."""
+    """The event that accounting composes for each weight of each upload."""
     assert config.eps is not None
     return mechanism_named(config.mechanism, config.eps).event
 

@@ -117,7 +117,7 @@ def small_vgg_normalised() -> nn.Module:
 
 
 def _small_vgg(normalised: Callable[[int], list[nn.Module]]) -> nn.Sequential:
-    """With these layers between a convolution and its activation."""
+    """The small VGG with these layers between each convolution and its activation."""
 
     def block(inputs: int, outputs: int) -> list[nn.Module]:
         return [nn.Conv2d(inputs, outputs, 3, padding=1), *normalised(outputs), nn.ReLU()]

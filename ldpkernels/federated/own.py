@@ -25,7 +25,7 @@ _MOST = torch.finfo(torch.float32).max
 
 
 def is_name(text: str | None) -> bool:
-    """Whether it stands for a function, "package.module:function": it has a colon, and is no folder.
+    """Whether the text stands for a function, "package.module:function": it has a colon, and is no folder.
 
     Whether it is well formed is for `function_of` to say, which tells what is wrong.
 
@@ -113,7 +113,7 @@ def named(text: str, span: tuple[float, float] | None = None) -> Dataset:
 
 
 def fingerprint(made: Dataset, network: nn.Module | None = None) -> str:
-    """Equal for equal examples, labels, and initial parameters and buffers: what another run began with differs."""
+    """A digest of the examples, labels, and initial parameters and buffers that a run began with."""
     found = hashlib.blake2b(digest_size=8)
     tensors = [made.train_x, made.train_y, made.test_x, made.test_y]
     tensors += [] if network is None else network.state_dict().values()
@@ -156,7 +156,7 @@ def dataset(made: object, name: str = "your data", span: tuple[float, float] | N
 
 
 def _checked(made: Dataset) -> Dataset:
-    """The same in fp32 (or tokens) and int64, if it can be trained on; 0 classes are as many as the labels say."""
+    """The dataset in fp32 (or tokens) and int64, if it can be trained on; 0 classes are as many as the labels say."""
     name, parts = made.name, list[torch.Tensor]()
     if not all(isinstance(x, torch.Tensor) for x in (made.train_x, made.train_y, made.test_x, made.test_y)):
         raise ValueError(f"examples and labels of {name!r} must be tensors")
@@ -202,7 +202,7 @@ def _examples(x: torch.Tensor, y: torch.Tensor, which: str) -> torch.Tensor:
 
 
 def _labels(y: torch.Tensor, which: str) -> torch.Tensor:
-    """Labels in int64."""
+    """The labels in int64; a ValueError where they are no whole numbers from 0."""
     if y.is_floating_point() or y.is_complex():
         raise ValueError(f"{which} are {y.dtype}, and must be whole numbers from 0: convert them, y.long()")
     if int(y.min()) < 0:

@@ -82,7 +82,7 @@ class Network:
 
 @contextlib.contextmanager
 def threads_of_torch() -> Iterator[None]:
-    """NumPy's and scikit-learn's libraries on as many threads as torch: results may depend on their number."""
+    """A context in which NumPy and scikit-learn use as many threads as torch: results may depend on their number."""
     try:
         limits = require("threadpoolctl", "federated", "scikit-learn").threadpool_limits
     except ImportError:  # it comes with scikit-learn
@@ -176,7 +176,7 @@ def predicted(model: Model, x: torch.Tensor, classes: int, who: str) -> Array:
 
 @contextlib.contextmanager
 def _told_of(who: str, method: str) -> Iterator[None]:
-    """Errors of a model, which may be a user's own, with the name of whose it is."""
+    """A context in which errors of a model, which may be a user's own, name whose it is."""
     try:
         yield
     except Exception as error:

@@ -24,7 +24,7 @@ class HasRound(Protocol):
 
     @property
     def round(self) -> int:
-        """Rounds so far."""
+        """The number of rounds so far."""
 
 
 State = TypeVar("State", bound=HasRound)
@@ -122,7 +122,7 @@ def _plain(described: Mapping[str, object]) -> str:
 
 
 def _flat(described: Mapping[str, object], before: str = "") -> dict[str, object]:
-    """A description within another by names with dots, so that what differs is told and no more."""
+    """The description with those within it by names with dots, so that what differs is told and no more."""
     flat: dict[str, object] = {}
     for name, value in described.items():
         flat |= _flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {before + name: value}
@@ -130,7 +130,7 @@ def _flat(described: Mapping[str, object], before: str = "") -> dict[str, object
 
 
 def _save(path: Path, state: HasRound, rows: list[Row], described: Mapping[str, object]) -> None:
-    """Durable before it replaces the last one: a kill at any moment leaves one of the two, whole."""
+    """Write a checkpoint, durable before it replaces the last one: a kill at any moment leaves one of the two."""
     fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
     scratch = path.with_suffix(".new")
     with scratch.open("wb") as file:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
-import ldpkernels
 from ldpkernels.federated.training import Client
+from ldpkernels.keys import key
 
 _SELECTION = 2**63  # the server's own key, apart from every client's
 _DROPOUT = 2**63 + 2  # likewise
@@ -29,7 +29,7 @@ def select(clients: Sequence[Client], k: int | None, seed: int, round_: int, *, 
         raise ValueError(f"select={k} must be from 1 to {len(clients)}, the number of clients")
     if law not in ("fixed", "poisson"):
         raise ValueError(f"selection={law!r} must be 'fixed' or 'poisson'")
-    chosen = ldpkernels.key(seed).fold_in(_SELECTION).fold_in(round_).words[0] % 2**63
+    chosen = key(seed).fold_in(_SELECTION).fold_in(round_).words[0] % 2**63
     generator = torch.Generator().manual_seed(chosen)
     if law == "poisson":
         accepted = torch.rand(len(clients), generator=generator, dtype=torch.float64) < k / len(clients)
@@ -41,6 +41,6 @@ def remaining(clients: Sequence[Client], dropout: float, seed: int, round_: int)
     """The clients that do not fail in this round, each with probability 1 - dropout, in their order."""
     if not dropout:
         return list(clients)
-    key = ldpkernels.key(seed).fold_in(_DROPOUT).fold_in(round_).words[0] % 2**63
-    draws = torch.rand(len(clients), generator=torch.Generator().manual_seed(key), dtype=torch.float64)
+    failing = key(seed).fold_in(_DROPOUT).fold_in(round_).words[0] % 2**63
+    draws = torch.rand(len(clients), generator=torch.Generator().manual_seed(failing), dtype=torch.float64)
     return [client for client, draw in zip(clients, draws.tolist(), strict=True) if draw >= dropout]

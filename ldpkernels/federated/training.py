@@ -7,7 +7,7 @@ import contextlib
 import copy
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -39,7 +39,7 @@ class Client(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What workers hold for a run."""
+    """What workers hold for a run: the network, all clients, and the test examples."""
 
     network: nn.Module
     clients: list[Client]
@@ -93,7 +93,7 @@ def weights_of(network: nn.Module) -> Weights:
 
 @contextlib.contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Without dropout and without learning statistics; afterwards every module is in its mode again."""
+    """A context in which the network is evaluated; afterwards every module is in its mode again."""
     modes = [(module, module.training) for module in network.modules()]
     network.eval()
     try:
@@ -105,7 +105,7 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def own_draws(client: Client, round_: int) -> Iterator[None]:
-    """Dropout, and whatever else draws from torch's generators, follows from the client's key and the round."""
+    """A context in which whatever draws from torch's generators follows from the client's key and the round."""
     device = client.data[0].device
     seed = client.round_key(round_, BATCHES).fold_in(0).words[0] % 2**63
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -136,30 +136,22 @@ def train(
     `only` names the parameters to train; the others stay as they are. The network gives the architecture alone. Clients
     that do not train all together are spread over `workers`, where there are some, to the same bits as on one thread.
     """
-    sizes = [len(client.data[1]) for client in clients]
-    if trains_together(network, weights, local) and len(set(sizes)) == 1:
-        yield from map(_told_if_diverged, _train_together(network, weights, clients, local, round_, only))
-        return
-    found: Iterator[Weights]
-    if workers is None:
+    found: Iterable[Weights]
+    if trains_together(network, weights, local) and len({len(client.data[1]) for client in clients}) == 1:
+        found = _train_together(network, weights, clients, local, round_, only)
+    elif workers is None:
         found = (_train_one(network, weights, client, local, round_, only) for client in clients)
     else:
-        there = places(workers, network, clients)
         common = weights, local, round_, None if only is None else tuple(only)
-        found = workers.map(_train_there, common, there)
-    yield from map(_told_if_diverged, zip(clients, found, strict=True))
-
-
-def _told_if_diverged(trained: tuple[Client, Weights]) -> tuple[Client, Weights]:
-    """The same. A report has a value for NaN too, so that nothing else would tell."""
-    client, weights = trained
-    if not all(bool(torch.isfinite(w).all()) for w in weights.values()):
-        warnings.warn(
-            f"the weights of client {client.id} are not finite after its training: take a lower rate",
-            UserWarning,
-            stacklevel=2,
-        )
-    return trained
+        found = workers.map(_train_in_worker, common, places(workers, network, clients))
+    for client, trained in zip(clients, found, strict=True):
+        if not all([bool(torch.isfinite(w).all()) for w in trained.values()]):
+            warnings.warn(  # a report has a value for NaN too, so that nothing else would tell
+                f"the weights of client {client.id} are not finite after its training: take a lower rate",
+                UserWarning,
+                stacklevel=2,
+            )
+        yield client, trained
 
 
 def crew(
@@ -169,7 +161,7 @@ def crew(
     threads: int = 1,
     test: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> Crew:
-    """So many workers for a run with this network and these clients, and examples for `accuracy`."""
+    """Start so many workers for a run with this network, these clients, and test examples for `accuracy`."""
     devices = {tensor.device.type for client in clients for tensor in client.data}
     if devices - {"cpu"}:
         raise ValueError(f"workers train on the CPU, and the clients' data is on {sorted(devices)[0]!r}: do without")
@@ -177,26 +169,25 @@ def crew(
 
 
 def places(workers: Crew, network: nn.Module, clients: Sequence[Client]) -> list[int]:
-    """Where the workers have these clients."""
+    """The places of these clients among those that the workers hold."""
     where = {id(client): i for i, client in enumerate(workers.shared.clients)}
     if workers.shared.network is not network or any(id(client) not in where for client in clients):
         raise ValueError("the workers were started with another network or with other clients: start them with these")
     return [where[id(client)] for client in clients]
 
 
-def batches(client: Client, local: Local, round_: int) -> Iterator[torch.Tensor]:
-    """The examples of each step: every epoch goes through the data in a new order."""
-    for order in orders(client, local, round_):
-        if len(order):  # of nothing, torch makes a batch of nothing, which not every network takes
-            yield from order.split(local.batch)
+def batches(client: Client, local: Local, round_: int) -> list[torch.Tensor]:
+    """The examples of each step, as indices; a client without examples takes no step."""
+    if not len(client.data[1]):  # of nothing, torch makes a batch of nothing, which not every network takes
+        return []
+    return [batch for order in orders(client, local, round_) for batch in order.split(local.batch)]
 
 
-def orders(client: Client, local: Local, round_: int) -> Iterator[torch.Tensor]:
-    """The same, an epoch at a time."""
+def orders(client: Client, local: Local, round_: int) -> torch.Tensor:
+    """The order in which each epoch goes through the examples [epochs, examples]."""
     seed = client.round_key(round_, BATCHES).words[0] % 2**63
     generator = torch.Generator().manual_seed(seed)
-    for _ in range(local.epochs):
-        yield torch.randperm(len(client.data[1]), generator=generator)
+    return torch.stack([torch.randperm(len(client.data[1]), generator=generator) for _ in range(local.epochs)])
 
 
 def accuracy(
@@ -214,17 +205,17 @@ def accuracy(
     if workers is not None and workers.shared.network is network and workers.shared.test is not None:
         if workers.shared.test[0] is not x or workers.shared.test[1] is not y:
             raise ValueError("the workers were started with other examples: start them with these")
-        return sum(workers.map(_right_there, weights, parts)) / len(y)
-    return sum(_right(network, weights, x[part], y[part]) for part in parts) / len(y)
+        return sum(workers.map(_count_in_worker, weights, parts)) / len(y)
+    return sum(_count_right(network, weights, x[part], y[part]) for part in parts) / len(y)
 
 
 def normalises(network: nn.Module) -> bool:
-    """Whether it has a layer that may normalise over a batch."""
+    """Whether the network has a layer that may normalise over a batch."""
     return any(isinstance(module, nn.modules.batchnorm._NormBase) for module in network.modules())
 
 
-def _right(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor) -> int:
-    """How many examples are put into their class."""
+def _count_right(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor) -> int:
+    """The number of examples that the network puts into their class."""
     if x.dim() == 4 and x.device.type == "cpu" and _takes_any_layout(network):
         x = x.contiguous(memory_format=torch.channels_last)  # wide convolutions: 1.7 times faster
     with torch.no_grad(), evaluating(network):
@@ -240,17 +231,17 @@ def _takes_any_layout(network: nn.Module) -> bool:
     return type(network) is nn.Sequential and all(own)
 
 
-def _right_there(shared: Shared, weights: Weights, part: slice) -> int:
-    """A worker's task."""
+def _count_in_worker(shared: Shared, weights: Weights, part: slice) -> int:
+    """A worker's task: count what is right among some of the test examples."""
     assert shared.test is not None
     x, y = shared.test
-    return _right(shared.network, weights, x[part], y[part])
+    return _count_right(shared.network, weights, x[part], y[part])
 
 
 def gradients_together(
     network: nn.Module, weights: Weights
 ) -> Callable[[Weights, torch.Tensor, torch.Tensor], Weights]:
-    """From stacked weights, examples and labels to the stacked gradients; weights that are not stacked stay."""
+    """A function of stacked weights, examples and labels that gives stacked gradients; other weights stay."""
 
     def loss(moving: Weights, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(torch.func.functional_call(network, {**weights, **moving}, (x,)), y)
@@ -260,7 +251,7 @@ def gradients_together(
 
 
 def draws(module: nn.Module) -> bool:
-    """Whether it is dropout, or (in recurrent networks and attention) has some, or says that it `draws`."""
+    """Whether the module is dropout, has some (recurrent networks, attention), or says that it `draws`."""
     rate = getattr(module, "dropout", None)
     dropout = isinstance(module, nn.modules.dropout._DropoutNd) or (isinstance(rate, float) and rate > 0)
     return dropout or getattr(module, "draws", False) is True
@@ -280,27 +271,19 @@ def trains_together(network: nn.Module, weights: Weights, local: Local) -> bool:
     return local.together
 
 
-def _train_there(shared: Shared, common: tuple[Weights, Local, int, tuple[str, ...] | None], place: int) -> Weights:
-    """A worker's task."""
+def _train_in_worker(shared: Shared, common: tuple[Weights, Local, int, tuple[str, ...] | None], place: int) -> Weights:
+    """A worker's task: train one client."""
     weights, local, round_, only = common
     return _train_one(shared.network, weights, shared.clients[place], local, round_, only)
-
-
-def _keep_freed_memory() -> None:
-    """glibc returns what a step frees, and the next step takes its pages anew, a fifth of its time. But a block that is
-    freed raises its limit for doing so to the block's size (mallopt(3): M_MMAP_THRESHOLD, at most 32 MiB); elsewhere
-    this costs a microsecond. Nothing is written to the block, so it takes no memory."""
-    torch.empty(31 << 20, dtype=torch.uint8)
 
 
 def _train_one(
     network: nn.Module, weights: Weights, client: Client, local: Local, round_: int, only: Collection[str] | None
 ) -> Weights:
     if local.together is None and chains.fits(network, weights, *client.data):
-        order = torch.stack(list(orders(client, local, round_)))
         with own_draws(client, round_):
+            order = orders(client, local, round_)
             return chains.train(network, weights, client.data, order, local.batch, local.rate, only)
-    _keep_freed_memory()
     model = copy.deepcopy(network)
     model.load_state_dict(weights, strict=False)
     named = {name: p for name, p in model.named_parameters() if name in weights}  # the others are frozen
@@ -328,17 +311,19 @@ def _train_together(
     local: Local,
     round_: int,
     only: Collection[str] | None,
-) -> Iterator[tuple[Client, Weights]]:
+) -> list[Weights]:
     gradient = gradients_together(network, weights)
     names = [name for name in weights if only is None or name in only]
     stacked = {name: weights[name].expand(len(clients), *weights[name].shape).clone() for name in names}
     x = torch.stack([client.data[0] for client in clients])
     y = torch.stack([client.data[1] for client in clients])
     everyone = torch.arange(len(clients), device=y.device).unsqueeze(1)
-    for step in zip(*(batches(client, local, round_) for client in clients), strict=True):
+    for step in zip(*[batches(client, local, round_) for client in clients], strict=True):
         chosen = torch.stack(step).to(y.device)
         gradients = gradient(stacked, x[everyone, chosen], y[everyone, chosen])
         for name in names:
             stacked[name].sub_(gradients[name], alpha=local.rate)
-    for i, client in enumerate(clients):
-        yield client, {name: stacked[name][i].clone() if name in stacked else weights[name] for name in weights}
+    rows = {name: w.unbind() for name, w in stacked.items()}
+    return [
+        {name: rows[name][i].clone() if name in rows else w for name, w in weights.items()} for i in range(len(clients))
+    ]

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Generic, Literal, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Literal, Protocol
 
 import torch
 
@@ -14,13 +14,14 @@ Weigh = Literal["alike", "examples"]
 
 
 class Sum(Protocol):
-    """Uploads that are added, and their mean."""
+    """A sum of uploads that count alike."""
+
+    @property
+    def clients(self) -> int:
+        """The number of uploads that were added."""
 
     def mean(self) -> Weights:
-        """Of all that were added, by name."""
-
-
-S = TypeVar("S", bound=Sum)
+        """The mean of the uploads that were added, by name."""
 
 
 class Mean:
@@ -34,76 +35,52 @@ class Mean:
     """
 
     def __init__(self) -> None:
-        self.count = 0
         self._weight = 0
         self._sum: Weights = {}
         self._dtypes: dict[str, torch.dtype] = {}
 
     def add(self, weights: Weights, weight: int = 1) -> None:
-        """Add one client's."""
+        """Add one client's tensors, so many times."""
         for name, w in weights.items():
             part = w.double() * weight
             self._sum[name] = self._sum[name] + part if name in self._sum else part
             self._dtypes[name] = w.dtype
-        self.count += 1
         self._weight += weight
 
     def mean(self) -> Weights:
-        """Nothing where nothing was added."""
+        """The mean of what was added; nothing where nothing was added."""
         return {name: (total / self._weight).to(self._dtypes[name]) for name, total in self._sum.items()}
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of one client's."""
-        return sum(total.numel() * self._dtypes[name].itemsize for name, total in self._sum.items())
 
+def weighed_mean(sums: Mapping[int, Sum]) -> Weights:
+    """The mean of all uploads, from a sum for each weight that clients have; nothing where there is no sum.
 
-class Sums(Generic[S]):
-    """A sum of noisy uploads for each weight that a client may have, and the weighed mean of all.
-
-    Uploads of one weight are added as they are, in integers. `new` begins a sum, `count` tells how many uploads it has.
+    Uploads of one weight are added as they are, in integers: only the sums' means are weighed in floating point.
 
     >>> import ldpkernels
-    >>> sums = Sums(ldpkernels.Aggregate, lambda sum_: sum_.clients, "examples")
+    >>> sums = {1: ldpkernels.Aggregate(), 3: ldpkernels.Aggregate()}
     >>> for weight, upload in ((1, [-1.0]), (3, [1.0])):
     ...     report = ldpkernels.report({"w": torch.tensor(upload)}, C=0.0, R=1.0, eps=20.0, generator=ldpkernels.key(0))
-    ...     sums.of_weight(weight).add(report)
-    >>> sums.mean(), sums.as_many
+    ...     sums[weight].add(report)
+    >>> weighed_mean(sums), alike_clients(sums)
     ({'w': tensor([0.5000])}, 1)
     """
+    if len(sums) == 1:
+        return next(iter(sums.values())).mean()
+    mean = Mean()
+    for weight, one in sorted(sums.items()):
+        mean.add(one.mean(), weight * one.clients)
+    return mean.mean()
 
-    def __init__(self, new: Callable[[], S], count: Callable[[S], int], weigh: Weigh) -> None:
-        self._new, self._count, self.weigh = new, count, weigh
-        self.by_weight: dict[int, S] = {}
 
-    def of(self, client: Client) -> S:
-        """The sum that the client's upload is added to."""
-        return self.of_weight(weight_of(client, self.weigh))
-
-    def of_weight(self, weight: int) -> S:
-        """The sum of all that have this weight."""
-        if weight not in self.by_weight:
-            self.by_weight[weight] = self._new()
-        return self.by_weight[weight]
-
-    def mean(self) -> Weights:
-        """The weighed mean, in each tensor's own dtype; nothing where nothing was added."""
-        if len(self.by_weight) == 1:
-            return next(iter(self.by_weight.values())).mean()
-        mean = Mean()
-        for weight, one in sorted(self.by_weight.items()):
-            mean.add(one.mean(), weight * self._count(one))
-        return mean.mean()
-
-    @property
-    def as_many(self) -> int:
-        """Of how many clients, all alike, the mean would have the same noise."""
-        counts = {weight: self._count(s) for weight, s in self.by_weight.items()}
-        return sum(w * n for w, n in counts.items()) ** 2 // sum(w * w * n for w, n in counts.items())
+def alike_clients(sums: Mapping[int, Sum]) -> int:
+    """The number of clients of equal weight whose mean would have the same noise as that of these sums."""
+    weighed = sum(weight * one.clients for weight, one in sums.items())
+    return weighed**2 // sum(weight**2 * one.clients for weight, one in sums.items())
 
 
 def weight_of(client: Client, weigh: Weigh) -> int:
-    """Its weight in the mean: its number of examples is public where they count."""
+    """The client's weight in the mean; its number of examples is public where examples count."""
     return 1 if weigh == "alike" else len(client.data[1])
 
 

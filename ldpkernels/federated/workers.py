@@ -1,29 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that work on independent clients, parties or runs at once, and give the bits of one process.
 
-A worker is a fresh interpreter: spawned, never forked, with a number of torch threads of its own. What all tasks share
-(a network, the clients' data) reaches it once, by a file that every worker maps and that is unlinked before the first
-task. A task is a function of a module, of what is shared, of what is common to one call of `map`, and of its item, so
-that neither the number of workers nor their order is in any result.
+They are a `concurrent.futures.ProcessPoolExecutor` of fresh interpreters: spawned, never forked, with a number of torch
+threads of their own. What all tasks share (a network, the clients' data) reaches a worker once, by a file that every
+worker maps and that is gone before the first task. Everything else travels as bytes of `pickle`, since torch would
+otherwise share each tensor by a file descriptor. Neither the number of workers nor their order is in any result.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import io
 import multiprocessing
 import os
 import pickle
 import signal
 import tempfile
-import traceback
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Barrier
 from types import TracebackType
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 import torch
 
@@ -32,30 +33,11 @@ Common = TypeVar("Common")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_AHEAD = 4  # results that a worker may be ahead of the one that is waited for: they wait in memory
+_AHEAD = 4  # tasks for each worker that may be handed out before the one that is waited for: results wait in memory
 
 
 class WorkerError(RuntimeError):
     """A worker could not start, or ended before its work was done."""
-
-
-class _Worker(NamedTuple):
-    process: BaseProcess
-    connection: Connection
-
-
-class _Call(NamedTuple):
-    """What a worker is sent before the items of a call."""
-
-    task: Callable[..., object]
-    common: object
-
-
-class _Failure(NamedTuple):
-    """What a worker answers instead of a result."""
-
-    error: Exception
-    trace: str
 
 
 class Workers(Generic[Shared]):
@@ -71,8 +53,9 @@ class Workers(Generic[Shared]):
         if count < 1 or threads < 1:
             raise ValueError(f"workers={count} of threads={threads}: use at least 1 of each")
         self.shared = shared
-        self._workers: list[_Worker] = []
-        self._owed: dict[Connection, int] = {}  # the item that a worker has not answered yet
+        self._count = count
+        context = multiprocessing.get_context("spawn")
+        there, self._lifeline = context.Pipe(duplex=False)
         with tempfile.TemporaryDirectory(prefix="ldpkernels-", ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "shared"
             try:
@@ -82,91 +65,48 @@ class Workers(Generic[Shared]):
                     f"workers cannot be handed this ({error}): define classes and functions at the top of a module, "
                     "or do without workers"
                 ) from error
+            everyone = context.Barrier(count)
+            self._pool = ProcessPoolExecutor(count, context, _begin, (str(path), threads, there, everyone))
             try:
-                self._start(count, path, threads)
+                for started in [self._pool.submit(_meet) for _ in range(count)]:
+                    started.result()
+            except BrokenProcessPool as error:
+                self.close()
+                cure = "it says why on stderr. A script that starts workers needs `if __name__ == '__main__':`"
+                raise WorkerError(f"a worker process ended before its first task: {cure}") from error
             except BaseException:
                 self.close()
                 raise
-
-    def _start(self, count: int, path: Path, threads: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        for _ in range(count):
-            here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there, str(path), threads), daemon=True)
-            process.start()
-            there.close()
-            self._workers.append(_Worker(process, here))
-        for worker in self._workers:  # each says that it has mapped the file, which may go then
-            self._answer(worker.connection)
+            finally:
+                there.close()
 
     def map(
         self, task: Callable[[Shared, Common, Item], Result], common: Common, items: Sequence[Item]
     ) -> Iterator[Result]:
         """task(shared, common, item) for each item, in the order of the items; what a task raises is raised here."""
-        for connection in list(self._owed):  # of a call that was given up: nobody wants the answer
-            with contextlib.suppress(Exception):
-                self._answer(connection)
-        if not self._workers:
+        if self._lifeline.closed:
             raise WorkerError("these workers were closed: start new ones")
-        beginning = _packed(_Call(task, common))
-        for worker in self._workers:
-            self._send(worker.connection, beginning)
-        idle = [worker.connection for worker in self._workers]
-        found: dict[int, object] = {}
-        handed = 0
-        for i in range(len(items)):
-            while True:
-                while idle and handed < min(len(items), i + _AHEAD * len(self._workers)):  # before anyone uses a result
-                    connection = idle.pop()
-                    self._send(connection, _packed(items[handed]))
-                    self._owed[connection] = handed
-                    handed += 1
-                if i in found:
-                    break
-                for connection in self._ready():
-                    place = self._owed[connection]
-                    found[place] = self._answer(connection)
-                    idle.append(connection)
-            yield cast(Result, found.pop(i))
-
-    def _ready(self) -> list[Connection]:
-        return [c for c in wait(list(self._owed)) if isinstance(c, Connection)]
-
-    def _answer(self, connection: Connection) -> object:
+        beginning = pickle.dumps((task, common))
+        waiting: deque[Future[bytes]] = deque()
         try:
-            answer = _unpacked(connection.recv_bytes())
-        except (EOFError, OSError):
-            raise self._death(connection) from None
-        finally:
-            self._owed.pop(connection, None)
-        if isinstance(answer, _Failure):
-            raise answer.error from WorkerError(f"in a worker:\n{answer.trace}")
-        return answer
-
-    def _send(self, connection: Connection, message: bytes) -> None:
-        try:
-            connection.send_bytes(message)
-        except OSError:
-            raise self._death(connection) from None
-
-    def _death(self, connection: Connection) -> WorkerError:
-        process = next(worker.process for worker in self._workers if worker.connection is connection)
-        process.join(5)
-        self.close()
-        if (process.exitcode or 0) < 0:
+            for item in items:
+                waiting.append(self._pool.submit(_work, beginning, pickle.dumps(item)))
+                if len(waiting) == _AHEAD * self._count:
+                    yield cast(Result, pickle.loads(waiting.popleft().result()))
+            while waiting:
+                yield cast(Result, pickle.loads(waiting.popleft().result()))
+        except BrokenProcessPool as error:
+            self.close()
             cure = "it was killed, for want of memory perhaps: use fewer workers. What was kept can be resumed"
-        else:
-            cure = "it says why on stderr. A script that starts workers needs `if __name__ == '__main__':`"
-        return WorkerError(f"worker process {process.pid} ended with exit code {process.exitcode}: {cure}")
+            raise WorkerError(f"a worker process ended in the middle of its work: {cure}") from error
+        finally:
+            for future in waiting:  # of a call that was given up, or that failed: nobody wants the result
+                future.cancel()
 
     def close(self) -> None:
         """End the processes, whatever they do."""
-        for worker in self._workers:
-            worker.process.terminate()
-            worker.connection.close()
-        for worker in self._workers:
-            worker.process.join()
-        self._workers, self._owed = [], {}
+        self._lifeline.close()
+        self._pool.shutdown(cancel_futures=True)
 
     def __enter__(self) -> Workers[Shared]:
         return self
@@ -183,65 +123,44 @@ def available(threads: int = 1) -> int:
     return max(1, cores // threads)
 
 
-def _serve(connection: Connection, path: str, threads: int) -> None:
-    """A worker's life: it ends when its parent does, or closes the connection."""
+_shared: object = None  # what the tasks of this worker share
+_everyone: Barrier
+
+
+def _begin(path: str, threads: int, lifeline: Connection, everyone: Barrier) -> None:
+    """Make a worker of this process. It ends when the other end of the lifeline closes, as it does when the parent is
+    killed: an executor's own workers would wait for a parent that is gone."""
+    global _shared, _everyone
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's business
+    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     torch.set_num_threads(threads)
-    shared = _attempt(functools.partial(torch.load, path, mmap=True, weights_only=False))
-    call: _Call | None = None
-    answer: object = shared if isinstance(shared, _Failure) else None
-    while True:
-        try:
-            connection.send_bytes(_packed(answer))
-            message = _unpacked(connection.recv_bytes())
-            while isinstance(message, _Call):
-                call = message
-                message = _unpacked(connection.recv_bytes())
-        except (EOFError, OSError):
-            return
-        assert call is not None
-        answer = _attempt(functools.partial(call.task, shared, call.common, message))
+    _shared, _everyone = torch.load(path, mmap=True, weights_only=False), everyone
 
 
-def _attempt(action: Callable[[], object]) -> object:
-    """Its result, or how it failed, in a form that travels."""
+def _end_with(lifeline: Connection) -> None:
+    lifeline.poll(None)
+    os._exit(1)
+
+
+def _meet() -> None:
+    """Wait for all workers: one that is here cannot take a second of these tasks, so that everyone has begun."""
+    _everyone.wait()
+
+
+@functools.lru_cache(maxsize=1)
+def _read(beginning: bytes) -> tuple[Callable[..., object], object]:
+    """The task of a call, and what its items have in common: the same objects for all items that this worker gets."""
+    found: tuple[Callable[..., object], object] = pickle.loads(beginning)  # of our own parent
+    return found
+
+
+def _work(beginning: bytes, item: bytes) -> bytes:
+    task, common = _read(beginning)
     try:
-        return action()
+        return pickle.dumps(task(_shared, common, pickle.loads(item)))
     except Exception as error:
-        trace = traceback.format_exc()
         try:
             pickle.loads(pickle.dumps(error))
-        except Exception:
-            return _Failure(RuntimeError(f"{type(error).__name__}: {error}"), trace)
-        return _Failure(error, trace)
-
-
-class _Packer(pickle.Pickler):
-    """Plain tensors as NumPy's bytes: torch's own format takes four times as long for some kilobytes."""
-
-    def reducer_override(self, value: object) -> tuple[Callable[..., object], tuple[object]]:
-        if isinstance(value, torch.Tensor) and _is_plain(value):
-            return torch.from_numpy, (value.numpy(),)
-        return NotImplemented  # type: ignore[no-any-return]  # the rest as ever
-
-
-def _is_plain(value: torch.Tensor) -> bool:
-    on_cpu = (
-        type(value) is torch.Tensor
-        and value.device.type == "cpu"
-        and value.layout is torch.strided
-        and value.dtype is not torch.bfloat16
-    )
-    return on_cpu and value.is_contiguous() and not (value.requires_grad or value.is_neg() or value.is_complex())
-
-
-def _packed(value: object) -> bytes:
-    """Tensors by value: torch would have processes share them, which costs more than a copy of some kilobytes."""
-    buffer = io.BytesIO()
-    _Packer(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
-    return buffer.getvalue()
-
-
-def _unpacked(message: bytes) -> object:
-    value: object = pickle.loads(message)  # of one of our own processes
-    return value
+        except Exception:  # an exception that cannot travel would take the pool with it
+            raise RuntimeError(f"{type(error).__name__}: {error}") from None
+        raise

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 import ldpkernels
-from ldpkernels.federated import checks, comparisons, ldp_fed, ldp_fl, networks, training
+from benchmarks.papers import comparisons
+from ldpkernels.federated import checks, ldp_fed, ldp_fl, networks, training
 from ldpkernels.federated.training import Local
 
 DRIVERS = {

@@ -1,27 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ldpkernels fl ldp-fl`, as a user runs it."""
+"""`ldpkernels fl ldp-fl` and `fl ldp-fed`, as a user runs them."""
 
 import csv
-import signal
-import subprocess
 import sys
-import time
 
 import pytest
-import torch
 
 from ldpkernels.__main__ import main
 from ldpkernels.accounting.records import rounded_up
 from ldpkernels.commands import ldp_fl
 
-QUICK = ["fl", "ldp-fl", "--clients", "40", "--radius", "0.3", "--rate", "0.5", "--epochs", "3", "--quiet"]
-
-
-@pytest.fixture(autouse=True)
-def threads():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
+FL = ["fl", "ldp-fl", "--clients", "40", "--radius", "0.3", "--rate", "0.5", "--epochs", "3", "--quiet"]
+FED = ["fl", "ldp-fed", "--clients", "20", "--select", "9", "--rate", "0.4", "--epochs", "3", "--quiet"]
 
 
 def metrics(folder):
@@ -29,8 +20,8 @@ def metrics(folder):
         return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
 
 
-def test_it_trains_and_tells_the_truth(tmp_path, capsys):
-    assert main([*QUICK, "--rounds", "4", "--out", str(tmp_path / "run"), "--latency", "60"]) == 0
+def test_ldp_fl_trains_and_tells_the_truth(tmp_path, capsys):
+    assert main([*FL, "--rounds", "4", "--out", str(tmp_path / "run")]) == 0
     out = capsys.readouterr().out
     rows = metrics(tmp_path / "run")
     assert float(rows[-1]["accuracy"]) > 0.6  # ten classes; measured: 0.81
@@ -38,59 +29,99 @@ def test_it_trains_and_tells_the_truth(tmp_path, capsys):
     assert honest > 1000  # 2,410 weights, four rounds, eps = 4 each
     assert f"loses eps={rounded_up(honest)} at delta=1e-05" in out
     assert "all noise follows from seed 0, and is none to whoever knows it" in out
-    assert "whole models, no delay" in out
     assert (tmp_path / "run" / "accuracy.png").stat().st_size > 10_000
 
 
-def test_a_resumed_run_ends_as_one_that_was_not_interrupted(tmp_path, capsys):
-    assert main([*QUICK, "--rounds", "4", "--out", str(tmp_path / "whole")]) == 0
-    assert main([*QUICK, "--rounds", "2", "--out", str(tmp_path / "parts")]) == 0
+def test_ldp_fed_trains_and_tells_the_truth(tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main([*FED, "--rounds", "20", "--alpha", "0.5", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    rows = metrics(out)
+    assert float(rows[-1]["accuracy"]) > 0.6  # ten classes; measured: 0.85
+    assert float(rows[-1]["alpha"]) == pytest.approx(0.5)
+    assert float(rows[-1]["honest_eps"]) == pytest.approx(1e10)
+    assert "told apart with up to eps=10,000,000,000," in printed
+    assert "all noise follows from seed 0, and is none to whoever knows it" in printed
+    assert (out / "accuracy.png").stat().st_size > 10_000
+
+
+def test_noise_ends_the_learning_where_alpha_is_small(capsys):
+    assert main([*FED, "--rounds", "10", "--alpha", "1e-6", "--method", "basic"]) == 0
+    last = [line for line in capsys.readouterr().out.splitlines() if line.startswith("   10")]
+    assert float(last[0].split()[3].rstrip("%")) < 40
+
+
+def test_own_budgets_of_the_clients(tmp_path, capsys):
+    file = tmp_path / "alphas.txt"
+    file.write_text("\n".join(str(0.1 * (i + 1)) for i in range(20)))
+    assert main([*FED, "--rounds", "4", "--alphas", str(file), "--cycles", "2"]) == 0
+    assert "eps=40,000,000,000," in capsys.readouterr().out  # of the one with alpha = 2
+    file.write_text("1 2 3")
+    with pytest.raises(SystemExit, match="has 3 budgets: give one to each of 20 clients"):
+        main([*FED, "--rounds", "4", "--alphas", str(file), "--cycles", "2"])
+
+
+def test_a_resumed_run_ends_as_one_that_was_not_interrupted(tmp_path):
+    assert main([*FL, "--rounds", "4", "--out", str(tmp_path / "whole")]) == 0
+    assert main([*FL, "--rounds", "2", "--out", str(tmp_path / "parts")]) == 0
     with pytest.raises(SystemExit, match="exists: resume that run"):
-        main([*QUICK, "--rounds", "4", "--out", str(tmp_path / "parts")])
-    assert main([*QUICK, "--rounds", "4", "--out", str(tmp_path / "parts"), "--resume"]) == 0
+        main([*FL, "--rounds", "4", "--out", str(tmp_path / "parts")])
+    assert main([*FL, "--rounds", "4", "--out", str(tmp_path / "parts"), "--resume"]) == 0
     assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
     with pytest.raises(SystemExit, match="belongs to another run"):
-        main([*QUICK, "--rounds", "4", "--out", str(tmp_path / "parts"), "--resume", "--eps", "2"])
+        main([*FL, "--rounds", "4", "--out", str(tmp_path / "parts"), "--resume", "--eps", "2"])
 
 
-def test_a_killed_run_goes_on_to_the_same_end(tmp_path):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    arguments = [*QUICK, "--rounds", "25"]
-    command = [sys.executable, "-m", "ldpkernels", *arguments, "--out", str(killed)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 120
-        while not (killed / "checkpoint.pt").exists() and time.monotonic() < deadline and process.poll() is None:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
-    done = torch.load(killed / "checkpoint.pt", weights_only=True)
-    assert 1 <= done["state"]["round"] < 25
-    assert main([*arguments, "--out", str(killed), "--resume"]) == 0
-    assert main([*arguments, "--out", str(whole)]) == 0
-    assert metrics(killed) == metrics(whole)
-    states = [torch.load(folder / "checkpoint.pt", weights_only=True)["state"] for folder in (killed, whole)]
-    assert all(torch.equal(w, states[1]["weights"][name]) for name, w in states[0]["weights"].items())
+def test_a_run_is_not_stretched_beyond_its_budget(tmp_path):
+    arguments = [*FED, "--cycles", "1", "--out", str(tmp_path)]
+    assert main([*arguments, "--rounds", "3"]) == 0
+    with pytest.raises(SystemExit, match="belongs to another run"):
+        main([*arguments, "--rounds", "4", "--resume"])
+    assert main([*arguments, "--rounds", "3", "--resume"]) == 0
 
 
-def test_a_budget_stops_the_run(tmp_path):
-    arguments = [*QUICK, "--rounds", "3", "--ledger", str(tmp_path / "spent.jsonl")]
+@pytest.mark.parametrize(
+    ("arguments", "budget", "message"),
+    [
+        ([*FL, "--rounds", "3"], "20000", r"past the budget of 20,?000"),  # two rounds of about 9,500 fit
+        ([*FED, "--rounds", "4", "--cycles", "2"], "1.1e10", "past the budget"),  # a cycle of two rounds costs 1e10
+    ],
+    ids=["ldp-fl", "ldp-fed"],
+)
+def test_a_budget_stops_the_run(arguments, budget, message, tmp_path):
+    out, ledger = str(tmp_path / "run"), ["--ledger", str(tmp_path / "spent")]
     with pytest.raises(SystemExit, match="needs --budget EPS"):
-        main(arguments)
-    with pytest.raises(SystemExit, match=r"past the budget of 20,?000"):
-        main([*arguments, "--budget", "20000"])  # two rounds of about 9,500 fit
-    assert (tmp_path / "spent.jsonl").read_text().count('"type":"spend"') == 2
+        main([*arguments, *ledger])
     with pytest.raises(SystemExit, match="--budget needs --ledger FILE"):
-        main([*QUICK, "--budget", "5"])
+        main([*arguments, "--budget", "5"])
+    with pytest.raises(SystemExit, match=message):
+        main([*arguments, *ledger, "--budget", budget, "--out", out])
+    assert [row["round"] for row in metrics(tmp_path / "run")] == ["1", "2"]
 
 
-def test_without_noise_there_is_no_eps(capsys):
-    assert main([*QUICK, "--rounds", "1", "--no-noise"]) == 0
+@pytest.mark.parametrize("arguments", [[*FL, "--rounds", "1"], [*FED, "--rounds", "2", "--cycles", "1"]])
+def test_without_noise_there_is_no_eps(arguments, capsys):
+    assert main([*arguments, "--no-noise"]) == 0
     assert "eps=" not in capsys.readouterr().out
 
 
-def test_a_missing_dataset_is_explained():
-    with pytest.raises(SystemExit, match=r"give the folder that holds it \(--data DIR\)"):
-        main([*QUICK, "--dataset", "mnist"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*FL, "--dataset", "mnist"], r"give the folder that holds it \(--data DIR\)"),
+        ([*FED, "--dataset", "mnist"], r"give the folder that holds it \(--data DIR\)"),
+        ([*FL, "--data", "my-package:f", "--network", "digits-mlp"], "'my-package:f' is not the name of a function"),
+        ([*FL, "--model", "my-package:f"], r"'my-package:f' is not the name of a function, package.module:function"),
+        ([*FED, "--rounds", "7", "--cycles", "5"], "too few for 2 layers"),
+        ([*FED, "--select", "21"], "--select 21 of --clients 20"),
+        ([*FED, "--alpha", "0"], r"alpha=0\.0 must be above 0"),
+        ([*FED, "--ledger", "x", "--budget", "1", "--no-noise"], "--ledger accounts for uploads under alpha-CLDP"),
+    ],
+)
+def test_mistakes_are_explained(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=message):
+        main(arguments)
 
 
 @pytest.mark.parametrize("command", [["demo"], ["fl", "ldp-fl"], ["fl", "ldp-fed"], ["fl", "han-xue"]])
@@ -105,15 +136,7 @@ def test_a_missing_package_is_named(command, monkeypatch):
 def test_flowers_nodes_count_alike_and_say_so_before_anything_starts(monkeypatch):
     monkeypatch.setattr(ldp_fl, "require", lambda *names: None)  # with Flower or without
     with pytest.raises(SystemExit, match="--weigh examples: Flower's nodes send reports that count alike: use --engin"):
-        main([*QUICK, "--engine", "flower", "--weigh", "examples"])
-
-
-@pytest.mark.parametrize(
-    "options", [["--data", "my-package:f", "--network", "digits-mlp"], ["--model", "my-package:f"]]
-)
-def test_a_name_that_is_none_is_told_so(options):
-    with pytest.raises(SystemExit, match=r"'my-package:f' is not the name of a function, package.module:function"):
-        main([*QUICK, *options])
+        main([*FL, "--engine", "flower", "--weigh", "examples"])
 
 
 def test_a_network_in_eval_mode_is_told_of(tmp_path, monkeypatch):
@@ -123,4 +146,4 @@ def test_a_network_in_eval_mode_is_told_of(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.warns(UserWarning, match=r"clients train without module '1' \(Dropout\)"):
-        main([*QUICK, "--model", "evaluated_networks:f", "--rounds", "1", "--workers", "1"])
+        main([*FL, "--model", "evaluated_networks:f", "--rounds", "1", "--workers", "1"])

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import ldpkernels
-from ldpkernels.federated import latency
-from ldpkernels.federated.latency import Timing, linkage, simulate, waits
+from benchmarks.papers import latency
+from benchmarks.papers.latency import Timing, linkage, simulate, waits
 
 
 def spread(clients=40):

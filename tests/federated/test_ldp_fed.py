@@ -14,13 +14,15 @@ from torch.nn import functional as F
 import ldpkernels
 from ldpkernels.accounting import BudgetExceeded, Ledger
 from ldpkernels.accounting.metric import worst_case_epsilon
-from ldpkernels.federated import ldp_fed, runs, training
+from ldpkernels.federated import ldp_fed, training
 from ldpkernels.federated.cldp_upload import Upload, terms_of
 from ldpkernels.federated.ldp_fed import Config
 from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import NOISE, Local
 from ldpkernels.laws.ordinal_cldp_thresholds import integer_laws
 from ldpkernels.reference import ordinal_cldp as reference_cldp
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def setting(clients=3, size=6, seed=1):
@@ -260,36 +262,3 @@ def test_a_client_without_a_budget_sends_nothing():
     config = Config(alpha={0: 1.0, 1: 1.0}, rounds=4, cycles=2)
     with pytest.raises(ValueError, match="no budget for client 2"):
         ldp_fed.round_(ldp_fed.init(network, config), clients, network, config)
-
-
-def run(folder=None, *, resume=False, die_after=None, seed=0):
-    network, clients = setting(seed=seed)
-    config = Config(alpha=0.1, rounds=6, cycles=2, select=2, selection="poisson", local=Local(batch=4), seed=seed)
-
-    def step(state):
-        if state.round == die_after:
-            raise KeyboardInterrupt
-        return ldp_fed.round_(state, clients, network, config)
-
-    state = ldp_fed.init(network, config)
-    described = {"config": config}
-    return runs.run(step, state, 6, folder=folder, resume=resume, described=described, progress=False)
-
-
-def same(a, b):
-    (state, rows), (other, other_rows) = a, b
-    assert all(torch.equal(w, other.weights[name]) for name, w in state.weights.items())
-    assert state.round == other.round
-    without_time = [[{k: v for k, v in row.items() if k != "seconds"} for row in r] for r in (rows, other_rows)]
-    assert without_time[0] == without_time[1]
-
-
-def test_the_same_seed_is_the_same_run():
-    same(run(), run())
-    assert not torch.equal(run(seed=1)[0].weights["1.weight"], run(seed=0)[0].weights["1.weight"])
-
-
-def test_resuming_equals_no_interruption(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, die_after=3)
-    same(run(tmp_path, resume=True), run())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The methods that LDP-Fed is compared with: masks that cancel, DP-SGD as it is defined, and honest figures."""
 
+import doctest
 import math
 
 import numpy as np
@@ -10,10 +11,11 @@ from torch import nn
 from torch.nn import functional as F
 
 import ldpkernels
+from benchmarks.papers import comparisons, latency, mean_error, private_sgd, secure_sum
+from benchmarks.papers.comparisons import Config
+from benchmarks.papers.private_sgd import PrivateSteps
 from ldpkernels.accounting import sampled_gaussian
-from ldpkernels.federated import comparisons, networks, private_sgd, secure_sum, training
-from ldpkernels.federated.comparisons import Config
-from ldpkernels.federated.private_sgd import PrivateSteps
+from ldpkernels.federated import networks, training
 from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import Local
 
@@ -219,3 +221,10 @@ def test_refusals():
         Config("fedavg")
     with pytest.raises(ValueError, match=r"sigma=-1\.0 must be at least 0"):
         Config("dpsgd", sigma=-1.0)
+
+
+@pytest.mark.parametrize("module", [latency, mean_error, private_sgd, secure_sum])
+def test_the_examples_of_what_only_the_papers_need(module):
+    """They stand outside the package, whose own are collected."""
+    found = doctest.testmod(module)
+    assert (found.failed, found.attempted > 0) == (0, True)

@@ -116,7 +116,7 @@ def test_an_upload_of_other_terms_is_refused(changes, message):
     total = UploadMean(TERMS)
     with pytest.raises(ValueError, match=message):
         total.add(encode({"kind": "cldp-upload", **header, **changes}, payload))
-    assert (total.count, total.mean()) == (0, {})
+    assert (total.clients, total.mean()) == (0, {})
 
 
 def test_a_payload_that_no_client_makes_is_refused():
@@ -139,7 +139,7 @@ def test_the_mean_is_that_of_the_integers():
     mean = total.mean()
     expected = [sum(int(u.integers[i]) for u in uploads) / (7 * 10**10) for i in range(8)]
     assert torch.cat([mean["w"].ravel(), mean["b"]]).tolist() == expected
-    assert (total.count, mean["w"].shape, mean["w"].dtype) == (7, (2, 3), torch.float64)
+    assert (total.clients, mean["w"].shape, mean["w"].dtype) == (7, (2, 3), torch.float64)
 
 
 def test_a_sum_that_may_overflow_is_refused():

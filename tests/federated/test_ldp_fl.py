@@ -12,11 +12,12 @@ from torch.nn import functional as F
 import ldpkernels
 from ldpkernels.accounting import BudgetExceeded, Ledger, RandomizedResponseEvent, local_epsilon
 from ldpkernels.adaptive_ranges import growth_rate
-from ldpkernels.federated import ldp_fl, networks, runs, training
+from ldpkernels.federated import ldp_fl, networks, training
 from ldpkernels.federated.ldp_fl import Config, State
-from ldpkernels.federated.selection import select
-from ldpkernels.federated.training import BATCHES, NOISE, Local
+from ldpkernels.federated.training import NOISE, Local
 from ldpkernels.reference import two_point as reference
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def setting(clients=4, size=10, seed=1):
@@ -148,78 +149,6 @@ def test_ranges_that_feed_on_noise_are_told_of_with_what_holds_them():
     assert max(held) == held[0]
 
 
-def test_selection_is_of_the_right_size_and_without_replacement():
-    _, clients = setting(clients=20, size=2)
-    chosen = [tuple(c.id for c in select(clients, 6, 5, r)) for r in range(200)]
-    assert {len(c) for c in chosen} == {6}
-    assert all(len(set(c)) == 6 for c in chosen)
-    assert len(set(chosen)) > 190
-    often = np.bincount(np.concatenate(chosen), minlength=20)
-    assert often.min() > 60 - 6 * math.sqrt(200 * 0.3 * 0.7)
-    assert often.max() < 60 + 6 * math.sqrt(200 * 0.3 * 0.7)
-    assert select(clients, 6, 5, 7) == select(clients, 6, 5, 7)
-    with pytest.raises(ValueError, match="select=21 must be from 1 to 20"):
-        select(clients, 21, 5, 0)
-
-
-def run(folder=None, *, rounds=4, resume=False, die_after=None, seed=0, eps=2.0):
-    network, clients = setting(seed=seed)
-    ranges = {"method": "quantile", "growth": 1.5}
-    config = Config(eps=eps, adaptive=True, ranges=ranges, local=Local(batch=5), seed=seed)
-
-    def step(state):
-        if state.round == die_after:
-            raise KeyboardInterrupt
-        after, row = ldp_fl.round_(state, clients, network, config)
-        return after, {**row, "accuracy": training.accuracy(network, after.weights, *clients[0].data)}
-
-    return runs.run(
-        step,
-        ldp_fl.init(network, config),
-        rounds,
-        folder=folder,
-        resume=resume,
-        described={"config": config},
-        progress=False,
-    )
-
-
-def same(a, b):
-    (state, rows), (other, other_rows) = a, b
-    for name, w in state.weights.items():
-        assert torch.equal(w, other.weights[name])
-    assert (state.round, state.C, state.R) == (other.round, other.C, other.R)
-    without_time = [[{k: v for k, v in row.items() if k != "seconds"} for row in r] for r in (rows, other_rows)]
-    assert without_time[0] == without_time[1]
-
-
-def test_the_same_seed_is_the_same_run():
-    same(run(), run())
-    assert not torch.equal(run(seed=1)[0].weights["1.weight"], run(seed=0)[0].weights["1.weight"])
-
-
-def test_resuming_equals_no_interruption(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, die_after=2)
-    (tmp_path / "checkpoint.new").write_bytes(b"the half of a checkpoint that was being written")
-    same(run(tmp_path, resume=True), run())
-    lines = (tmp_path / "metrics.csv").read_text().splitlines()
-    assert lines[0].startswith("round,clients,upload_bytes,accuracy")
-    assert [line.split(",")[0] for line in lines[1:]] == ["1", "2", "3", "4"]
-
-
-def test_a_checkpoint_is_not_taken_for_another_runs(tmp_path):
-    run(tmp_path, rounds=2)
-    with pytest.raises(runs.CheckpointError, match="exists: resume that run, or give another folder"):
-        run(tmp_path)
-    with pytest.raises(runs.CheckpointError, match=r"belongs to another run \(config.eps: 2.0 then, 3.0 now"):
-        run(tmp_path, resume=True, eps=3.0)
-    path = tmp_path / "checkpoint.pt"
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(runs.CheckpointError, match="is no checkpoint, or is damaged"):
-        run(tmp_path, resume=True)
-
-
 def test_the_ledger_is_asked_before_anything_is_reported(monkeypatch):
     network, clients = setting()
     config = Config(eps=1.0, C=0.0, R=0.25)
@@ -268,11 +197,6 @@ def test_ranges_that_do_not_fit_are_refused_before_the_first_round(changes, mess
     network, _ = setting()
     with pytest.raises(ValueError, match=message):
         ldp_fl.init(network, Config(**{"eps": 1.0, **changes}))
-
-
-def test_batches_and_noise_have_their_own_keys():
-    _, clients = setting()
-    assert clients[0].round_key(3, BATCHES) != clients[0].round_key(3, NOISE)
 
 
 def test_clients_elsewhere_send_bytes():

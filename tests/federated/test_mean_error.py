@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels.federated.mean_error import mean_error_bound
+from benchmarks.papers.mean_error import mean_error_bound
 
 
 @pytest.mark.parametrize("beta", [0.3, 0.05, 1e-6])

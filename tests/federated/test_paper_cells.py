@@ -22,7 +22,9 @@ from benchmarks.papers import (
 from ldpkernels.federated import data, training
 from ldpkernels.federated import han_xue as parties_driver
 from ldpkernels.federated import ldp_fl as algorithm
+from ldpkernels.federated import workers as processes
 from ldpkernels.federated.dp_gan import Recipe
+from tests.federated import crews
 
 TINY = ldp_fl_plan.Setting("mnist", 1.0, 4, 3, 0.075, "updates")
 
@@ -33,6 +35,7 @@ def tiny(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(60, 1, 28, 28, generator=generator), torch.randint(10, (60,), generator=generator)
     monkeypatch.setattr(ldp_fl_runs, "dataset_of", lambda name, root: data.Dataset(name, x[:40], y[:40], x, y, 10))
+    monkeypatch.setattr(training, "crew", crews.crew)  # tests/federated/test_workers.py has the processes
 
 
 def test_a_cell_keeps_the_configuration_that_the_rounds_got(tiny, tmp_path, monkeypatch):
@@ -146,8 +149,11 @@ def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeyp
     x = 0.1 * torch.randn(150, 1, 28, 28, generator=generator) + (2.0 * y - 1).view(-1, 1, 1, 1)
     tiny = data.Dataset("fashion-mnist", x[:100], y[:100], x[100:], y[100:], 2)
     recipe = Recipe(steps=3, batch=8)
-    config = parties_driver.Config(5, recipe, ("gan",), ("network",), local_epochs=8, epochs=8, baseline=False, chunk=2)
+    config = parties_driver.Config(
+        5, recipe, ("gan",), ("network",), local_epochs=10, epochs=10, baseline=False, chunk=2
+    )
     monkeypatch.setattr(han_xue_ablation, "dataset_of", lambda name, root: tiny)
+    monkeypatch.setattr(processes, "Workers", lambda count, world: crews.Here(world))
     monkeypatch.setattr(han_xue_ablation, "config_of", lambda s: replace(config, seed=s.seed))
     one = han_xue_ablation.Ablation("fashion-mnist", 3)
     cell = han_xue_ablation.compute(one, "", 1, tmp_path / "unfinished")

@@ -96,30 +96,11 @@ def test_a_world_whose_parties_train_at_once_ends_as_one_whose_parties_take_turn
     once, rows = finish(han_xue.World(digits, config, together=True))
     turn, expected = finish(han_xue.World(digits, config))
     assert calls == [("gan", 2, 3), ("vae", 2, 3), ("gan", 2, 2), ("vae", 2, 2)]
-    assert [row["part"] for row in rows[:8]] == [row["part"] for row in expected[:8]]
+    assert [row["part"] for row in rows] == [row["part"] for row in expected]
     for mine, theirs in zip(once.makers, turn.makers, strict=True):
         for name, w in theirs.items():
             torch.testing.assert_close(mine[name], w, rtol=0.05, atol=5e-3)
     assert once.standalone == turn.standalone
-
-    # Again from the middle of a turn, as a checkpoint is read by another process: only the parties that are left.
-    world, state = han_xue.World(digits, config, together=True), han_xue.State()
-    for _ in range(5):
-        state, _ = han_xue.round_(state, world)
-    calls.clear()
-    again, _ = finish_from(han_xue.World(digits, config, together=True), state)
-    assert calls == [("vae", 2, 2), ("gan", 1, 2)]
-    for mine, theirs in zip(again.makers, once.makers, strict=True):
-        for name, w in theirs.items():
-            torch.testing.assert_close(mine[name], w, rtol=0.05, atol=5e-3)
-
-
-def finish_from(world, state):
-    rows = []
-    for _ in range(state.round, han_xue.rounds(world.config)):
-        state, row = han_xue.round_(state, world)
-        rows.append(row)
-    return state, rows
 
 
 def test_the_command_line_chooses(monkeypatch, capsys):
@@ -148,19 +129,3 @@ def test_workers_and_parties_at_once_exclude_each_other():
     crew = types.SimpleNamespace(shared=world)
     with pytest.raises(ValueError, match="this world's train together: give one of the two"):
         han_xue.round_(han_xue.State(), world, workers=crew)
-
-
-def test_a_turn_that_failed_begins_anew(monkeypatch):
-    config = han_xue.Config(parties=2, recipe=Recipe(steps=2, batch=8), generators=("vae",), models=("tree",))
-    world, steps = han_xue.World(data.load("digits"), config, together=True), dp_gan_together.steps
-
-    def fails(begun, count):
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr(dp_gan_together, "steps", fails)
-    state = han_xue.State()
-    with pytest.raises(RuntimeError, match="out of memory"):
-        han_xue.round_(state, world)
-    monkeypatch.setattr(dp_gan_together, "steps", steps)
-    state, row = han_xue.round_(state, world)
-    assert (state.round, row["part"]) == (1, "party 0: vae, 2 steps")

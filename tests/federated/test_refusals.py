@@ -8,9 +8,11 @@ import torch
 from torch import nn
 
 import ldpkernels
+from benchmarks.papers import comparisons
 from ldpkernels.__main__ import main
-from ldpkernels.federated import comparisons, ldp_fed, ldp_fl, networks, training
+from ldpkernels.federated import ldp_fed, ldp_fl, networks, training
 from ldpkernels.federated.training import Local
+from tests.federated import crews
 from tests.federated.test_federated_models import DRIVERS, clients, driver, init, mlp, refused  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -51,9 +53,8 @@ def test_a_last_test_example_is_normalised_with_others():
     first = training.accuracy(network, weights, x[:10], y[:10], batch=10)
     assert training.accuracy(network, weights, x, y, batch=10) == pytest.approx((10 * first + 11 * whole) / 21)
     assert training.accuracy(network, weights, x[:20], y[:20], batch=10) <= 1
-    crew = training.crew(network, clients(), 1, test=(x, y))
-    with crew as workers:
-        assert training.accuracy(network, weights, x, y, 10, workers) == pytest.approx((10 * first + 11 * whole) / 21)
+    crew = crews.crew(network, clients(), test=(x, y))
+    assert training.accuracy(network, weights, x, y, 10, crew) == pytest.approx((10 * first + 11 * whole) / 21)
 
 
 def test_a_network_without_gradients_of_single_examples():
@@ -104,8 +105,8 @@ def test_frozen_convolutions_train_in_torch_to_the_same_with_workers():
     weights = training.weights_of(network)
     assert "0.weight" not in weights
     local = Local(batch=3, rate=0.1)
-    with training.crew(network, everyone, 2) as crew:
-        there = [w for _, w in training.train(network, weights, everyone, local, 0, workers=crew)]
+    crew = crews.crew(network, everyone)
+    there = [w for _, w in training.train(network, weights, everyone, local, 0, workers=crew)]
     here = [w for _, w in training.train(network, weights, everyone, local, 0)]
     for a, b in zip(there, here, strict=True):
         assert a.keys() == weights.keys()
@@ -183,26 +184,25 @@ def test_the_command_line_keeps_constant_buffers(tmp_path, monkeypatch, capsys):
     [
         (["ldp-fl"], 0),
         (["ldp-fl", "--uneven", "1"], 1),
-        (["ldp-fed", "--method", "dpsgd", "--rounds", "1", "--select", "2"], 1),
-        (["ldp-fed", "--method", "local", "--rounds", "1", "--select", "2"], 1),
-        (["ldp-fed", "--method", "non-private", "--rounds", "1", "--select", "2"], 0),
+        (["ldp-fed", "--method", "basic", "--rounds", "1", "--select", "2"], 0),
+        (["ldp-fed", "--method", "basic", "--rounds", "1", "--select", "2", "--together", "no"], 1),
     ],
 )
 def test_workers_are_hired_where_clients_do_not_train_all_together(options, count, tmp_path, monkeypatch, capsys):
     (tmp_path / "my_workers.py").write_text(OWN + "\ndef linear():\n    return nn.Sequential(nn.Linear(4, 3))\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    hired, crew = [], training.crew
+    hired = []
 
-    def counted(*arguments, **options):
+    def counted(*arguments):
         hired.append(arguments[2])
-        return crew(*arguments, **options)
+        return crews.crew(*arguments)
 
     monkeypatch.setattr(training, "crew", counted)
     command = ["fl", *options, "--data", "my_workers:tensors", "--model", "my_workers:linear", "--clients", "6"]
     command += ["--batch", "2", "--workers", "2", "--quiet", "--seed", "1"]
     command += ["--rounds", "1", "--radius", "1"] if options[0] == "ldp-fl" else []
     assert main(command) == 0
-    assert len(hired) == count
+    assert hired == [2] * count
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 import ldpkernels
+from benchmarks.papers import comparisons
 from ldpkernels.__main__ import main
-from ldpkernels.federated import comparisons, ldp_fed, ldp_fl, training
+from ldpkernels.federated import ldp_fed, ldp_fl, training
 from ldpkernels.federated.cldp_upload import Upload, terms_of
 from ldpkernels.federated.selection import remaining, select
 from ldpkernels.federated.training import NOISE, Local
@@ -182,23 +183,9 @@ def test_what_would_have_no_effect_or_no_room_is_refused():
         comparisons.round_(comparisons.init(network, crowded, clients), clients, network, crowded)
 
 
-@pytest.mark.parametrize("method", ["alpha-cldp-fed", "smc"])
-def test_the_command_line_of_ldp_fed(method, capsys):
-    command = [
-        "fl",
-        "ldp-fed",
-        "--clients",
-        "30",
-        "--select",
-        "20",
-        "--rounds",
-        "4",
-        "--cycles",
-        "2",
-        "--quiet",
-        "--json",
-    ]
-    assert main([*command, "--method", method, "--uneven", "1", "--weigh", "examples", "--dropout", ".3"]) == 0
+def test_the_command_line_of_ldp_fed(capsys):
+    command = ["fl", "ldp-fed", "--clients", "30", "--select", "20", "--rounds", "4", "--cycles", "2", "--workers", "1"]
+    assert main([*command, "--quiet", "--json", "--uneven", "1", "--weigh", "examples", "--dropout", ".3"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["config"]["weigh"], found["config"]["dropout"]) == ("examples", 0.3)
     assert all(5 <= row["clients"] < 20 for row in found["rounds"])

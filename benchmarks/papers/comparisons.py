@@ -19,11 +19,12 @@ import torch
 from torch import nn
 
 import ldpkernels
-from ldpkernels.federated import private_sgd, secure_sum, training
+from benchmarks.papers import private_sgd, secure_sum
+from benchmarks.papers.private_sgd import PrivateSteps
+from ldpkernels.federated import training
 from ldpkernels.federated.checks import check, check_weights, initial_weights
 from ldpkernels.federated.cldp_upload import integers_of
 from ldpkernels.federated.ldp_fed import State, add, difference
-from ldpkernels.federated.private_sgd import PrivateSteps
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import remaining, select
 from ldpkernels.federated.training import Client, Crew, Local, Weights

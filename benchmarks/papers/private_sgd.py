@@ -34,7 +34,7 @@ class PrivateSteps:
     sigma: float
 
     def steps(self, examples: int) -> int:
-        """Steps in a round."""
+        """The number of steps in a round."""
         return self.local.epochs * math.ceil(examples / self.local.batch)
 
     def rate(self, examples: int) -> float:

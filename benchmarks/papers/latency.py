@@ -8,6 +8,7 @@ it. Nothing here is a privacy guarantee: random delays are no shuffler, whatever
 
 from __future__ import annotations
 
+import argparse
 import math
 import statistics
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ldpkernels import key as key_of
 from ldpkernels.arrays import Floats, Integers
 from ldpkernels.keys import Key
 
@@ -151,3 +153,22 @@ def report(clients: int, weights: int, T: float, key: Key) -> list[dict[str, flo
         seen = simulate(each, weights, latency, key.fold_in(i + 1), wait=wait)
         rows.append({"sending": name, "T": latency, "linked": linkage(seen), "duration": seen.duration})
     return rows
+
+
+def main() -> None:
+    """Print the table of docs/federated/ldp_fl.md: `python -m benchmarks.papers.latency`."""
+    from benchmarks.results import table
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=int, default=100)
+    parser.add_argument("--weights", type=int, default=21_840, help="of a model (default: that of MNIST)")
+    parser.add_argument("--latency", type=float, default=60.0, metavar="T", help="the longest delay, in seconds")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    rows = report(args.clients, args.weights, args.latency, key_of(args.seed))
+    found = [[row["sending"], f"{row['linked']:.2%}", f"{row['duration']:.0f} s"] for row in rows]
+    print(table(["sending", "linked", "duration"], [*found, ["a guess", f"{1 / args.clients:.2%}", ""]]))
+
+
+if __name__ == "__main__":
+    main()
