@@ -15,12 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from ldpkernels.accounting import arguments
+from ldpkernels import arguments
 from ldpkernels.accounting.composition import METHODS, composed_epsilon
-from ldpkernels.accounting.events import Event, Mechanism, event_from_dict, event_of
+from ldpkernels.accounting.events import Event, Mechanism, adversary_of, event_from_dict, event_of
 from ldpkernels.accounting.ledger_file import Header, LedgerError, LedgerFile, Round
 from ldpkernels.accounting.records import PrivacyResult, rounded_up
-from ldpkernels.accounting.views import adversary_of
 
 __all__ = ["BudgetExceeded", "Ledger", "LedgerError"]
 

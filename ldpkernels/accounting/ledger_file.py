@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ldpkernels.accounting import arguments
+from ldpkernels import arguments
 from ldpkernels.accounting.events import Event, event_from_dict
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
-from ldpkernels.accounting import arguments
+from ldpkernels import arguments
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import ConcentratedEvent, Event, SkellamEvent
 from ldpkernels.laws.adaptive_clipping import AdaptiveClipping

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 
-from ldpkernels.accounting.amplification import COUNTED, HOPELESS, Method, shuffled_epsilon
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import Event, GaussianEvent, PureEvent, SampledGaussianEvent
 from ldpkernels.accounting.gaussian import (
@@ -22,7 +21,8 @@ from ldpkernels.accounting.gaussian import (
     gaussian_epsilon,
     sampled_gaussian_epsilon,
 )
-from ldpkernels.accounting.rounding import TooLarge
+from ldpkernels.accounting.losses import TooLarge
+from ldpkernels.accounting.shuffle import COUNTED, HOPELESS, Method, shuffled_epsilon
 
 Accountant = Callable[[float], float]
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ldpkernels.accounting import arguments
+from ldpkernels import arguments
 
 Trust = Literal["local", "shuffled", "secure-aggregation", "central"]
 TRUSTS: tuple[Trust, ...] = get_args(Trust)  # each trusts more than the one before

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 
 from ldpkernels.accounting import GaussianEvent, PrivacyResult, SampledGaussianEvent
 from ldpkernels.accounting.composition import composed_epsilon
-from ldpkernels.accounting.events import Event
-from ldpkernels.accounting.views import adversary_of
+from ldpkernels.accounting.events import Event, adversary_of
 from ldpkernels.dtypes import FLOAT32
 from ldpkernels.laws import clipped_noise
 from ldpkernels.laws.adaptive_clipping import AdaptiveClipping

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from ldpkernels.accounting import Ledger, LedgerError, PureEvent, ShuffledEvent
-from ldpkernels.accounting.arguments import MOST
 from ldpkernels.accounting.ledger_file import Header, LedgerFile, Round
+from ldpkernels.arguments import MOST
 from tests.accounting.test_ledger import filled, opened
 
 
