@@ -176,7 +176,9 @@ def rdp_of(event: Event, orders: tuple[float, ...]) -> list[float]:
     if isinstance(event, ConcentratedEvent):
         return [event.rho * order for order in orders]
     if isinstance(event, SkellamEvent):
-        return [skellam_rdp(order, event) for order in orders]
+        wholes = [math.ceil(order) for order in orders]
+        by_whole = {whole: skellam_rdp(whole, event) for whole in dict.fromkeys(wholes)}
+        return [by_whole[whole] for whole in wholes]
     return [pure_rdp(order, event.pure_epsilon) for order in orders]
 
 
