@@ -9,7 +9,7 @@ import pytest
 
 import ldpkernels
 from ldpkernels.planning import TRUSTS, Plan
-from ldpkernels.planning.table import ENTRIES
+from ldpkernels.planning.plan import ENTRIES
 from tests.statistics import Z
 
 D, N = 24, 40
