@@ -188,7 +188,7 @@ def _parts(orders: tuple[float, ...]) -> list[tuple[float, float, float]]:
 
 
 def _bounds(orders: Sequence[float], rdp: Sequence[float], delta: float) -> list[float]:
-    """Of epsilon, one for each order: Proposition 12 of Canonne, Kamath and Steinke (2020)."""
+    """Bounds of epsilon, one for each order: Proposition 12 of Canonne, Kamath and Steinke (2020)."""
     log_delta = math.log(delta)
     bounds = [
         value + first - (log_delta + log_order) / excess
@@ -200,13 +200,13 @@ def _bounds(orders: Sequence[float], rdp: Sequence[float], delta: float) -> list
 
 
 def to_epsilon(orders: Sequence[float], rdp: Sequence[float], delta: float) -> float:
-    """Convert: the best over the orders."""
+    """Return epsilon at delta: the least of the bounds that the orders give."""
     return max(0.0, min(_bounds(orders, rdp, delta)))
 
 
 @lru_cache(maxsize=1024)
 def _around(order: float) -> tuple[float, ...]:
-    """Finer than the grid, which is 6 % apart in order - 1."""
+    """Orders around one of the grid, finer than the grid, which is 6 % apart in order - 1."""
     return tuple(1 + (order - 1) * 10 ** (step / 2000) for step in range(-50, 51))
 
 

@@ -30,7 +30,7 @@ class Told:
         return "\n\n".join(map(str, self.paragraphs))
 
     def to_dict(self) -> dict[str, object]:
-        """The data."""
+        """Return the data for JSON."""
         return self.data
 
 
@@ -38,7 +38,7 @@ Answer = PrivacyResult | Claim | CldpResult | Told
 
 
 def add_parser(commands: Commands) -> None:
-    """The command line of `account`."""
+    """Add the command line of `account`."""
     parser = commands.add_parser(
         "account",
         help="what a client or an example loses: local, shuffled, subsampled, DP-SGD, alpha-CLDP, the papers' claims",

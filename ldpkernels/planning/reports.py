@@ -59,7 +59,7 @@ def weightwise(setting: Setting, name: str) -> Answer:
 
 
 def k_of_d(setting: Setting, name: str) -> Answer:
-    """Some of the coordinates."""
+    """A report of some of the coordinates."""
     eps = report_eps(setting, 1, two_outcomes=False)
     law = KOfD(eps, setting.weights, setting.ball, setting.box)
     call = f"{eps!r}, mechanism='k-of-d', norm={setting.ball!r}, bound={setting.box!r}"
@@ -70,14 +70,14 @@ def k_of_d(setting: Setting, name: str) -> Answer:
 
 
 def privunitg(setting: Setting, name: str) -> Answer:
-    """The whole update, with the least error of all."""
+    """A report of the whole update, with the least error of all."""
     eps = report_eps(setting, 1, two_outcomes=False)
     law = PrivUnitG(eps, setting.weights, setting.ball)
     return assuming(_of_vectors(setting, name, eps, f"{eps!r}, norm={setting.ball!r}", law), REAL)
 
 
 def projected_code(setting: Setting, name: str) -> Answer:
-    """A whole update in the bits of least error."""
+    """A code of the whole update, in the bits of least error."""
     eps = report_eps(setting, 1, two_outcomes=False)
     try:
         laws = [ProjectedCode(eps, setting.weights, setting.ball, bits) for bits in CODES]
@@ -126,7 +126,7 @@ def _gaussian_total(setting: Setting, sigma: float) -> float:
 
 
 def _of_vectors(setting: Setting, name: str, parameter: float, arguments: str, law: VectorLaw) -> Answer:
-    """By a law of whole updates, of which each client sends one report in a round."""
+    """The answer of a law of whole updates, of which each client sends one report in a round."""
     return Answer(
         name,
         parameter,

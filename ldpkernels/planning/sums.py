@@ -165,7 +165,7 @@ def _written(law: AdaptiveClipping) -> str:
 
 
 def _multiplier(setting: Setting, *, discrete: bool) -> float:
-    """Of the noise over the norm, in every sum."""
+    """The multiplier of the noise over the norm, in every sum."""
     rate = setting.participation
     if discrete and rate < 1:
         raise Unsuitable("nothing is proved here of discrete noise on samples: give participation = 1")
