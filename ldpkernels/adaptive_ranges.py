@@ -17,7 +17,7 @@ import numpy as np
 
 from ldpkernels import launch
 from ldpkernels._native import Summary
-from ldpkernels.accounting.arguments import number
+from ldpkernels.arguments import number
 from ldpkernels.arrays import AnyArray, Spans
 from ldpkernels.inputs.agreement import Statement
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.accounting.arguments import number
+from ldpkernels.arguments import number
 from ldpkernels.arrays import Array
 from ldpkernels.inputs.checks import checked_arrays, refuse_outside
 from ldpkernels.inputs.containers import Buffers, collect

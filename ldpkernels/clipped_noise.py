@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsFloat, TypeAlia
 import numpy as np
 
 from ldpkernels import _native, launch
-from ldpkernels.accounting.arguments import number
+from ldpkernels.arguments import number
 from ldpkernels.arrays import AnyArray, Array, Value
 from ldpkernels.capabilities import chosen_isa
 from ldpkernels.dtypes import FLOAT64

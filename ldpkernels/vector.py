@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, overload
 import numpy as np
 
 from ldpkernels import capabilities, launch
-from ldpkernels.accounting.arguments import number
+from ldpkernels.arguments import number
 from ldpkernels.arrays import AnyArray, Array, Floats, Integers, Value
 from ldpkernels.dtypes import FLOAT64, Dtype
 from ldpkernels.inputs import flat

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, SupportsFloat, overload
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.accounting.arguments import number
+from ldpkernels.arguments import number
 from ldpkernels.arrays import AnyArray, Array, Integers, Value
 from ldpkernels.clipped_noise import clipped_noised_sum
 from ldpkernels.inputs.ballots import checked_classes, refuse_strangers

@@ -10,7 +10,7 @@ import pytest
 import ldpkernels
 from ldpkernels import DistributedGaussian, DistributedSkellam
 from ldpkernels.accounting import ConcentratedEvent, SkellamEvent, composed_epsilon
-from ldpkernels.accounting.renyi import rdp_of, skellam_rdp
+from ldpkernels.accounting.gaussian import rdp_of, skellam_rdp
 from ldpkernels.laws.distributed import WRAP, rounded_square
 from ldpkernels.updates import decode, encode, rotate_
 from tests.statistics import Z

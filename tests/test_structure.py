@@ -35,7 +35,7 @@ inputs
 capabilities keys
 accounting
 _cuda _native
-arrays dtypes gpu optional plot
+arguments arrays decimals dtypes gpu optional plot
 """
 LEVELS = {name: -level for level, line in enumerate(LAYERS.split("\n")) for name in line.split()}
 # What is imported where it is used: what needs torch, Triton or SciPy, what is slow on purpose, a command's work.

@@ -29,11 +29,10 @@ from ldpkernels.accounting.events import (
     event_of,
 )
 from ldpkernels.accounting.ledger import BudgetExceeded, Ledger, LedgerError
-from ldpkernels.accounting.local import local_epsilon, local_table
+from ldpkernels.accounting.local import local_epsilon, local_table, sampled_gaussian, subsample_pure, subsampled_epsilon
 from ldpkernels.accounting.metric import CldpResult, ScheduledRound, cldp, rounds_per_layer, schedule
 from ldpkernels.accounting.records import Claim, PrivacyResult
 from ldpkernels.accounting.shuffle import clients_needed, shuffle_epsilon
-from ldpkernels.accounting.subsample import sampled_gaussian, subsample_pure, subsampled_epsilon
 
 __all__ = [
     "BudgetExceeded",

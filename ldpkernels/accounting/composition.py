@@ -14,15 +14,36 @@ Four ways, from the plainest to the sharpest; each is an upper bound, so the sma
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from ldpkernels.accounting import arguments, exact, renyi
-from ldpkernels.accounting.events import Event, Mechanism, SampledGaussianEvent, event_of
-from ldpkernels.accounting.gaussian import gaussian_epsilon
-from ldpkernels.accounting.rounding import TooLarge
-from ldpkernels.accounting.views import view_of
+import numpy as np
+
+from ldpkernels import arguments
+from ldpkernels.accounting.events import (
+    ConcentratedEvent,
+    Event,
+    GaussianEvent,
+    Mechanism,
+    RandomizedResponseEvent,
+    SampledGaussianEvent,
+    ShuffledEvent,
+    SkellamEvent,
+    event_of,
+    view_of,
+)
+from ldpkernels.accounting.gaussian import gaussian_epsilon, gaussian_losses, renyi_epsilon, sampled_gaussian_epsilon
+from ldpkernels.accounting.losses import (
+    LossDistribution,
+    TooLarge,
+    binomial_support,
+    bisect_upper,
+    from_atoms,
+    log_binomial,
+)
+from ldpkernels.accounting.shuffle import Method, shuffled_epsilon
+from ldpkernels.arrays import Floats
 
 METHODS = ("basic", "advanced", "rdp", "exact")
 
@@ -62,13 +83,13 @@ def composed(terms: Iterable[tuple[Event | Mechanism, int]], delta: float, metho
         if math.isinf(basic):
             raise ValueError("method = 'advanced' needs events with an epsilon at delta = 0: use 'rdp' or 'exact'")
         return Composed(min(basic, _advanced(groups, delta)), method)
-    others = {"rdp": renyi.composed_epsilon(groups, delta) * (1 + 1e-12)}
+    others = {"rdp": renyi_epsilon(groups, delta) * (1 + 1e-12)}
     if method == "rdp":
         return Composed(min(basic, others["rdp"]), method)
     others |= {"basic": basic, "advanced": _advanced(groups, delta), "everyone": _everyone(groups, delta)}
     weaker = min(others, key=others.__getitem__)
     try:
-        return Composed(min(others[weaker], exact.composed_epsilon(groups, delta, others[weaker])), method)
+        return Composed(min(others[weaker], _exact_epsilon(groups, delta, others[weaker])), method)
     except TooLarge:
         return Composed(others[weaker], weaker)
 
@@ -108,3 +129,94 @@ def _check_views(groups: dict[Event, int]) -> None:
             f"the events belong to different views ({', '.join(sorted(views))}), whose adversaries and neighbours"
             " differ: account for each view by itself"
         )
+
+
+# Beyond this e^-eps is no number any more that a sum of probabilities could notice.
+LARGEST_EPS = 700.0
+
+
+def response_atoms(k: int, eps: float, outside: float) -> tuple[Floats, Floats, float]:
+    """Return the losses and probabilities of k composed responses in a window, and a relative error bound."""
+    if eps > LARGEST_EPS:
+        raise TooLarge(f"eps = {eps} is above {LARGEST_EPS}")
+    log_p, log_q = -math.log1p(math.exp(-eps)), -eps - math.log1p(math.exp(-eps))
+    x = binomial_support(k, math.exp(log_p), outside)
+    logs, error = log_binomial(k, log_p, log_q, x)
+    return eps * (2 * x - k), np.exp(logs), math.expm1(error)
+
+
+def responses_epsilon(k: int, eps: float, delta: float) -> float:
+    """Return the epsilon of k composed eps-randomized responses at delta; 0 < delta < 1."""
+    outside = delta * 1e-9
+    losses, masses, error = response_atoms(k, eps, outside)
+
+    def exceeds(epsilon: float) -> bool:
+        first = int(np.searchsorted(losses, epsilon, side="right"))
+        total = float(np.sum(masses[first:] * -np.expm1(epsilon - losses[first:])))
+        return not total * (1 + error) + outside <= delta
+
+    if not exceeds(0.0):
+        return 0.0
+    return bisect_upper(exceeds, 0.0, k * eps)
+
+
+# A grid of a hundredth of the narrowest group, but at most about four million points in all.
+MOST_POINTS, MOST_GROUPS = 1 << 22, 64
+
+
+def _losses(event: Event, times: int, h: float, outside: float) -> LossDistribution:
+    if isinstance(event, GaussianEvent):
+        return gaussian_losses(math.sqrt(times) / event.noise_multiplier, h, outside)
+    losses, masses, error = response_atoms(times, event.pure_epsilon, outside)
+    return from_atoms(losses, masses * (1 + error), h, 2 * outside)
+
+
+def _spread(event: Event, times: int) -> float:
+    if isinstance(event, GaussianEvent):
+        return math.sqrt(times) / event.noise_multiplier
+    return math.sqrt(times) * min(event.pure_epsilon, 2 * event.pure_epsilon * math.exp(-event.pure_epsilon / 2))
+
+
+def _reach(event: Event, times: int, outside: float) -> float:
+    if isinstance(event, GaussianEvent):
+        mu = math.sqrt(times) / event.noise_multiplier
+        return mu * mu + 2 * mu * math.sqrt(-2 * math.log(outside))
+    return 2 * min(times, math.sqrt(times * -math.log(outside) / 2)) * event.pure_epsilon
+
+
+def _exact_epsilon(groups: Mapping[Event, int], delta: float, weaker: float) -> float:
+    """The epsilon of all the releases at delta, exact up to upward rounding (an upper bound for a PureEvent).
+
+    `weaker` is any other bound of it, which says how large the loss can be. Raises `TooLarge` where its law would be.
+    """
+    events = list(groups)
+    if all(isinstance(event, GaussianEvent) for event in events):
+        parts = [math.sqrt(k) / e.noise_multiplier for e, k in groups.items() if isinstance(e, GaussianEvent)]
+        return gaussian_epsilon(math.hypot(*parts), delta)
+    if any(isinstance(event, ConcentratedEvent | SkellamEvent) for event in events):
+        raise TooLarge("a claim about Renyi divergences, which has no law of the loss")
+    if any(isinstance(event, ShuffledEvent | SampledGaussianEvent) for event in events):
+        event = events[0]
+        if len(events) > 1:
+            raise ValueError(f"method='exact' can't mix {event!r} with other events: use method='rdp' or 'basic'")
+        if isinstance(event, SampledGaussianEvent):
+            return sampled_gaussian_epsilon(event.noise_multiplier, event.q, groups[event], delta, weaker)
+        assert isinstance(event, ShuffledEvent)
+        method: Method = "exact" if event.reports == RandomizedResponseEvent.kind else "stronger_clones"
+        return shuffled_epsilon(event.eps, event.clients, groups[event], delta, method)
+    pure_values = {event.pure_epsilon for event in events}
+    if len(pure_values) == 1:
+        return responses_epsilon(sum(groups.values()), pure_values.pop(), delta)
+    if len(events) > MOST_GROUPS:
+        raise TooLarge(f"{len(events)} different events, above {MOST_GROUPS}")
+    outside = delta * 1e-6 / len(events)
+    h = min(_spread(event, times) for event, times in groups.items()) / 100
+    h = max(h, sum(_reach(event, times, outside) for event, times in groups.items()) / MOST_POINTS)
+    if not 0 < h < math.inf:
+        raise TooLarge(f"a grid of {h} for losses of so different sizes")
+    total: LossDistribution | None = None
+    for event, times in groups.items():
+        law = _losses(event, times, h, outside)
+        total = law if total is None else total.compose(law)
+    assert total is not None
+    return total.epsilon(delta)

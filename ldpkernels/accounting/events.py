@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a mechanism releases once, as accounting sees it.
+"""What a mechanism releases once, as accounting sees it, and whom its guarantee holds off.
 
 A mechanism yields its event; accounting composes events and never looks at the mechanism. An event is a frozen value:
-equal events are interchangeable, and an event survives a round trip through JSON (the ledger stores it so).
+equal events are interchangeable, and an event survives a round trip through JSON (the ledger stores it so). Only events
+of one view compose.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
-from ldpkernels.accounting import arguments
+from ldpkernels import arguments
 
 
 @dataclass(frozen=True)
@@ -226,3 +227,38 @@ def event_from_dict(data: Mapping[str, object]) -> Event:
         return KINDS[kind](**fields)
     except TypeError as error:
         raise ValueError(f"the fields {sorted(fields)} don't make a {kind} event: {error}") from error
+
+
+LOCAL_ADVERSARY = "anyone who sees every report of the client, the server included, and can link them to the client"
+LOCAL_NEIGHBOURS = "any two values of the client's whole input (its weights in every round)"
+
+
+def view_of(event: Event) -> str:
+    """Return "local", "shuffled", "sampled" or "aggregated"."""
+    if isinstance(event, ConcentratedEvent | SkellamEvent):
+        return "aggregated"
+    if isinstance(event, ShuffledEvent):
+        return "shuffled"
+    return "sampled" if isinstance(event, SampledGaussianEvent) else "local"
+
+
+def adversary_of(event: Event) -> tuple[str, str]:
+    """Return the adversary and the neighbouring relation that an event's guarantee speaks of."""
+    view = view_of(event)
+    if view == "shuffled":
+        return (
+            "anyone who sees the shuffled reports, and knows the inputs of all the other clients",
+            "the inputs of all clients, one client's replaced (replace-one)",
+        )
+    if view == "aggregated":
+        return (
+            "anyone who sees the sums that secure aggregation gives, and knows the inputs of all the other clients, but"
+            " not the noise of the honest ones",
+            "the updates of all clients, one client's replaced by zeros in every round",
+        )
+    if view == "sampled":
+        return (
+            "anyone who sees every noisy gradient or model, but not which examples were sampled",
+            "training sets that differ by one example added or removed",
+        )
+    return LOCAL_ADVERSARY, LOCAL_NEIGHBOURS

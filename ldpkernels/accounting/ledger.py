@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ledger for a training run: no round is released that the budget doesn't cover, and no crash forgets one.
 
-The order is the guarantee. `spend` computes the new total, refuses it if it passes the budget, writes the intent,
-makes it durable, and only then returns; the release comes after. A crash before the return has released nothing, and a
-line torn by it is charged all the same, as the dearest release that the run has declared.
+The order is the guarantee. `spend` takes the file for itself, learns what it holds, computes the new total, refuses it
+if it passes the budget, makes the round durable, and only then returns; the release comes after. A crash before the
+return has released nothing.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NoReturn
 
-from ldpkernels.accounting import arguments
+from ldpkernels import arguments
 from ldpkernels.accounting.composition import METHODS, composed_epsilon
-from ldpkernels.accounting.events import Event, Mechanism, event_from_dict, event_of
-from ldpkernels.accounting.ledger_file import Appender, Chain, LedgerError, begin, read
-from ldpkernels.accounting.ledger_records import Declared, Header, Record, Spent, Torn, dearest
+from ldpkernels.accounting.events import Event, Mechanism, adversary_of, event_from_dict, event_of
+from ldpkernels.accounting.ledger_file import Header, LedgerError, LedgerFile, Round
 from ldpkernels.accounting.records import PrivacyResult, rounded_up
-from ldpkernels.accounting.views import adversary_of
 
 __all__ = ["BudgetExceeded", "Ledger", "LedgerError"]
 
@@ -52,19 +49,20 @@ class BudgetExceeded(RuntimeError):
 class Ledger:
     """What a run has spent, kept in a file that only grows.
 
-    Opening an existing file resumes it; the budget, delta and method must then be the same. One ledger at a time has
-    the file, and one process has the ledger: threads may share it, and a forked child is refused. A file that was
-    renamed, replaced, cut or written to meanwhile is refused before the next round is spent.
+    Opening an existing file resumes it; the budget, delta and method must then be the same. Ledgers of other threads
+    and processes may be open on the same file: a round is spent by one at a time, after it has read what the others
+    spent, so that all of them together keep the budget. A forked child is refused. A file that was renamed, replaced
+    or cut meanwhile is refused before the next round is spent.
 
-    A changed byte in the file is refused when it is opened. But the file's chain of digests has no key, so whoever can
-    write the file can write it anew, cut it or put back an older copy, and it opens. Against that keep `digest`
-    elsewhere after a round, and open with `expect=digest`: the file must then have been through that round.
+    A changed byte in the file is refused when it is opened. But the digests in it have no key, so whoever can write
+    the file can write it anew, cut it or put back an older copy, and it opens. Against that keep `digest` elsewhere
+    after a round, and open with `expect=digest`: the file must then have been through that round.
 
     The basic figure stands however each round's event is chosen. The others take the sequence of events as fixed
     before the run; ending early is always allowed.
 
     Args:
-        path: The file (JSON lines), or None for a ledger in memory, which a crash does forget.
+        path: The file (an SQLite database), or None for a ledger in memory, which a crash does forget.
         epsilon: The budget.
         delta: The probability that the bound excludes.
         method: How rounds are composed: "basic", "advanced", "rdp" or "exact".
@@ -90,111 +88,56 @@ class Ledger:
         self.budget = arguments.positive("epsilon", epsilon)
         self.delta = arguments.excluded(delta, zero=True)
         self.method = arguments.choice("method", method, METHODS)
-        self._defined: list[Declared] = []
-        self._spent: dict[int, int] = {}
-        self._history: list[float] = []
+        self._header = Header(self.budget, self.delta, self.method)
+        self._rounds: list[Round] = []
+        self._spent: dict[Event, int] = {}
         self._now = 0.0
-        self._chain, self._digest = Chain(), ""
         self._mutex = threading.RLock()
         self._process = os.getpid()
-        self._file: Appender | None = None
-        self._closed = self._unsettled = False
-        header = Header(self.budget, self.delta, self.method)
+        self._closed = self._spending = False
+        self._file: LedgerFile | None = None
         if path is None:
             if expect is not None:
                 raise ValueError(f"expect = {expect!r} is for a ledger in a file: give its path")
-            self._write(header)
-        else:
-            self._open(Path(path), header, expect)
-
-    def _open(self, path: Path, header: Header, expect: str | None) -> None:
-        path = Path(os.path.abspath(path))
-        if expect is None:
-            begin(path, self._chain.line(header)[1])
-        try:
-            self._file = Appender(path)
-        except FileNotFoundError as error:
+            return
+        self._file = LedgerFile(path, begin=expect is None)
+        with self._file.transaction() as db:
             if expect is None:
-                raise
-            raise LedgerError(
-                f"{path} is gone, and was expected with the digest {expect}: restore it, or take the whole budget as"
-                " spent"
-            ) from error
-        try:
-            self._resume(path, self._file, header, expect)
-        except BaseException:
-            self._file.close()
-            raise
+                self._file.begin(db, self._header)
+            self._file.check(db)
+            self._resume(*self._file.read(db), expect)
+        if self._rounds:
+            logger.info("%s resumed: %s", self._file.path, self._text())
 
-    def _resume(self, path: Path, file: Appender, header: Header, expect: str | None) -> None:
-        contents = read(path, file.read())
-        if not contents.records:
+    def _resume(self, header: Header, rounds: list[Round], expect: str | None = None) -> None:
+        assert self._file is not None
+        if header != self._header:
             raise LedgerError(
-                f"{path} holds no whole header, so nothing was ever spent from it: delete it and start again"
+                f"{self._file.path} was begun as {header}, and is now opened as {self._header}: give the values that"
+                " it was begun with, or start a new ledger in another file"
             )
-        if contents.records[0] != header:
+        if expect is not None and expect not in {header.digest, *(one.digest for one in rounds)}:
             raise LedgerError(
-                f"{path} was begun as {contents.records[0]}, and is now opened as {header}: give the values that it"
-                " was begun with, or start a new ledger in another file"
+                f"{self._file.path} was never at the digest {expect}: it was cut, written anew, or an older copy was"
+                " put back. Restore the newest copy; if there is none, take the whole budget as spent"
             )
-        if expect is not None and expect not in contents.values:
-            raise LedgerError(
-                f"{path} was never at the digest {expect}: it was cut, written anew, or an older copy was put back."
-                " Restore the newest copy; if there is none, take the whole budget as spent"
-            )
-        self._chain, self._digest = contents.chain, contents.values[-1]
-        newline = b"" if contents.ends_in_newline else b"\n"
+        for one in rounds:
+            self._take(one)
         try:
-            for record in contents.records[1:]:
-                self._apply(record)
-            # an older version may have found another figure for the same rounds: the larger one counts
-            self._now = max(self._now, self._epsilon())
-            if contents.torn:
-                logger.warning("%s ends in torn lines: charged as %d round(s) at their dearest", path, contents.torn)
-                self._write(Torn(contents.torn), after=newline)
-                self._apply(Torn(contents.torn))
-            elif newline:
-                file.append(newline)
-                self._chain.follow(newline)
+            # another version may have found another figure for the same rounds: the larger one counts
+            self._now = max(self._now, self._epsilon() if rounds else 0.0)
         except (ValueError, TypeError, ArithmeticError) as error:
-            raise LedgerError(f"{path} holds what no ledger writes: {error}") from error
-        if self._history:
-            logger.info("%s resumed: epsilon = %s of %g at delta = %g", path, self._text(), self.budget, self.delta)
+            raise LedgerError(f"{self._file.path} holds what no ledger writes: {error}") from error
 
-    def _apply(self, record: Record) -> None:
-        if isinstance(record, Declared):
-            self._defined.append(record)
-        elif isinstance(record, Spent):
-            if record.round != len(self._history) + 1 or record.declared >= len(self._defined):
-                raise ValueError(f"{record} is out of order")
-            self._spent[record.declared] = self._spent.get(record.declared, 0) + 1
-            self._charge(record.epsilon)
-        elif isinstance(record, Torn):
-            charged = dearest(self._defined, self.method)
-            for i in charged:
-                self._spent[i] = self._spent.get(i, 0) + record.rounds
-            if charged:
-                self._charge(self._epsilon())
-        else:
-            raise ValueError("a second header")
+    def _take(self, one: Round) -> None:
+        """Count a round. An interruption before the last line counts it twice in memory, and never not at all."""
+        self._spent[one.event] = self._spent.get(one.event, 0) + one.times
+        self._now = max(self._now, one.epsilon)
+        self._rounds.append(one)
 
-    def _charge(self, epsilon: float) -> None:
-        self._history.append(epsilon)
-        self._now = max(self._now, epsilon)
-
-    def _write(self, record: Record, after: bytes = b"") -> None:
-        self._chain.follow(after)
-        value, line = self._chain.line(record)
-        if self._file is not None:
-            self._file.append(after + line)
-        self._chain.follow(line)
-        self._digest = value
-
-    def _epsilon(self, more: Declared | None = None, often: int = 1) -> float:
-        """The epsilon of what was spent, and of so many more rounds."""
-        terms = [(self._defined[i].event, self._defined[i].times * count) for i, count in self._spent.items()]
-        if more is not None:
-            terms.append((more.event, more.times * often))
+    def _epsilon(self, event: Event | None = None, times: int = 0) -> float:
+        """The epsilon of what was spent, and of so many more releases."""
+        terms = list(self._spent.items()) + ([] if event is None else [(event, times)])
         return composed_epsilon(terms, self.delta, self.method)
 
     def _covers(self, epsilon: float) -> bool:
@@ -202,10 +145,10 @@ class Ledger:
         return epsilon <= self.budget * (1 + 1e-12)
 
     def _text(self) -> str:
-        return rounded_up(self._now)
+        return f"epsilon = {rounded_up(self._now)} of {self.budget:g} at delta = {self.delta:g}, digest {self.digest}"
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
+    def _alone(self) -> Iterator[None]:
         """One thread of the one process. A forked child would find a lock that nobody lets go, so it isn't tried."""
         if os.getpid() != self._process:
             raise LedgerError(
@@ -217,31 +160,28 @@ class Ledger:
 
     @property
     def epsilon(self) -> float:
-        """What has been spent, at the ledger's delta."""
-        with self._held():
-            return self._now
+        """What has been spent, at the ledger's delta, as of this ledger's last round."""
+        return self._now
 
     @property
     def history(self) -> tuple[float, ...]:
         """Epsilon after each round."""
-        with self._held():
-            return tuple(self._history)
+        return tuple(one.epsilon for one in self._rounds)
 
     @property
     def digest(self) -> str:
-        """The chain value of the last line: it stands for every byte before. Keep it elsewhere, and `expect` it."""
-        with self._held():
-            return self._digest
+        """The digest of the last round: it stands for all rounds before. Keep it elsewhere, and `expect` it."""
+        return self._rounds[-1].digest if self._rounds else self._header.digest
 
     @property
     def result(self) -> PrivacyResult:
         """What has been spent, as a record."""
-        with self._held():
+        with self._alone():
             adversary, neighbouring = (
-                adversary_of(self._defined[0].event) if self._defined else ("anyone", "any two inputs")
+                adversary_of(self._rounds[0].event) if self._rounds else ("anyone", "any two inputs")
             )
             assumptions: tuple[str, ...] = (
-                f"{len(self._history):,} rounds, all of them through this ledger",
+                f"{len(self._rounds):,} rounds, all of them through this ledger",
                 "every release came after `spend` returned",
             )
             if self.method != "basic":
@@ -254,67 +194,60 @@ class Ledger:
 
         Raises:
             BudgetExceeded: If the round would pass the budget; nothing is spent then.
-            LedgerError: If the ledger is closed, an earlier write failed, the file is no longer the one that was
-                opened, or this is a forked child.
+            LedgerError: If the ledger is closed, the file can't be written or is no longer the one that was opened, or
+                this is a forked child.
         """
-        release = Declared(_readable(event_of(source)), arguments.count("times", times))
-        with self._held():
+        event, times = _readable(event_of(source)), arguments.count("times", times)
+        with self._alone():
             if self._closed:
                 raise LedgerError("the ledger is closed: open it again")
-            if self._unsettled:
-                raise LedgerError(
-                    "an earlier write failed or was interrupted, or is under way, so what was spent is not known here: "
-                    + ("begin a new ledger" if self._file is None else "open the ledger again")
-                )
-            self._unsettled = True  # until file and memory agree again; a signal's handler may spend too
+            if self._spending:  # by a signal's handler
+                raise LedgerError("another round of this ledger is under way in this thread: spend after it")
+            self._spending = True
             try:
-                would_be = max(self._now, self._epsilon(release))
-                if not self._covers(would_be):
-                    raise BudgetExceeded(self._now, would_be, self.budget, self.delta)
-            except BaseException:
-                self._unsettled = False  # nothing was written yet
-                raise
-            if release not in self._defined:
-                self._write(release)
-                self._apply(release)
-            spent = Spent(len(self._history) + 1, self._defined.index(release), would_be)
-            self._write(spent)
-            self._apply(spent)
-            self._unsettled = False
-            logger.info(
-                "round %d: epsilon = %s of %g at delta = %g, digest %s",
-                spent.round,
-                self._text(),
-                self.budget,
-                self.delta,
-                self._digest,
-            )
+                self._take(self._spent_in_file(event, times) if self._file else self._next(event, times))
+            finally:
+                self._spending = False
+            logger.info("round %d: %s", len(self._rounds), self._text())
             return self.result
 
+    def _spent_in_file(self, event: Event, times: int) -> Round:
+        """The round, which is durable when this returns. What an exception hides is read from the file next time."""
+        assert self._file is not None
+        with self._file.transaction() as db:
+            self._resume(*self._file.read(db, len(self._rounds), self.digest))
+            one = self._next(event, times)
+            self._file.write(db, one)
+        return one
+
+    def _next(self, event: Event, times: int) -> Round:
+        """The next round, if the budget covers it."""
+        would_be = max(self._now, self._epsilon(event, times))
+        if not self._covers(would_be):
+            raise BudgetExceeded(self._now, would_be, self.budget, self.delta)
+        return Round.after(self.digest, len(self._rounds) + 1, event, times, would_be)
+
     def rounds_left(self, source: Event | Mechanism, times: int = 1) -> int:
-        """Return how many more such rounds the budget covers, up to 2^40."""
-        release = Declared(event_of(source), arguments.count("times", times))
-        with self._held():
+        """Return how many more such rounds the budget covers, up to 2^40, as of this ledger's last round."""
+        event, times = event_of(source), arguments.count("times", times)
+        with self._alone():
             low, high = 0, 1
-            most = min(MOST_ROUNDS_LEFT, arguments.MOST // release.times)
-            while high < most and self._covers(self._epsilon(release, high)):
+            most = min(MOST_ROUNDS_LEFT, arguments.MOST // times)
+            while high < most and self._covers(self._epsilon(event, times * high)):
                 low, high = high, high * 2
             high = min(high, most)
             while high - low > 1:
                 middle = (low + high) // 2
-                if self._covers(self._epsilon(release, middle)):
+                if self._covers(self._epsilon(event, times * middle)):
                     low = middle
                 else:
                     high = middle
             return low
 
     def close(self) -> None:
-        """Release the file; a closed ledger refuses to spend."""
+        """End it: a closed ledger refuses to spend."""
         if os.getpid() == self._process:
-            with self._mutex:
-                self._closed = True
-        if self._file is not None:
-            self._file.close()
+            self._closed = True
 
     def __enter__(self) -> Ledger:
         return self
@@ -324,6 +257,19 @@ class Ledger:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a ledger can't be copied nor sent to another process: each would spend the whole remainder")
+
+
+def recorded(path: str | os.PathLike[str]) -> tuple[Ledger, list[Round]]:
+    """Return what a file says, and change nothing: a closed ledger that can be asked, and its rounds."""
+    file = LedgerFile(path)
+    with file.transaction(write=False) as db:
+        file.check(db)
+        header, rounds = file.read(db)
+    ledger = Ledger(None, epsilon=header.epsilon, delta=header.delta, method=header.method)
+    ledger._file = file
+    ledger._resume(header, rounds)
+    ledger.close()
+    return ledger, rounds
 
 
 def _readable(event: Event) -> Event:

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ldpkernels.accounting import arguments
-from ldpkernels.accounting.events import MetricEvent
+from ldpkernels import arguments
+from ldpkernels.accounting.events import LOCAL_ADVERSARY, MetricEvent
 from ldpkernels.accounting.records import PrivacyResult
-from ldpkernels.accounting.views import LOCAL_ADVERSARY
 
 METRICS = ("linf", "l1")
 # Of a double, and of a plan that somebody would run.

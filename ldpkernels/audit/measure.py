@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ldpkernels.accounting import arguments
+from ldpkernels import arguments
 from ldpkernels.arrays import Floats
 from ldpkernels.optional import is_tensor, require
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ldpkernels import accounting
 from ldpkernels.accounting import Claim, CldpResult, PrivacyResult
+from ldpkernels.accounting.ledger import recorded
 from ldpkernels.accounting.records import rounded_up
 from ldpkernels.commands import options
 from ldpkernels.commands.options import Commands
@@ -29,7 +30,7 @@ class Told:
         return "\n\n".join(map(str, self.paragraphs))
 
     def to_dict(self) -> dict[str, object]:
-        """The data."""
+        """Return the data for JSON."""
         return self.data
 
 
@@ -37,7 +38,7 @@ Answer = PrivacyResult | Claim | CldpResult | Told
 
 
 def add_parser(commands: Commands) -> None:
-    """The command line of `account`."""
+    """Add the command line of `account`."""
     parser = commands.add_parser(
         "account",
         help="what a client or an example loses: local, shuffled, subsampled, DP-SGD, alpha-CLDP, the papers' claims",
@@ -121,6 +122,15 @@ def add_parser(commands: Commands) -> None:
         "account claims ldp-fl",
     )
     claims.add_argument("paper", nargs="?", choices=("all", "ldp-fl", "ldp-fed", "han-xue"), default="all")
+
+    ledger = _question(
+        questions,
+        "ledger",
+        _ledger,
+        "what a ledger's file says: its budget, its rounds, what was spent and the digest to keep; it changes nothing",
+        "account ledger run.ledger",
+    )
+    ledger.add_argument("file", metavar="FILE")
 
 
 def main(args: argparse.Namespace) -> Outcome:
@@ -255,3 +265,17 @@ def _claims(args: argparse.Namespace) -> list[Claim]:
         for q, steps in ((256 / 7814, 1000), (128 / 12000, 10000)):
             answers += [accounting.han_xue_eq18(q, sigma, steps, 1e-5) for sigma in (1.0, 1.5, 3.0, 5.0)]
     return answers
+
+
+def _ledger(args: argparse.Namespace) -> list[Told]:
+    ledger, rounds = recorded(args.file)
+    head = f"{args.file}: {rounded_up(ledger.epsilon)} of {ledger.budget:g} in {len(rounds):,} rounds"
+    lines = ["round        times   epsilon  event"]
+    lines += [f"{one.number:5d} {one.times:12,} {rounded_up(one.epsilon):>9}  {one.event}" for one in rounds]
+    data = {
+        "budget": ledger.budget,
+        "rounds": [{"event": one.event.to_dict(), "times": one.times, "epsilon": one.epsilon} for one in rounds],
+        "digest": ledger.digest,
+        "result": ledger.result.to_dict(),
+    }
+    return [Told([head, "\n".join(lines), ledger.result, f"digest {ledger.digest}"], data)]

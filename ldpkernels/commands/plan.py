@@ -17,7 +17,7 @@ from ldpkernels.planning.plan import planned
 
 
 def add_parser(commands: Commands) -> None:
-    """The options."""
+    """Add the command line of `plan`."""
     parser = commands.add_parser(
         "plan",
         help="from a total epsilon for a client to the calls that keep it, the one of least error first",

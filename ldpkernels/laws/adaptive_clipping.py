@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ldpkernels import launch
-from ldpkernels.accounting import arguments
+from ldpkernels import arguments, launch
 from ldpkernels.accounting.events import SkellamEvent
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table

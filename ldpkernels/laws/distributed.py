@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar, TypeVar
 
-from ldpkernels.accounting import arguments
+from ldpkernels import arguments
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import ConcentratedEvent, Event, SkellamEvent
 from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
@@ -106,42 +107,9 @@ class Shares:
         """
         eps, delta = checked_eps(eps), arguments.excluded(delta)
         rounds, wrap = arguments.count("rounds", rounds), arguments.probability("wrap", wrap, one=False)
-        invited = clients if invited is None else invited
-
-        def at(grid_norm: float, stddev: float) -> Law:
-            return cls(dimension, norm, clients, grid_norm, stddev, bits, invited)
-
-        def noised(grid_norm: float) -> Law | None:
-            """The least noise for a grid; None where no table has it."""
-            low, high = cls.least_stddev, MOST_STDDEV
-
-            def private(stddev: float) -> bool:
-                return at(grid_norm, stddev).epsilon(delta, rounds, clipping) <= eps
-
-            if not private(high):
-                return None
-            if private(low):
-                return at(grid_norm, low)
-            for _ in range(18):
-                middle = math.sqrt(low * high)
-                low, high = (low, middle) if private(middle) else (middle, high)
-            return at(grid_norm, high)
-
-        best, low, high = None, 2.0**-4, 2.0**30
-        for _ in range(18):
-            middle = math.sqrt(low * high)
-            quietest = at(middle, cls.least_stddev)
-            law = noised(middle) if quietest.wrap_probability(invited) <= wrap else None
-            if law is not None and law.wrap_probability(invited) <= wrap:
-                best, low = law, middle
-            else:
-                high = middle
-        if best is None:
-            raise ValueError(
-                f"bits={bits} cannot hold the sum of {invited} clients at eps={eps}, delta={delta}: pass more bits, "
-                "fewer clients, or a larger eps"
-            )
-        return best
+        any_grid = cls(dimension, norm, clients, 1.0, cls.least_stddev, bits, clients if invited is None else invited)
+        finest: Law = _finest(replace(any_grid, norm=1.0), eps, delta, rounds, wrap, clipping)
+        return replace(finest, norm=any_grid.norm)
 
     least_stddev: ClassVar[float] = LEAST_STDDEV
 
@@ -238,6 +206,42 @@ class Shares:
     def bytes(self) -> int:
         """Integers of `bits` bits; secure aggregation's own cost is not counted."""
         return (self.padded * self.bits + 7) // 8
+
+
+@lru_cache(maxsize=256)  # a run whose norm adapts asks in every round
+def _finest(law: Law, eps: float, delta: float, rounds: int, wrap: float, clipping: AdaptiveClipping | None) -> Law:
+    """The law with the finest grid and the least noise that keep eps, delta and wrap; its norm plays no part."""
+    best, low, high = None, 2.0**-4, 2.0**30
+    for _ in range(18):
+        middle = math.sqrt(low * high)
+        quietest = replace(law, grid_norm=middle)
+        noised = None
+        if quietest.wrap_probability(law.invited) <= wrap:
+            noised = _least_noise(quietest, eps, delta, rounds, clipping)
+        if noised is not None and noised.wrap_probability(law.invited) <= wrap:
+            best, low = noised, middle
+        else:
+            high = middle
+    if best is None:
+        raise ValueError(
+            f"bits={law.bits} cannot hold the sum of {law.invited} clients at eps={eps}, delta={delta}: pass more "
+            "bits, fewer clients, or a larger eps"
+        )
+    return best
+
+
+def _least_noise(law: Law, eps: float, delta: float, rounds: int, clipping: AdaptiveClipping | None) -> Law | None:
+    """The law with the least noise for its grid that keeps eps and delta; None where no table has it."""
+    low, high = law.least_stddev, MOST_STDDEV
+    if not replace(law, stddev=high).epsilon(delta, rounds, clipping) <= eps:
+        return None
+    if replace(law, stddev=low).epsilon(delta, rounds, clipping) <= eps:
+        return replace(law, stddev=low)
+    for _ in range(18):
+        middle = math.sqrt(low * high)
+        kept = replace(law, stddev=middle).epsilon(delta, rounds, clipping) <= eps
+        low, high = (low, middle) if kept else (middle, high)
+    return replace(law, stddev=high)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from ldpkernels import _native, launch
-from ldpkernels.accounting.arguments import number
+from ldpkernels.arguments import number
 from ldpkernels.arrays import Array, Floats, Integers
 from ldpkernels.dtypes import FLOAT64
 from ldpkernels.inputs.spans import span_table

@@ -10,9 +10,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from ldpkernels.accounting.decimals import digits
 from ldpkernels.accounting.events import MetricEvent
 from ldpkernels.arrays import Floats
+from ldpkernels.decimals import digits
 from ldpkernels.laws.ordinal_cldp_integers import EXACT, MARGIN, MASS, RANGE, Magnitudes, Noise, magnitudes_for
 from ldpkernels.laws.ordinal_cldp_thresholds import (
     LARGEST_INTEGER,

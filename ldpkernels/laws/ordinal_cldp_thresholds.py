@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldpkernels import _native
-from ldpkernels.accounting.arguments import integer, number
+from ldpkernels.arguments import integer, number
 from ldpkernels.arrays import Laws
 from ldpkernels.dtypes import Dtype
 from ldpkernels.laws.ordinal_cldp_integers import DIGITS, Magnitudes, Noise, alias, magnitudes_for

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ldpkernels import _native, launch
-from ldpkernels.accounting.arguments import number
+from ldpkernels.arguments import number
 from ldpkernels.arrays import AnyArray, Array, Floats
 from ldpkernels.dtypes import FLOAT64, Dtype
 from ldpkernels.inputs import flat

@@ -16,9 +16,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ldpkernels.accounting import arguments
-from ldpkernels.accounting.decimals import digits
+from ldpkernels import arguments
 from ldpkernels.arrays import Floats
+from ldpkernels.decimals import digits
 from ldpkernels.laws.vector_law import PureVectorLaw
 from ldpkernels.laws.weightwise import checked_eps
 from ldpkernels.optional import require

@@ -17,9 +17,9 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 from ldpkernels import _native
-from ldpkernels.accounting.decimals import digits
 from ldpkernels.accounting.events import RandomizedResponseEvent
 from ldpkernels.arrays import Laws
+from ldpkernels.decimals import digits
 from ldpkernels.dtypes import Dtype, DtypeLike, compute_dtype, dtype_named, floor_at, nearest, scaled
 from ldpkernels.laws.weightwise import DRAWS, Output, Record, Reported, Weights, checked_eps, clipping_bias, log_up
 

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ldpkernels import launch
-from ldpkernels.accounting import arguments
+from ldpkernels import arguments, launch
 from ldpkernels.accounting.events import GaussianEvent
 from ldpkernels.accounting.gaussian import gaussian_epsilon
-from ldpkernels.accounting.rounding import bisect_upper
+from ldpkernels.accounting.losses import bisect_upper
 from ldpkernels.arrays import AnyArray, Array, Floats
 from ldpkernels.dtypes import DTYPES, FLOAT64, Dtype
 from ldpkernels.inputs import flat

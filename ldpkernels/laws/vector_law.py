@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
-from ldpkernels.accounting.arguments import count
 from ldpkernels.accounting.events import Event, PureEvent
+from ldpkernels.arguments import count
 
 
 class VectorLaw(Protocol):

@@ -12,10 +12,10 @@ from collections.abc import Hashable
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
 
-from ldpkernels.accounting.arguments import number
-from ldpkernels.accounting.decimals import digits
 from ldpkernels.accounting.events import Event
+from ldpkernels.arguments import number
 from ldpkernels.arrays import Array, Floats, Laws
+from ldpkernels.decimals import digits
 from ldpkernels.dtypes import Dtype, DtypeLike
 
 if TYPE_CHECKING:

@@ -99,7 +99,7 @@ class LdpFilter(_Agreed):
         ledger: The file in which this client keeps what it has spent, over all jobs; "{site}" is its name.
         budget: The epsilon in all that no round may pass; goes with `ledger`.
 
-    >>> LdpFilter(4.0, R=0.05, ledger="{site}.jsonl", budget=1000.0).upload
+    >>> LdpFilter(4.0, R=0.05, ledger="{site}.ledger", budget=1000.0).upload
     'updates'
     """
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a total epsilon for one client to calls that keep it: `ldpkernels.plan`.
 
-A mechanism is an entry of `table.ENTRIES`. Its parameter is found by bisection against the accountant, on numbers of
+A mechanism is an entry of `plan.ENTRIES`. Its parameter is found by bisection against the accountant, on numbers of
 five digits, and the total that is stated is the accountant's for what the call executes.
 """
 
-from ldpkernels.planning.candidate import Candidate, Plan
-from ldpkernels.planning.plan import plan
+from ldpkernels.planning.plan import Candidate, Plan, plan
 from ldpkernels.planning.setting import TRUSTS, Setting, Trust
 
 __all__ = ["TRUSTS", "Candidate", "Plan", "Setting", "Trust", "plan"]

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 
-from ldpkernels.accounting.amplification import COUNTED, HOPELESS, Method, shuffled_epsilon
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import Event, GaussianEvent, PureEvent, SampledGaussianEvent
 from ldpkernels.accounting.gaussian import (
@@ -22,7 +21,8 @@ from ldpkernels.accounting.gaussian import (
     gaussian_epsilon,
     sampled_gaussian_epsilon,
 )
-from ldpkernels.accounting.rounding import TooLarge
+from ldpkernels.accounting.losses import TooLarge
+from ldpkernels.accounting.shuffle import COUNTED, HOPELESS, Method, shuffled_epsilon
 
 Accountant = Callable[[float], float]
 
@@ -36,23 +36,23 @@ DECADE = 9 * DIGITS  # numbers of five digits in a decade
 FIRST_STRIDE = 500
 
 
-def rung(index: int) -> float:
-    """The numbers of five digits, in order.
+def number_at(index: int) -> float:
+    """Return the number of five digits that has this index; 1 has index 0, and larger indices are larger numbers.
 
-    >>> rung(0), rung(1), rung(-1)
+    >>> number_at(0), number_at(1), number_at(-1)
     (1.0, 1.0001, 0.99999)
     """
     decade, digits = divmod(index, DECADE)
     return float(f"{DIGITS + digits}e{decade - 4}")
 
 
-def rung_below(value: float) -> int:
-    """The last of them that is not above value."""
+def index_below(value: float) -> int:
+    """Return the index of the last number of five digits that is not above value."""
     decade = math.floor(math.log10(value))
     index = decade * DECADE + math.floor(value / 10.0**decade * DIGITS) - DIGITS
-    while rung(index) > value:
+    while number_at(index) > value:
         index -= 1
-    while rung(index + 1) <= value:
+    while number_at(index + 1) <= value:
         index += 1
     return index
 
@@ -60,7 +60,7 @@ def rung_below(value: float) -> int:
 def strongest(
     accountant: Accountant, target: float, weak: float, strong: float, near: float | None = None
 ) -> float | None:
-    """The number nearest to `strong`, from `weak` on, whose epsilon is at most the target; None where none's is.
+    """Return the number nearest to `strong`, from `weak` on, whose epsilon is at most the target; None where none's is.
 
     The epsilon rises from weak to strong. Where rounding makes it uneven, the number found keeps the target all the
     same. The search starts at `near`.
@@ -68,23 +68,23 @@ def strongest(
     >>> strongest(lambda eps: 10 * eps, 8.0, 1e-9, 500.0), strongest(lambda sigma: 1 / sigma, 3.0, 1e9, 1e-9)
     (0.8, 0.33334)
     """
-    weakest, most = rung_below(weak), rung_below(strong)
+    weakest, most = index_below(weak), index_below(strong)
 
     def within(index: int) -> int:
         return min(max(index, min(weakest, most)), max(weakest, most))
 
     def excess(index: int) -> float:
         """Above 0 where the target isn't kept, or the accountant has no number."""
-        epsilon = accountant(rung(index))
-        return math.log(max(epsilon, 1e-300) / target) if 0 <= epsilon < math.inf else math.inf
+        epsilon = accountant(number_at(index))
+        return math.log(max(max(epsilon, 1e-300) / target, 1e-300)) if 0 <= epsilon < math.inf else math.inf
 
-    here = most if near is None else within(rung_below(near))
+    here = most if near is None else within(index_below(near))
     value = excess(here)
     kept = value <= 0
     end, stride = (most if kept else weakest), FIRST_STRIDE
     while (value <= 0) == kept:  # in growing steps to the other side of the target
         if here == end:
-            return rung(here) if kept else None
+            return number_at(here) if kept else None
         last, last_value = here, value
         here = within(here + (stride if end > here else -stride))
         value, stride = excess(here), 4 * stride
@@ -94,29 +94,29 @@ def strongest(
         turn += 1
         guess = (fits + fails) // 2
         if turn % 3 and above < math.inf:  # the secant of logarithms; by halves where it is slow
-            near_, far = math.log(rung(fits)), math.log(rung(fails))
-            guess = rung_below(math.exp(near_ + (far - near_) * -below / (above - below)))
+            near_, far = math.log(number_at(fits)), math.log(number_at(fails))
+            guess = index_below(math.exp(near_ + (far - near_) * -below / (above - below)))
         guess = min(max(guess, min(fits, fails) + 1), max(fits, fails) - 1)
         value = excess(guess)
         if value > 0:
             fails, above = guess, value
         else:
             fits, below = guess, value
-    return rung(fits)
+    return number_at(fits)
 
 
 @lru_cache(maxsize=256)
 def local_eps(reports: int, delta: float, target: float) -> float | None:
-    """The largest eps of so many reports of one client that together keep the target, seen one by one."""
+    """Return the largest eps of so many reports of one client that together keep the target, seen one by one."""
     return strongest(lambda eps: _composed(PureEvent(eps), reports, delta), target, LEAST_EPS, MOST_EPS, target)
 
 
 @lru_cache(maxsize=256)
 def shuffled_eps(clients: int, positions: int, delta: float, target: float, method: Method) -> float | None:
-    """The same where each report is mixed with those of the other clients for the same position."""
+    """Return the largest eps of a report that keeps the target where the reports of a position are mixed."""
 
     def roughly(eps: float) -> float:
-        """As if the loss of the counts, or of the clones, was normal; a start for the search, and no bound."""
+        """The epsilon, were the loss of counts or clones normal: a start for the search, and no bound."""
         hidden = 2 * (math.cosh(eps) + 1) if method == "exact" else 2 * (math.exp(eps) + 1)
         return gaussian_epsilon(math.tanh(eps / 2) * math.sqrt(positions * hidden / clients), delta)
 
@@ -129,7 +129,7 @@ def shuffled_eps(clients: int, positions: int, delta: float, target: float, meth
 
 @lru_cache(maxsize=256)
 def gaussian_sigma(rate: float, rounds: int, delta: float, target: float) -> float | None:
-    """The least noise multiplier of so many sums, of all clients or of secret samples of them."""
+    """Return the least noise multiplier of so many sums, of all clients or of secret samples of them."""
     near = renyi_sigma(rate, rounds, delta, target)
     if rate < 1 and near is not None and near > LEAST_NOISE:
         near = _roughly_sampled(rate, rounds, delta, target, near)
@@ -138,7 +138,7 @@ def gaussian_sigma(rate: float, rounds: int, delta: float, target: float) -> flo
 
 @lru_cache(maxsize=256)
 def renyi_sigma(rate: float, rounds: int, delta: float, target: float) -> float | None:
-    """The same by Renyi divergences, which are all that is known of sums with discrete noise."""
+    """Return the least noise multiplier by Renyi divergences, all that is known of sums with discrete noise."""
 
     def total(sigma: float) -> float:
         return composed_epsilon([(_sums(rate, sigma), rounds)], delta, "rdp")
@@ -147,7 +147,7 @@ def renyi_sigma(rate: float, rounds: int, delta: float, target: float) -> float 
 
 
 def _roughly_sampled(rate: float, rounds: int, delta: float, target: float, near: float) -> float | None:
-    """By the loss's law on a grid that is coarse beside the target: a start for the search, and soon computed."""
+    """A start for the search, by the loss's law on a grid that is coarse beside the target, which is soon computed."""
     coarse = GRID_POINTS * min(target / 100, COARSEST)
     try:
         return strongest(

@@ -1,16 +1,111 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`plan`: the table's entries, each calibrated to one total, in the order of their error."""
+"""`plan`: the table of mechanisms, each calibrated to one total, in the order of their error.
+
+A mechanism is an entry of `ENTRIES`. Its function turns a setting into an answer, or raises `Unsuitable` with the
+reason: it finds the parameter (calibration.py), asks the accountant for the total of what the call executes, and states
+the largest expected error of the mean in closed form.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from ldpkernels.planning.candidate import Candidate, Plan
-from ldpkernels.planning.entry import Entry, Unsuitable
-from ldpkernels.planning.setting import Setting, Trust
-from ldpkernels.planning.table import ENTRIES
+from ldpkernels.accounting.records import rounded_up
+from ldpkernels.laws.registry import MECHANISMS
+from ldpkernels.planning import reports, sums
+from ldpkernels.planning.answer import Answer, Unsuitable
+from ldpkernels.planning.setting import TRUSTS, Setting, Trust
 
 SLACKS = (0.0, 1e-6, 1e-4, 1e-2)
+STEP = 10  # times as many clients, or a part of the coordinates and rounds
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A mechanism, the trusts under which it can run, and the function that answers a setting."""
+
+    name: str
+    trusts: tuple[Trust, ...]
+    answer: Callable[[Setting, str], Answer]
+
+
+MIXED: tuple[Trust, ...] = ("local", "shuffled")
+COUNTED: tuple[Trust, ...] = (*MIXED, "secure-aggregation")  # what is counted can be added by a protocol of sums
+ENTRIES = (
+    *(
+        Entry(name, COUNTED if kind.reported == "bits" else MIXED, reports.weightwise)
+        for name, kind in MECHANISMS.items()
+    ),
+    Entry("k-of-d", MIXED, reports.k_of_d),
+    Entry("privunitg", MIXED, reports.privunitg),
+    Entry("projected-code", MIXED, reports.projected_code),
+    Entry("gaussian", MIXED, reports.gaussian),
+    Entry("distributed-gaussian", ("secure-aggregation",), sums.shares),
+    Entry("skellam", ("secure-aggregation",), sums.shares),
+    Entry("adaptive skellam", ("secure-aggregation",), sums.shares),
+    Entry("central gaussian", ("central",), sums.central),
+    Entry("central discrete", ("central",), sums.central),
+    Entry("adaptive discrete", ("central",), sums.adaptive),
+)
+
+
+@dataclass(frozen=True)
+class Candidate(Answer):
+    """A call that keeps the total, with all that a reader needs to choose it; its attributes are those of an answer."""
+
+    def better(self) -> dict[str, float]:
+        """What would lower the noise to the signal, and to what; each is calibrated anew, which takes its time."""
+        setting = self.setting
+        fewer, shorter = max(1, setting.weights // STEP), max(1, setting.rounds // STEP)
+        changes: dict[str, tuple[Setting, str | None]] = {
+            f"{STEP} times the clients": (replace(setting, clients=STEP * setting.clients), self.name),
+            f"{fewer:,} weight{'s' * (fewer > 1)}": (replace(setting, weights=fewer), self.name),
+            f"{shorter:,} round{'s' * (shorter > 1)}": (replace(setting, rounds=shorter), self.name),
+        }
+        for trust in TRUSTS[TRUSTS.index(setting.trust) + 1 :]:
+            if setting.delta > 0:
+                changes[f"trust={trust!r}"] = (replace(setting, trust=trust), None)
+        found = {text: _again(*change) for text, change in changes.items() if change[0] != setting}
+        return {
+            f"{text}: {one.name}" if one.name != self.name else text: one.noise_to_signal
+            for text, one in found.items()
+            if one is not None and one.noise_to_signal < self.noise_to_signal
+        }
+
+
+class Plan(list[Candidate]):
+    """Candidates, the one of least expected error first; `left_out` says why others aren't among them."""
+
+    def __init__(self, setting: Setting, found: list[Candidate], left_out: dict[str, str]) -> None:
+        super().__init__(sorted(found, key=lambda one: (one.expected_error, one.bytes)))
+        self.setting = setting
+        self.left_out = left_out
+
+    @property
+    def verdict(self) -> str:
+        """What the best of them is worth, in a sentence."""
+        if not self:
+            return "No mechanism here can keep this total."
+        best = self[0]
+        if best.useful:
+            share = f"{best.noise_to_signal:.3g} times the largest norm of an update"
+            return f"Use {best.name!r}: the error of a round's mean is {share}."
+        return (
+            f"No mechanism is useful here: of the best, {best.name!r}, the error of a round's mean is"
+            f" {best.noise_to_signal:.3g} times the largest norm of an update, so that 0, which costs no privacy, is"
+            " the better guess."
+        )
+
+    def __str__(self) -> str:
+        lines = [f"{'mechanism':26} {'error':>10} {'of norm':>9} {'bytes':>12} {'epsilon':>9}"]
+        lines += [
+            f"{one.name:26} {one.expected_error:10.4g} {one.noise_to_signal:9.3g} {one.bytes:12,}"
+            f" {rounded_up(one.epsilon):>9}"
+            for one in self
+        ]
+        return "\n".join([self.verdict, *lines])
 
 
 def plan(
@@ -57,37 +152,32 @@ def plan(
 
 
 def planned(setting: Setting) -> Plan:
-    """The same of a setting."""
-    found: list[Candidate] = []
-    left_out: dict[str, str] = {}
-    for entry in ENTRIES:
-        if setting.trust in entry.trusts:
-            try:
-                found.append(_kept(entry, setting))
-            except Unsuitable as reason:
-                left_out[entry.name] = str(reason)
-    return Plan(setting, found, left_out)
+    """Return the plan of a setting."""
+    found = {entry.name: _candidate(entry, setting) for entry in ENTRIES if setting.trust in entry.trusts}
+    candidates = [one for one in found.values() if isinstance(one, Candidate)]
+    return Plan(setting, candidates, {name: one for name, one in found.items() if isinstance(one, str)})
 
 
-def again(setting: Setting, name: str | None) -> Candidate | None:
+def _again(setting: Setting, name: str | None) -> Candidate | None:
     """The candidate of a name, or the best, for a setting."""
     if name is None:
         return next(iter(planned(setting)), None)
-    entry = next(entry for entry in ENTRIES if entry.name == name)
-    try:
-        return _kept(entry, setting)
-    except Unsuitable:
-        return None
+    found = _candidate(next(entry for entry in ENTRIES if entry.name == name), setting)
+    return found if isinstance(found, Candidate) else None
 
 
-def _kept(entry: Entry, setting: Setting) -> Candidate:
-    """An entry's candidate, whose total is the accountant's for what is executed, and at most what was asked for.
+@lru_cache(maxsize=512)
+def _candidate(entry: Entry, setting: Setting) -> Candidate | str:
+    """An entry's candidate, whose total is the accountant's for what is executed, or the reason why there is none.
 
     What is executed is a little less than what was calibrated; where the accountant's rounding is larger than the
     difference, the target is lowered.
     """
     for slack in SLACKS:
-        candidate = entry.candidate(replace(setting, epsilon=setting.epsilon * (1 - slack)))
-        if candidate.epsilon <= setting.epsilon:
-            return replace(candidate, setting=setting, again=again)
-    raise Unsuitable(f"the accountant's figures are too uneven near epsilon = {setting.epsilon:g}")
+        try:
+            answer = entry.answer(replace(setting, epsilon=setting.epsilon * (1 - slack)), entry.name)
+        except Unsuitable as reason:
+            return str(reason)
+        if answer.epsilon <= setting.epsilon:
+            return Candidate(**{**vars(answer), "setting": setting})
+    return f"the accountant's figures are too uneven near epsilon = {setting.epsilon:g}"

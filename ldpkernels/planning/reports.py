@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates of which each client sends a report of its own, whoever sees it."""
+"""Answers of which each client sends a report of its own, whoever sees it."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from functools import partial
 
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.privunitg import PrivUnitG
@@ -14,8 +14,7 @@ from ldpkernels.laws.registry import MECHANISMS, mechanism_named
 from ldpkernels.laws.vector_gaussian import VectorGaussian
 from ldpkernels.laws.vector_law import VectorLaw
 from ldpkernels.planning import calibration
-from ldpkernels.planning.candidate import Candidate
-from ldpkernels.planning.entry import REAL, Unsuitable, assuming, guarantee_of, report_eps
+from ldpkernels.planning.answer import REAL, Answer, Unsuitable, assuming, guarantee_of, report_eps
 from ldpkernels.planning.setting import Setting
 
 BIASED = 1e-3  # of the range: more than rounding
@@ -26,63 +25,59 @@ PUBLIC_KEY = "a public key for each client and round, new and chosen without loo
 SENT_SEED = "a code goes with its seed, 64 bits drawn anew for every report, without looking at the update"
 
 
-def weightwise(name: str) -> Callable[[Setting], Candidate]:
+def weightwise(setting: Setting, name: str) -> Answer:
     """A report of every weight."""
-
-    def candidate(setting: Setting) -> Candidate:
-        positions = setting.weights
-        eps = report_eps(setting, positions, two_outcomes=MECHANISMS[name].reported == "bits")
-        variances = MECHANISMS[name].report_variances(eps)
-        if abs(mechanism_named(name, 1.0).bias(0.25, 0.0, 1.0)) > BIASED:
-            raise Unsuitable("biased: the mean of its reports is not the mean of the weights")
-        if variances is None:
-            raise Unsuitable(f"its cells are too few for eps = {eps:g} a report")
-        mechanism = mechanism_named(name, eps)
-        if mechanism.name != name:
-            raise Unsuitable(f"at eps = {eps:g} a report it is the {mechanism.name} mechanism")
-        worst, center = variances
-        # of a coordinate, nearly linear in its square between the center and an end
-        variance = center + max(0.0, worst - center) * setting.spread
-        size = setting.weights if mechanism.reported == "cells" else -(-setting.weights // 8)
-        if setting.trust == "secure-aggregation":
-            size = -(-setting.weights * setting.clients.bit_length() // 8)  # an integer modulo a power of two
-        named = "" if name == "two-point" else f", mechanism={name!r}"
-        return Candidate(
-            name,
-            eps,
-            f"ldpkernels.report(update, C=0.0, R={setting.box!r}, eps={eps!r}{named})",
-            "secure aggregation adds the reports' bits, position by position"
-            if setting.trust == "secure-aggregation"
-            else "ldpkernels.aggregate(reports)",
-            guarantee_of(setting, mechanism, positions),
-            setting.weights * setting.box**2 * variance / setting.clients,
-            size,
-            setting,
-        )
-
-    return candidate
+    positions = setting.weights
+    eps = report_eps(setting, positions, two_outcomes=MECHANISMS[name].reported == "bits")
+    variances = MECHANISMS[name].report_variances(eps)
+    if abs(mechanism_named(name, 1.0).bias(0.25, 0.0, 1.0)) > BIASED:
+        raise Unsuitable("biased: the mean of its reports is not the mean of the weights")
+    if variances is None:
+        raise Unsuitable(f"its cells are too few for eps = {eps:g} a report")
+    mechanism = mechanism_named(name, eps)
+    if mechanism.name != name:
+        raise Unsuitable(f"at eps = {eps:g} a report it is the {mechanism.name} mechanism")
+    worst, center = variances
+    # of a coordinate, nearly linear in its square between the center and an end
+    variance = center + max(0.0, worst - center) * setting.spread
+    size = setting.weights if mechanism.reported == "cells" else -(-setting.weights // 8)
+    if setting.trust == "secure-aggregation":
+        size = -(-setting.weights * setting.clients.bit_length() // 8)  # an integer modulo a power of two
+    named = "" if name == "two-point" else f", mechanism={name!r}"
+    return Answer(
+        name,
+        eps,
+        f"ldpkernels.report(update, C=0.0, R={setting.box!r}, eps={eps!r}{named})",
+        "secure aggregation adds the reports' bits, position by position"
+        if setting.trust == "secure-aggregation"
+        else "ldpkernels.aggregate(reports)",
+        guarantee_of(setting, mechanism, positions),
+        setting.weights * setting.box**2 * variance / setting.clients,
+        size,
+        setting,
+    )
 
 
-def k_of_d(setting: Setting) -> Candidate:
-    """Some of the coordinates."""
+def k_of_d(setting: Setting, name: str) -> Answer:
+    """A report of some of the coordinates."""
     eps = report_eps(setting, 1, two_outcomes=False)
     law = KOfD(eps, setting.weights, setting.ball, setting.box)
     call = f"{eps!r}, mechanism='k-of-d', norm={setting.ball!r}, bound={setting.box!r}"
-    found = _of_vectors(setting, "k-of-d", eps, call, law)
+    found = _of_vectors(setting, name, eps, call, law)
     # of each number that isn't 0: 4 bytes, and as many bits as its place takes
     size = -(-law.k * (32 + (setting.weights - 1).bit_length()) // 8)
     return dataclasses.replace(found, bytes=size, mean=f"their mean: all but {law.k:,} of the numbers are 0")
 
 
-def privunitg(setting: Setting) -> Candidate:
-    """The whole update, with the least error of all."""
+def privunitg(setting: Setting, name: str) -> Answer:
+    """A report of the whole update, with the least error of all."""
     eps = report_eps(setting, 1, two_outcomes=False)
     law = PrivUnitG(eps, setting.weights, setting.ball)
-    return assuming(_of_vectors(setting, "privunitg", eps, f"{eps!r}, norm={setting.ball!r}", law), REAL)
+    return assuming(_of_vectors(setting, name, eps, f"{eps!r}, norm={setting.ball!r}", law), REAL)
 
 
-def projected_code(setting: Setting) -> Candidate:
-    """A whole update in the bits of least error."""
+def projected_code(setting: Setting, name: str) -> Answer:
+    """A code of the whole update, in the bits of least error."""
     eps = report_eps(setting, 1, two_outcomes=False)
     try:
         laws = [ProjectedCode(eps, setting.weights, setting.ball, bits) for bits in CODES]
@@ -91,8 +86,8 @@ def projected_code(setting: Setting) -> Candidate:
     law = min(laws, key=lambda law: law.worst_error)
     mixed = setting.trust == "shuffled"
     key = "ldpkernels.key(seed)" if mixed else "round_key.fold_in(client)"
-    found = Candidate(
-        "projected-code",
+    found = Answer(
+        name,
         eps,
         f"ldpkernels.updates.report_code(update, ldpkernels.ProjectedCode({eps!r}, {setting.weights},"
         f" norm={setting.ball!r}, bits={law.bits}), {key})",
@@ -105,21 +100,12 @@ def projected_code(setting: Setting) -> Candidate:
     return assuming(found, SENT_SEED if mixed else PUBLIC_KEY)
 
 
-def gaussian(setting: Setting) -> Candidate:
+def gaussian(setting: Setting, name: str) -> Answer:
     """Noise on the whole update; its total grows with the root of the rounds."""
     if setting.delta == 0:
         raise Unsuitable("it needs a delta above 0")
     norm = setting.ball
-
-    def law(sigma: float) -> VectorGaussian:
-        return VectorGaussian(sigma, setting.weights, norm)
-
-    def total(sigma: float) -> float:
-        try:
-            return law(sigma).epsilon(setting.delta, setting.rounds)
-        except ValueError:  # no grid has it
-            return math.inf
-
+    total = partial(_gaussian_total, setting)
     near = calibration.gaussian_sigma(1.0, setting.rounds, setting.delta, setting.epsilon)
     sigma = near and calibration.strongest(
         total, setting.epsilon, MOST_NOISE * norm, LEAST_NOISE * norm, 2 * near * norm
@@ -127,13 +113,21 @@ def gaussian(setting: Setting) -> Candidate:
     if not sigma:
         raise Unsuitable("its noise would be too large beside the norm, or its table not near enough to its law")
     arguments = f"mechanism='gaussian', norm={norm!r}, sigma={sigma!r}"
-    found = _of_vectors(setting, "gaussian", sigma, arguments, law(sigma))
+    found = _of_vectors(setting, name, sigma, arguments, VectorGaussian(sigma, setting.weights, norm))
     return dataclasses.replace(found, guarantee=dataclasses.replace(found.guarantee, epsilon=total(sigma)))
 
 
-def _of_vectors(setting: Setting, name: str, parameter: float, arguments: str, law: VectorLaw) -> Candidate:
-    """By a law of whole updates, of which each client sends one report in a round."""
-    return Candidate(
+def _gaussian_total(setting: Setting, sigma: float) -> float:
+    """The total of all rounds with noise of this deviation; infinite where no grid has it."""
+    try:
+        return VectorGaussian(sigma, setting.weights, setting.ball).epsilon(setting.delta, setting.rounds)
+    except ValueError:
+        return math.inf
+
+
+def _of_vectors(setting: Setting, name: str, parameter: float, arguments: str, law: VectorLaw) -> Answer:
+    """The answer of a law of whole updates, of which each client sends one report in a round."""
+    return Answer(
         name,
         parameter,
         f"ldpkernels.perturb_vector(update, {arguments})",

@@ -7,10 +7,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ldpkernels.accounting import arguments
+from ldpkernels import arguments
 
 Trust = Literal["local", "shuffled", "secure-aggregation", "central"]
 TRUSTS: tuple[Trust, ...] = get_args(Trust)  # each trusts more than the one before
+LEAST_TOTAL = 1e-100
 LEAST_SIZE, MOST_SIZE = 1e-30, 1e30  # of a radius or norm: within, no square of one leaves floating point
 
 
@@ -35,7 +36,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         fixed: dict[str, object] = {
-            "epsilon": arguments.positive("epsilon", self.epsilon),
+            "epsilon": _total(self.epsilon),
             "rounds": arguments.count("rounds", self.rounds),
             "clients": arguments.count("clients", self.clients),
             "weights": arguments.count("weights", self.weights),
@@ -69,6 +70,13 @@ class Setting:
     def spread(self) -> float:
         """The largest mean square of the coordinates, in units of `box` squared."""
         return min(1.0, (self.ball / self.box) ** 2 / self.weights)
+
+
+def _total(epsilon: float) -> float:
+    total = arguments.positive("epsilon", epsilon)
+    if total < LEAST_TOTAL:
+        raise ValueError(f"epsilon = {total!r} is below {LEAST_TOTAL:g}, for which nothing is calibrated: raise it")
+    return total
 
 
 def _size(name: str, value: float) -> float:

@@ -1,86 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates of which only a sum is seen: shares of noise, and noise that a trusted server adds."""
+"""Answers of which only a sum is seen: shares of noise, and noise that a trusted server adds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ldpkernels.accounting import GaussianEvent, PrivacyResult, SampledGaussianEvent
 from ldpkernels.accounting.composition import composed_epsilon
-from ldpkernels.accounting.events import Event
-from ldpkernels.accounting.views import adversary_of
+from ldpkernels.accounting.events import Event, adversary_of
 from ldpkernels.dtypes import FLOAT32
 from ldpkernels.laws import clipped_noise
 from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
 from ldpkernels.laws.distributed import DistributedGaussian, DistributedSkellam
 from ldpkernels.planning import calibration
-from ldpkernels.planning.candidate import Candidate
-from ldpkernels.planning.entry import REAL, Unsuitable, seen
+from ldpkernels.planning.answer import REAL, Answer, Unsuitable, seen
 from ldpkernels.planning.setting import Setting
 
 BITS, ENOUGH = (16, 24, 32), 1.1  # of what is sent for a number, under secure aggregation
 
 
-def shares(
-    kind: type[DistributedGaussian] | type[DistributedSkellam], *, adaptive: bool = False
-) -> Callable[[Setting], Candidate]:
+def shares(setting: Setting, name: str) -> Answer:
     """A share of the noise from each client, by the fewest bits that are nearly the best.
 
-    Adaptive is with a norm that follows the clients' median, by one more integer in the sum.
+    An adaptive one has a norm that follows the clients' median, by one more integer in the sum.
     """
-
-    def candidate(setting: Setting) -> Candidate:
-        clipping = None
-        if adaptive:
-            found = calibration.renyi_sigma(1.0, setting.rounds, setting.delta, setting.epsilon)
-            clipping = _clipping(setting, _enough(found))
-        law = _shares(kind, setting, clipping)
-        adversary, neighbours = adversary_of(law.event)
-        noised: tuple[str, ...] = ()
-        norm, beside = repr(setting.ball), ""
-        mean = "secure aggregation adds the integers; ldpkernels.updates.decode(total, law, round_key, clients=...)"
-        if clipping is not None:
-            noised = (
-                f"noise of deviation {math.sqrt(clipping.event.variance):.6g} on each sum of bits, which are 1 or -1",
-                "all clip to the norm that was published",
-            )
-            # its law is the same for every norm, in units of the grid
-            norm, beside = "norm", f", clipping={_written(clipping)}"
-            mean += (
-                f", and an integer modulo 2^32: from norm={setting.ball!r} on, the next is clipping.next_norm(norm,"
-                " total, clients=...), of each client's clipping.share(length, norm)"
-            )
-        guarantee = PrivacyResult(
-            law.epsilon(setting.delta, setting.rounds, clipping),
-            setting.delta,
-            adversary,
-            neighbours,
-            (
-                "a protocol that shows nothing of what clients send but the sum modulo a power of two",
-                f"at least {setting.clients:,} honest clients are in every sum",
-                f"{setting.rounds:,} sums, and no other release",
-                *noised,
-                *seen(setting),
-            ),
-            "Renyi composition",
+    kind = DistributedGaussian if name == DistributedGaussian.name else DistributedSkellam
+    clipping = None
+    if name.startswith("adaptive"):
+        found = calibration.renyi_sigma(1.0, setting.rounds, setting.delta, setting.epsilon)
+        clipping = _clipping(setting, _enough(found))
+    law = _shares(kind, setting, clipping)
+    adversary, neighbours = adversary_of(law.event)
+    noised: tuple[str, ...] = ()
+    norm, beside = repr(setting.ball), ""
+    mean = "secure aggregation adds the integers; ldpkernels.updates.decode(total, law, round_key, clients=...)"
+    if clipping is not None:
+        noised = (
+            f"noise of deviation {math.sqrt(clipping.event.variance):.6g} on each sum of bits, which are 1 or -1",
+            "all clip to the norm that was published",
         )
-        calibrated = f"{kind.__name__}.calibrated({setting.epsilon!r}, {setting.delta!r}"
-        options = "".join(
-            f", {name}={value}" for name, value in {**_size(setting), "norm": norm, "bits": law.bits}.items()
+        # its law is the same for every norm, in units of the grid
+        norm, beside = "norm", f", clipping={_written(clipping)}"
+        mean += (
+            f", and an integer modulo 2^32: from norm={setting.ball!r} on, the next is clipping.next_norm(norm,"
+            " total, clients=...), of each client's clipping.share(length, norm)"
         )
-        return Candidate(
-            f"adaptive {kind.name}" if adaptive else kind.name,
-            law.stddev * law.unit,
-            f"ldpkernels.updates.encode(update, ldpkernels.{calibrated}{options}{beside}), round_key)",
-            mean,
-            guarantee,
-            law.mean_error(setting.clients),
-            law.bytes + (4 if adaptive else 0),
-            setting,
-        )
-
-    return candidate
+    guarantee = PrivacyResult(
+        law.epsilon(setting.delta, setting.rounds, clipping),
+        setting.delta,
+        adversary,
+        neighbours,
+        (
+            "a protocol that shows nothing of what clients send but the sum modulo a power of two",
+            f"at least {setting.clients:,} honest clients are in every sum",
+            f"{setting.rounds:,} sums, and no other release",
+            *noised,
+            *seen(setting),
+        ),
+        "Renyi composition",
+    )
+    calibrated = f"{kind.__name__}.calibrated({setting.epsilon!r}, {setting.delta!r}"
+    options = "".join(
+        f", {option}={value}" for option, value in {**_size(setting), "norm": norm, "bits": law.bits}.items()
+    )
+    return Answer(
+        name,
+        law.stddev * law.unit,
+        f"ldpkernels.updates.encode(update, ldpkernels.{calibrated}{options}{beside}), round_key)",
+        mean,
+        guarantee,
+        law.mean_error(setting.clients),
+        law.bytes + (4 if clipping else 0),
+        setting,
+    )
 
 
 def _shares(
@@ -109,43 +102,39 @@ def _size(setting: Setting) -> dict[str, int]:
     return {"dimension": setting.weights, "clients": setting.clients, "rounds": setting.rounds}
 
 
-def central(noise: str) -> Callable[[Setting], Candidate]:
+def central(setting: Setting, name: str) -> Answer:
     """Noise on the sum, by a server that is trusted."""
-
-    def candidate(setting: Setting) -> Candidate:
-        rate, discrete = setting.participation, noise == "discrete"
-        sigma = _multiplier(setting, discrete=discrete)
-        event = GaussianEvent(sigma) if rate == 1 else SampledGaussianEvent(sigma, rate)
-        drawn = f"each client is in each round with probability {rate:.6g}, drawn in secret"
-        noised = f"noise of {sigma:.6g} times the norm {setting.ball:.6g} in each of {setting.rounds:,} sums"
-        return Candidate(
-            f"central {noise}",
-            sigma,
-            f"ldpkernels.clipped_noised_sum(updates, C={setting.ball!r}, sigma={sigma!r}"
-            + (", noise='discrete')" if discrete else ")"),
-            f"the sum over {setting.clients:,}",
-            _noised_sums(
-                setting,
-                [event],
-                *((drawn,) if rate < 1 else ()),
-                *(() if discrete else (REAL,)),
-                noised,
-                discrete=discrete,
-            ),
-            setting.weights * (sigma * setting.ball / setting.clients) ** 2,
-            4 * setting.weights,
+    rate, discrete = setting.participation, name == "central discrete"
+    sigma = _multiplier(setting, discrete=discrete)
+    event = GaussianEvent(sigma) if rate == 1 else SampledGaussianEvent(sigma, rate)
+    drawn = f"each client is in each round with probability {rate:.6g}, drawn in secret"
+    noised = f"noise of {sigma:.6g} times the norm {setting.ball:.6g} in each of {setting.rounds:,} sums"
+    return Answer(
+        name,
+        sigma,
+        f"ldpkernels.clipped_noised_sum(updates, C={setting.ball!r}, sigma={sigma!r}"
+        + (", noise='discrete')" if discrete else ")"),
+        f"the sum over {setting.clients:,}",
+        _noised_sums(
             setting,
-        )
+            [event],
+            *((drawn,) if rate < 1 else ()),
+            *(() if discrete else (REAL,)),
+            noised,
+            discrete=discrete,
+        ),
+        setting.weights * (sigma * setting.ball / setting.clients) ** 2,
+        4 * setting.weights,
+        setting,
+    )
 
-    return candidate
 
-
-def adaptive(setting: Setting) -> Candidate:
+def adaptive(setting: Setting, name: str) -> Answer:
     """Discrete noise with a norm that follows the clients' median, for one more bit a client."""
     law = _clipping(setting, _multiplier(setting, discrete=True))
     z, sigma = law.noise_multiplier, law.update_multiplier
-    return Candidate(
-        "adaptive discrete",
+    return Answer(
+        name,
         z,
         f"ldpkernels.clipped_noised_sum(updates, C=norm, sigma={_written(law)}.update_multiplier, noise='discrete')",
         f"the sum over {setting.clients:,}; from norm={setting.ball!r} on the next is law.next_norm(norm,"
@@ -176,7 +165,7 @@ def _written(law: AdaptiveClipping) -> str:
 
 
 def _multiplier(setting: Setting, *, discrete: bool) -> float:
-    """Of the noise over the norm, in every sum."""
+    """The multiplier of the noise over the norm, in every sum."""
     rate = setting.participation
     if discrete and rate < 1:
         raise Unsuitable("nothing is proved here of discrete noise on samples: give participation = 1")

@@ -18,8 +18,8 @@ class Budget:
 
     Args:
         path: The file, in which names in braces are filled in when it is opened.
-        epsilon: That no round may pass.
-        delta: The delta of that epsilon.
+        epsilon: The total that no round may pass.
+        delta: The delta of that total.
 
     >>> with Budget(None, None).opened({}) as ledger:
     ...     print(ledger)

@@ -57,7 +57,7 @@ class Release(Protocol):
 
     @property
     def terms(self) -> dict[str, float | str]:
-        """What both sides compare."""
+        """The settings that client and server compare."""
 
     def event(self, sizes: Sequence[int]) -> tuple[Event, int]:
         """What one report of tensors of these sizes costs: an event, and how many of them."""
@@ -78,11 +78,11 @@ class EachWeight:
 
     @property
     def terms(self) -> dict[str, float | str]:
-        """What both sides compare."""
+        """The settings that client and server compare."""
         return {"eps": self.eps, "mechanism": self.mechanism}
 
     def event(self, sizes: Sequence[int]) -> tuple[Event, int]:
-        """An event for each weight."""
+        """An event for one weight's report, and the number of weights."""
         return mechanism_named(self.mechanism, self.eps).event, sum(sizes)
 
     def report(self, update: Arrays, ranges: Ranges, generator: Generator) -> bytes:
@@ -90,7 +90,7 @@ class EachWeight:
         return self.reported(update, ranges, generator).to_bytes()
 
     def reported(self, update: Arrays, ranges: Ranges, generator: Generator) -> ldpkernels.Report:
-        """The same, before it is bytes."""
+        """The report of one client, before it is bytes."""
         c, r = ranges
         return ldpkernels.report(
             update, c, r, self.eps, mechanism=self.mechanism, generator=generator, buffers="perturb"
@@ -101,7 +101,7 @@ class EachWeight:
         return Aggregate(self.expected(like, ranges), on_bad="skip")
 
     def expected(self, like: Arrays, ranges: Ranges) -> ldpkernels.Expected[Arrays]:
-        """What a server takes."""
+        """What a server takes from a client: names, shapes, ranges and settings of a report."""
         c, r = ranges
         # `leaving` has decided about statistics already
         found = ldpkernels.expected(dict(like), c, r, self.eps, mechanism=self.mechanism, buffers="perturb")  # type: ignore[call-overload]
@@ -120,7 +120,7 @@ class WholeVector:
 
     @property
     def terms(self) -> dict[str, float | str]:
-        """What both sides compare."""
+        """The settings that client and server compare."""
         given = {name: value for name in ("bound", "delta") if (value := getattr(self, name)) is not None}
         return {"eps": self.eps, "mechanism": self.mechanism, "norm": self.norm, **given}
 
@@ -129,7 +129,7 @@ class WholeVector:
         return vector_mechanism(self.mechanism, self.eps, dimension, self.norm, self.bound, delta=self.delta)
 
     def event(self, sizes: Sequence[int]) -> tuple[Event, int]:
-        """One event for all of it."""
+        """An event for the whole vector, once."""
         return self.sampler(sum(sizes)).event, 1
 
     def report(self, update: Arrays, ranges: Ranges, generator: Generator) -> bytes:

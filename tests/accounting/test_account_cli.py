@@ -50,8 +50,12 @@ def test_the_document_has_its_commands() -> None:
     assert len(commands_of_the_document()) >= 12
 
 
-@pytest.mark.parametrize("question", ["local", "shuffle", "subsample", "gaussian", "cldp", "claims"])
-def test_the_example_in_every_help_runs(question: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("question", ["local", "shuffle", "subsample", "gaussian", "cldp", "claims", "ledger"])
+def test_the_example_in_every_help_runs(
+    question: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    accounting.Ledger("run.ledger", epsilon=8.0).spend(accounting.GaussianEvent(4.0), times=2)
     with pytest.raises(SystemExit) as stop:
         run(["account", question, "--help"])
     assert stop.value.code == 0
@@ -79,6 +83,26 @@ def test_json_has_every_part_of_a_result(capsys: pytest.CaptureFixture[str]) -> 
     assert len(json.loads(capsys.readouterr().out)["schedule"]) == 4
     assert run(["account", "local", "--mechanism", "gaussian", "--noise-multiplier", "5", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 2
+
+
+def test_a_ledger_is_shown_and_not_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.ledger"
+    with accounting.Ledger(path, epsilon=8.0, method="basic") as ledger:
+        for eps in (0.5, 1.25):
+            ledger.spend(accounting.PureEvent(eps), times=2)
+        path.chmod(0o400)
+        before = path.read_bytes()
+        assert run(["account", "ledger", str(path)]) == 0
+        printed = capsys.readouterr().out
+        assert f"{path}: 3.5 of 8 in 2 rounds\n" in printed
+        assert "    2            2       3.5  PureEvent(eps=1.25)\n" in printed
+        assert run(["account", "ledger", str(path), "--json"]) == 0
+        data = json.loads(capsys.readouterr().out)
+        assert data["result"] == ledger.result.to_dict()
+        assert data["digest"] == ledger.digest
+        assert path.read_bytes() == before
+    assert run(["account", "ledger", __file__]) == 2
+    assert "is no ledger, or corrupt" in capsys.readouterr().err
 
 
 def test_shuffled_reports_of_many_outcomes_are_asked_for_as_such(capsys: pytest.CaptureFixture[str]) -> None:

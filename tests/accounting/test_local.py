@@ -14,9 +14,9 @@ from ldpkernels.accounting import (
     SampledGaussianEvent,
     ShuffledEvent,
     composed_epsilon,
+    composition,
     local_epsilon,
     local_table,
-    randomized_response,
 )
 from ldpkernels.accounting.gaussian import gaussian_epsilon
 from ldpkernels.arrays import Floats
@@ -98,14 +98,14 @@ def test_dp_accounting_0_6_0_ignores_the_count_of_randomized_response() -> None:
 
 
 def test_218_400_reports_cost_some_thousand_terms(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, atoms = [], randomized_response.atoms
+    sizes, atoms = [], composition.response_atoms
 
     def recorded(k: int, eps: float, outside: float) -> tuple[Floats, Floats, float]:
         found = atoms(k, eps, outside)
         sizes.append(len(found[0]))
         return found
 
-    monkeypatch.setattr(randomized_response, "atoms", recorded)
+    monkeypatch.setattr(composition, "response_atoms", recorded)
     local_epsilon(RandomizedResponseEvent(1.0), d=21840, rounds=10)
     assert 0 < sum(sizes) < 10_000  # of 218,401
 

@@ -10,15 +10,14 @@ import pytest
 from ldpkernels.accounting import (
     RandomizedResponseEvent,
     ShuffledEvent,
-    amplification,
     clients_needed,
     composed_epsilon,
-    counts,
+    crowds,
     local_epsilon,
+    shuffle,
     shuffle_epsilon,
 )
-from ldpkernels.accounting.clones import clone_pair
-from ldpkernels.accounting.counts import CountPair, blocks, count_pair
+from ldpkernels.accounting.crowds import CountPair, blocks, clone_pair, count_pair
 
 
 def pair_of(eps0: float, own: tuple[float, float], others: list[float]) -> tuple[np.ndarray, np.ndarray]:
@@ -148,10 +147,10 @@ def test_a_block_bounds_each_of_its_members() -> None:
 
 def test_blocks_and_fft_agree_with_the_exhaustive_search(monkeypatch: pytest.MonkeyPatch) -> None:
     exhaustive = shuffle_epsilon(1.0, 600).epsilon
-    monkeypatch.setattr(amplification, "EXHAUSTIVE", 10)
-    monkeypatch.setattr(counts, "DIRECT", 0)
+    monkeypatch.setattr(shuffle, "EXHAUSTIVE", 10)
+    monkeypatch.setattr(crowds, "DIRECT", 0)
     searched = shuffle_epsilon(1.0, 600).epsilon
-    assert exhaustive * (1 - 1e-9) <= searched <= exhaustive * (1 + 2 * amplification.TOLERANCE)
+    assert exhaustive * (1 - 1e-9) <= searched <= exhaustive * (1 + 2 * shuffle.TOLERANCE)
 
 
 def test_clones_are_above_the_counts_and_in_order() -> None:
@@ -168,7 +167,7 @@ def test_more_clients_hide_better_and_composition_costs() -> None:
     figures = [shuffle_epsilon(1.0, n).epsilon for n in (2, 10, 100, 1000, 1001, 5000)]
     assert figures[0] <= 1.0
     # the step from exhaustive to blocks may cost the tolerance
-    assert all(b <= a * (1 + amplification.TOLERANCE) for a, b in itertools.pairwise(figures))
+    assert all(b <= a * (1 + shuffle.TOLERANCE) for a, b in itertools.pairwise(figures))
     rounds = [shuffle_epsilon(1.0, 200, rounds=r).epsilon for r in (1, 2, 10, 100)]
     assert rounds == sorted(rounds)
     assert rounds[1] <= 2 * rounds[0] * 1.2
@@ -194,7 +193,7 @@ def test_a_million_clients_cost_some_hundred_laws_of_their_likely_counts(monkeyp
         sizes.append(len(pair.masses))
         return pair
 
-    monkeypatch.setattr(amplification, "count_pair", recorded)
+    monkeypatch.setattr(shuffle, "count_pair", recorded)
     one = shuffle_epsilon(1.0, 10**6).epsilon
     many = shuffle_epsilon(1.0, 10**6, d=21840, rounds=10).epsilon
     # of the million that the inputs of the others could be, and of the million counts that each could give

@@ -22,7 +22,7 @@ from ldpkernels.accounting import (
     composed_epsilon,
     shuffle_epsilon,
 )
-from ldpkernels.accounting.clones import clone_pair
+from ldpkernels.accounting.crowds import clone_pair
 
 MANY_OUTCOMES = [
     Piecewise(1.0),

@@ -50,8 +50,8 @@ def test_a_superlink_with_supernodes_over_tls(tmp_path):
         assert added(flower, tmp_path / "sum.npz", 3)
     assert accuracy > 60
     assert [(i, n) for i, n, _ in rounds] == [(1, 3), (2, 3)]
-    assert sorted(path.name for path in ledgers.iterdir()) == ["0.jsonl", "1.jsonl", "2.jsonl"]
-    with Ledger(ledgers / "1.jsonl", epsilon=100_000.0) as ledger:
+    assert sorted(path.name for path in ledgers.iterdir()) == ["0.ledger", "1.ledger", "2.ledger"]
+    with Ledger(ledgers / "1.ledger", epsilon=100_000.0) as ledger:
         assert [float(f"{epsilon:.6g}") for epsilon in ledger.history] == [epsilon for _, _, epsilon in rounds]
     there = torch.load(tmp_path / "state.pt")
     here = importlib.import_module("tests.flower.same_bits.app").state_after(2)

@@ -4,7 +4,6 @@
 import contextlib
 import dataclasses
 import gzip
-import hashlib
 import io
 import json
 import math
@@ -21,6 +20,8 @@ import torch
 import ldpkernels
 from ldpkernels import Aggregate, Report, _native
 from ldpkernels.accounting import Ledger, LedgerError, PureEvent, RandomizedResponseEvent
+from ldpkernels.accounting.ledger import recorded
+from ldpkernels.accounting.ledger_file import Header, LedgerFile, chained
 from ldpkernels.federated import adult, data, runs
 
 PREFIX = struct.Struct("<4sBxxxI")  # of an envelope
@@ -104,27 +105,21 @@ def _ledgers(method: str) -> list[bytes]:
         return [path.read_bytes()]
 
 
-def _records(whole: bytes) -> bytes:
-    """A ledger's records, a line each."""
-    return b"\n".join(line.partition(b'"record":')[2][:-1] for line in whole.splitlines())
+def _rows(whole: bytes) -> bytes:
+    """A ledger's rounds, a line each: event, times and epsilon as JSON."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "ledger").write_bytes(whole)
+        _, rounds = recorded(Path(folder) / "ledger")
+    lines = (json.dumps([one.event.to_dict(), one.times, one.epsilon]) for one in rounds)
+    return "\n".join(lines).encode()
 
 
-def _chained(given: bytes) -> bytes:
-    """Lines as a ledger's, each with the chain value that fits."""
-    seen, whole = hashlib.sha256(), b""
-    for text in given.split(b"\n"):
-        value = seen.copy()
-        value.update(text)
-        line = b'{"chain":"%b","record":%b}\n' % (value.hexdigest().encode(), text)
-        seen.update(line)
-        whole += line
-    return whole
-
-
-def _read_ledger(method: str) -> Callable[[bytes, Path], None]:
+def _read_ledger(method: str, begin: Callable[[bytes, Path], object] = lambda given, path: path.write_bytes(given)):
     def read(given: bytes, folder: Path) -> None:
         path = folder / "ledger"
-        path.write_bytes(given)
+        for leftover in folder.glob("ledger*"):
+            leftover.unlink()
+        begin(given, path)
         with Ledger(path, **BUDGET, method=method) as ledger:
             spent = ledger.epsilon
             assert 0 <= spent < math.inf
@@ -132,6 +127,25 @@ def _read_ledger(method: str) -> Callable[[bytes, Path], None]:
             assert ledger.epsilon == spent, "what was spent changes as the file is opened again"
 
     return read
+
+
+def _begun(given: bytes, path: Path) -> None:
+    """A ledger of these lines, each with the digest that fits."""
+    header = Header(**BUDGET, method="exact")
+    file, digest = LedgerFile(path, begin=True), header.digest
+    with file.transaction() as db:
+        file.begin(db, header)
+        for number, line in enumerate(given.decode(errors="replace").splitlines(), start=1):
+            event, _, rest = line.removeprefix("[").partition("}, ")
+            values = [*rest.removesuffix("]").split(", "), "", ""]
+            try:
+                event, times, epsilon = json.loads(event + "}"), int(values[0]), float(values[1])
+                digest = chained(digest, number, event, times, epsilon)
+            except (ValueError, RecursionError):
+                times, epsilon = values[0], values[1]
+            row = (number, json.dumps(event), times, epsilon, digest)
+            with contextlib.suppress(OverflowError):  # no integer of SQLite's
+                db.execute("INSERT OR REPLACE INTO rounds VALUES (?, ?, ?, ?, ?)", row)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,9 +281,7 @@ TARGETS = {
     ),
     "ledger": Target(lambda: _ledgers("basic"), _read_ledger("basic"), (LedgerError,)),
     "ledger-records": Target(
-        lambda: [_records(whole) for whole in _ledgers("exact")],
-        lambda given, folder: _read_ledger("exact")(_chained(given), folder),
-        (LedgerError,),
+        lambda: [_rows(whole) for whole in _ledgers("exact")], _read_ledger("exact", _begun), (LedgerError,)
     ),
     "checkpoint": Target(lambda: [CHECKPOINT], _read_checkpoint, (runs.CheckpointError,)),
     "checkpoint-pickle": Target(
@@ -293,18 +305,7 @@ WORDS = {
         "[",
         "{",
     ),
-    "ledger-records": (
-        '"times":',
-        '"type":',
-        "1e400",
-        "NaN",
-        "-1",
-        "9223372036854775807",
-        "null",
-        "torn",
-        "spend",
-        "declare",
-    ),
+    "ledger-records": ('"kind":', "pure", "1e400", "NaN", "-1", "9223372036854775807", "null", "], 1, 0.5]"),
 }
 WORDS["aggregate-header"] = (*WORDS["report-header"], '"clients":', "4611686018427387903")
 

@@ -17,17 +17,17 @@ from ldpkernels.accounting import (
 from ldpkernels.accounting.events import RandomizedResponseEvent
 from ldpkernels.laws.vector_gaussian import VectorGaussian
 from ldpkernels.planning import TRUSTS
-from ldpkernels.planning.calibration import rung, rung_below, strongest
+from ldpkernels.planning.calibration import index_below, number_at, strongest
 from tests.planning.test_calls import SHARES, clipping_of, law_of
 
 
-def test_rungs_are_the_numbers_of_five_digits():
+def test_parameters_are_the_numbers_of_five_digits():
     rng = np.random.default_rng(0)
     for value in 10.0 ** rng.uniform(-300, 300, 2000):
-        index = rung_below(value)
-        assert rung(index) <= value < rung(index + 1)
-        assert float(f"{rung(index):.4e}") == rung(index)
-    assert [rung_below(rung(i)) for i in (-90_001, -1, 0, 1, 90_000)] == [-90_001, -1, 0, 1, 90_000]
+        index = index_below(value)
+        assert number_at(index) <= value < number_at(index + 1)
+        assert float(f"{number_at(index):.4e}") == number_at(index)
+    assert [index_below(number_at(i)) for i in (-90_001, -1, 0, 1, 90_000)] == [-90_001, -1, 0, 1, 90_000]
 
 
 def test_the_strongest_is_the_last_that_fits():
@@ -40,9 +40,9 @@ def test_the_strongest_is_the_last_that_fits():
             return factor * x**power
 
         found = strongest(epsilon, target, 1e-30, 1e30, near)
-        assert epsilon(found) <= target < epsilon(rung(rung_below(found) + 1))
+        assert epsilon(found) <= target < epsilon(number_at(index_below(found) + 1))
         found = strongest(lambda x, e=epsilon: e(1 / x), target, 1e30, 1e-30, near)
-        assert epsilon(1 / found) <= target < epsilon(1 / rung(rung_below(found) - 1))
+        assert epsilon(1 / found) <= target < epsilon(1 / number_at(index_below(found) - 1))
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -1.0])
@@ -254,3 +254,12 @@ def test_absurd_settings_have_an_answer_or_a_reason(trust, changed):
         assert one.to_dict()["useful"] == (one.noise_to_signal < 1)
     assert found or found.left_out
     assert str(found).startswith(("Use ", "No mechanism "))
+
+
+def test_the_smallest_and_the_largest_totals_are_planned_or_refused_by_name():
+    setting = {"rounds": 1, "clients": 100, "weights": 10, "norm": 1.0}
+    for trust in ("local", "central"):
+        for epsilon in (1e-100, 1e300):
+            assert all(one.epsilon <= epsilon for one in ldpkernels.plan(epsilon, trust=trust, **setting))
+        with pytest.raises(ValueError, match=r"epsilon = 5e-324 is below 1e-100"):
+            ldpkernels.plan(5e-324, trust=trust, **setting)

@@ -9,7 +9,7 @@ import pytest
 
 import ldpkernels
 from ldpkernels.planning import TRUSTS, Plan
-from ldpkernels.planning.table import ENTRIES
+from ldpkernels.planning.plan import ENTRIES
 from tests.statistics import Z
 
 D, N = 24, 40
@@ -153,9 +153,8 @@ def test_rounds_of_adaptive_clipping_by_secure_sums():
     for round_ in range(8):
         values = {"update": x, "norm": norm}
         keys = [ldpkernels.key(round_).fold_in(i) for i in range(N)]
-        laws.append(
-            eval(one.call.partition("update, ")[2].rpartition(", ")[0], {"ldpkernels": ldpkernels, "norm": norm})
-        )
+        written = one.call.partition("update, ")[2].rpartition(", ")[0]
+        laws.append(eval(written, {"ldpkernels": ldpkernels, "norm": norm}))
         integers = [executed(one.call, k, **values) for k in keys]
         total = np.sum(np.array(integers, np.uint32), axis=0, dtype=np.uint32)
         mean = ldpkernels.updates.decode(total, laws[-1], KEY, clients=N)

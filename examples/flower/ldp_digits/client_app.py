@@ -13,7 +13,7 @@ from ldpkernels.flower import LdpMod
 # Where this machine keeps what its clients have spent: it must outlive runs and restarts.
 LEDGERS = os.environ.get("LDP_LEDGERS", os.path.expanduser("~/.ldp-digits"))
 
-app = ClientApp(mods=[LdpMod(EPS, ledger=LEDGERS + "/{partition-id}.jsonl", budget=100_000.0)])
+app = ClientApp(mods=[LdpMod(EPS, ledger=LEDGERS + "/{partition-id}.ledger", budget=100_000.0)])
 
 
 @app.train()

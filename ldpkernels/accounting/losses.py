@@ -1,21 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Privacy loss distributions on a grid, composed by FFT, always rounded against us.
+"""The privacy loss as a law: on a grid, with a rest at infinity; and what lets every figure made of it err upward.
 
-A law of the loss is replaced by one on multiples of h whose hockey-stick curve is nowhere below ("connect the dots",
-Doroshenko et al., 2022): its error is of second order in h, so hundreds of thousands of compositions stay sharp. What
-is cut off above, and a bound on the rounding of the FFT, becomes mass at an infinite loss.
+Roots are the upper ends of their brackets, sums of a binomial law leave out a part that is bounded, and what rounding
+can do is counted with it. A law of the loss is replaced by one on multiples of h whose hockey-stick curve is nowhere
+below ("connect the dots", Doroshenko et al., 2022): its error is of second order in h, so hundreds of thousands of
+compositions stay sharp. What is cut off above, and a bound on the rounding of the FFT, is mass at an infinite loss.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from ldpkernels.accounting.rounding import UNIT, TooLarge, bisect_upper
 from ldpkernels.arrays import Floats
 from ldpkernels.optional import require
+
+UNIT = 2.0**-53
+# A bracket that was halved so often is narrower than anything that a caller could tell apart.
+HALVINGS = 200
+
+
+class TooLarge(ArithmeticError):
+    """The computation would need more points than are worth it; a weaker bound takes its place."""
+
+
+def bisect_upper(exceeds: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the upper end of a bracket of the point where `exceeds` turns false; it must be false at high.
+
+    Callers write `not delta(x) <= target`, so that a NaN can't pass for a small delta.
+    """
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if high - low <= 1e-12 * high or not low < middle < high:
+            break
+        if exceeds(middle):
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+MOST_ATOMS = 1 << 20
+
+
+def binomial_window(trials: int, p: float, outside: float) -> tuple[int, int]:
+    """Return lo, hi with P(lo <= X <= hi) >= 1 - 2 * outside for X ~ Bin(trials, p), by Hoeffding's inequality."""
+    half = math.sqrt(trials * -math.log(outside) / 2) + 1
+    return max(0, math.floor(trials * p - half)), min(trials, math.ceil(trials * p + half))
+
+
+def binomial_support(trials: int, p: float, outside: float) -> Floats:
+    """The whole numbers of the window; where they are too many to list, `TooLarge`."""
+    lo, hi = binomial_window(trials, p, outside)
+    if hi - lo >= MOST_ATOMS:
+        raise TooLarge(f"{trials} trials have {hi - lo} outcomes that matter, above {MOST_ATOMS}")
+    return np.arange(lo, hi + 1, dtype=np.float64)
+
+
+def log_binomial(trials: int, log_p: float, log_q: float, x: Floats) -> tuple[Floats, float]:
+    """Return ln P(X = x) for X ~ Bin(trials, p), and a bound on its absolute error."""
+    gammaln = require("scipy.special", "accounting", "this computation").gammaln
+    linear = x * log_p + (trials - x) * log_q
+    values: Floats = gammaln(trials + 1.0) - gammaln(x + 1.0) - gammaln(trials - x + 1.0) + linear
+    # gammaln is good to a few units of the last place; each of the terms is at most the first one, or the linear one
+    size = 3 * float(gammaln(trials + 1.0)) + (float(np.max(np.abs(linear))) if np.size(linear) else 0.0)
+    return values, 8 * UNIT * (size + 8)
+
 
 MAX_POINTS = 1 << 24
 NEGLECTED = 1e-44  # of a frequency of a composed law, whose largest is 1

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An entry of the plan's table, and what entries share: the eps of a report, and the total in the view of a trust."""
+"""What a mechanism answers to a setting, and what answers share: the eps of a report, the total in a trust's view."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
 
-from ldpkernels.accounting import PrivacyResult, PureEvent, local_epsilon
+from ldpkernels.accounting import PrivacyResult, PureEvent, local_epsilon, shuffle_epsilon
 from ldpkernels.accounting.events import Mechanism, event_of
-from ldpkernels.accounting.shuffle import shuffle_epsilon
 from ldpkernels.planning import calibration
-from ldpkernels.planning.candidate import Candidate
-from ldpkernels.planning.setting import Setting, Trust
+from ldpkernels.planning.setting import Setting
 
 REAL = "real arithmetic: for its floating-point numbers nothing is proved"
 
@@ -22,12 +20,73 @@ class Unsuitable(Exception):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A mechanism, the trusts under which it can run, and how it answers."""
+class Answer:
+    """One way to keep the total, as a mechanism's function gives it.
+
+    Attributes:
+        name: Of the mechanism, as calls have it.
+        parameter: What was calibrated: the eps of a report, or the multiplier of the noise.
+        call: What to run in each round, on `update` (or, where the server runs it, `updates`, one in each row).
+        mean: What the server makes of the round's reports: a sentence.
+        guarantee: The total for one client over all rounds, with its adversary, neighbours and assumptions.
+        expected_error: The squared L2 distance to be expected between the mean that the server gets and the clients'
+            mean, for the updates within radius and norm for which it is largest. What clipping moves isn't in it.
+        bytes: What a client sends in a round.
+        setting: What it was found for.
+    """
 
     name: str
-    trusts: tuple[Trust, ...]
-    candidate: Callable[[Setting], Candidate]
+    parameter: float
+    call: str
+    mean: str
+    guarantee: PrivacyResult
+    expected_error: float
+    bytes: int
+    setting: Setting
+
+    @property
+    def epsilon(self) -> float:
+        """The total for one client, never above what was asked for."""
+        return self.guarantee.epsilon
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What has to be true for the total to hold."""
+        return self.guarantee.assumptions
+
+    @property
+    def noise_to_signal(self) -> float:
+        """The root of the expected error over the largest norm of an update."""
+        return math.sqrt(self.expected_error) / self.setting.ball
+
+    @property
+    def useful(self) -> bool:
+        """Whether the mean is nearer, to be expected, than 0 can be to a mean of the largest norm."""
+        return self.noise_to_signal < 1
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        return {
+            "name": self.name,
+            "parameter": self.parameter,
+            "call": self.call,
+            "mean": self.mean,
+            "expected_error": self.expected_error,
+            "noise_to_signal": self.noise_to_signal,
+            "useful": self.useful,
+            "bytes": self.bytes,
+            **self.guarantee.to_dict(),
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            self.call,
+            f"  expected error {self.expected_error:.4g}: its root is {self.noise_to_signal:.3g} of the norm"
+            f" {self.setting.ball:.4g}",
+            f"  {self.bytes:,} bytes a client and round; {self.mean}",
+            f"  {self.guarantee}",
+        ]
+        return "\n".join(lines)
 
 
 def report_eps(setting: Setting, positions: int, *, two_outcomes: bool) -> float:
@@ -80,8 +139,8 @@ def _of_sums(setting: Setting, mixed: PrivacyResult) -> tuple[str, ...]:
     )
 
 
-def assuming(candidate: Candidate, *assumptions: str) -> Candidate:
-    """The same, if these are true too."""
-    guarantee = candidate.guarantee
+def assuming(answer: Answer, *assumptions: str) -> Answer:
+    """The answer, if these assumptions are true too."""
+    guarantee = answer.guarantee
     more = dataclasses.replace(guarantee, assumptions=(*guarantee.assumptions, *assumptions))
-    return dataclasses.replace(candidate, guarantee=more)
+    return dataclasses.replace(answer, guarantee=more)
