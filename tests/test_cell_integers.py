@@ -7,7 +7,7 @@ import pytest
 
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.laws import hybrid, piecewise_cells
-from ldpkernels.laws.piecewise_circle import best_circle
+from ldpkernels.laws.piecewise_circle import best_circle, circles_at
 from ldpkernels.laws.two_point import checked_range
 from tests import cells_fractions
 
@@ -37,10 +37,12 @@ def test_integers_are_the_fractions(eps, name, mixed):
             center, radius = checked_range(c, r, DTYPES[name])
         except OverflowError:
             continue
-        of = lambda cells: best_circle(eps, cells, mixed=mixed)  # noqa: E731
-        arguments = center, radius, DTYPES[name], of
-        found = outcome(piecewise_cells.value_cells, *arguments)
-        assert found == outcome(cells_fractions.value_cells, *arguments)
+        arguments = center, radius, DTYPES[name]
+        found = outcome(piecewise_cells.value_cells, *arguments, circles_at(eps, mixed))
+        expected = outcome(
+            cells_fractions.value_cells, *arguments, lambda cells: best_circle(eps, cells, mixed=mixed)
+        )
+        assert found == expected
         if mixed and not isinstance(found, str):
             assert hybrid._coin(found, radius, eps) == cells_fractions.coin_of(found, radius, eps)
         seen += isinstance(found, tuple) and isinstance(found.lowest, Fraction)

@@ -220,6 +220,7 @@ void next_key(uint64_t state_address, uint64_t out_address, int device, uint64_t
 
 PYBIND11_MODULE(_cuda, m) {
   m.doc() = "The CUDA kernels of ldpkernels. The public functions are in the package.";
+  register_records();
   py::set names;
   Registry::each([&](auto entry) {
     if (OnCuda<typename decltype(entry)::Shape>::available) names.add(std::string(entry.name));

@@ -37,9 +37,6 @@ struct OrdinalCldpLaw {
   uint64_t entries[2 * kCldpColumns / 4];     // four columns each: a threshold's first ten digits, and the other value
   uint64_t thresholds[2 * kCldpColumns * 2];  // out of 2^128, the high half first
   uint64_t losses[kCldpLosses * 2];           // likewise: giving up for a low digit that is there
-
-  LDPK_FIELDS(OrdinalCldpLaw, bound, reach, saturate, stochastic, scale, wide, low, middle, tail, unit, keep, entries,
-              thresholds, losses)
 };
 
 // Columns that a draw chooses in both tables, with the places in the word that the draw has for them.

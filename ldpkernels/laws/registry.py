@@ -69,9 +69,7 @@ def executed_ranges(
 def _ranges(
     mechanism: Weightwise, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...]
 ) -> list[tuple[float, float]]:
-    checked = mechanism.quick_table(c, r, dtypes, "report") is not None
-    found = _native.executed_ranges(c, r, tuple([d.code for d in dtypes])) if checked else None
-    return found or [mechanism.executed_range(ci, ri, d) for ci, ri, d in zip(c, r, dtypes, strict=True)]
+    return [mechanism.executed_range(ci, ri, d) for ci, ri, d in zip(c, r, dtypes, strict=True)]
 
 
 _FEW = 16  # ranges of which a cache may keep what strangers sent
@@ -89,10 +87,8 @@ def law_table(
 def _law_table(
     mechanism: Weightwise, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...], output: Output
 ) -> Laws:
-    table = mechanism.quick_table(c, r, dtypes, output)
-    if table is None:
-        rows = [mechanism.record(ci, ri, d, output) for ci, ri, d in zip(c, r, dtypes, strict=True)]
-        table = np.array(rows, dtype=_native.LAWS[mechanism.kernel])
+    rows = [mechanism.record(ci, ri, d, output) for ci, ri, d in zip(c, r, dtypes, strict=True)]
+    table = np.array(rows, dtype=_native.LAWS[mechanism.kernel])
     table.flags.writeable = False  # it is shared
     return table
 

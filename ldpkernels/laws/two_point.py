@@ -16,10 +16,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
-from ldpkernels import _native
 from ldpkernels.accounting.decimals import digits
 from ldpkernels.accounting.events import RandomizedResponseEvent
-from ldpkernels.arrays import Laws
 from ldpkernels.dtypes import Dtype, DtypeLike, compute_dtype, dtype_named, floor_at, nearest, scaled
 from ldpkernels.laws.weightwise import DRAWS, Output, Record, Reported, Weights, checked_eps, clipping_bias, log_up
 
@@ -98,13 +96,6 @@ class TwoPoint:
     def record(self, c: float, r: float, dtype: Dtype, output: Output) -> Record:
         """The fields of csrc's TwoPointLaw."""
         return two_point_integers(c, r, self.eps, dtype, output).record
-
-    def quick_table(
-        self, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...], output: Output
-    ) -> Laws | None:
-        """A table of records, computed natively; None where a law is too wide for that, or none at all."""
-        codes = tuple([d.code for d in dtypes])
-        return _native.one_bit_laws(self.kernel, c, r, codes, self.lowest_threshold, output == "report")
 
     def affine(self, c: float, r: float) -> tuple[float, float]:
         """A report's bit decodes to offset + step * bit."""
