@@ -50,8 +50,12 @@ const T* records(const py::array& table, const char* what) {
   return static_cast<const T*>(table.data());
 }
 
-// f(action, number) for the kernel of these names among those that `Offered` has; the number counts the
-// registry's actions.
+// How a call finds its kernel (docs/reading.md follows one). Python names it by two words, "two_point" and "values".
+// The registry is a list of types: `each_action` calls a function for every mechanism with each of its outputs, with an
+// empty object whose type says both, so that what the function does is compiled for that kernel. `with_action` compares
+// the words with all of them and calls f(action, number) for the one that they name, among those that `Offered` has.
+// The number is the action's place in the registry: an instruction set's `actions[number]` is its kernel
+// (cpu/kernels.h).
 template <class Offered, class F>
 void with_action(std::string_view mechanism, std::string_view output, Offered, F f) {
   bool found = false;

@@ -198,7 +198,7 @@ class TestEmulated:
             del view
 
 
-SURE = 0.5625  # csrc/cuda/two_point_guess.h
+SURE = 0.5625  # csrc/cuda/one_bit_plan.h
 ENDS = 2**31 - 1
 # center, slope, k_lo, k_hi: ordinary; ranges far from zero; one threshold; a few; not about zero; the steepest and the
 # flattest slopes that there are, where the rise is subnormal or the difference overflows.
@@ -221,7 +221,7 @@ LAWS = [
 @pytest.fixture(scope="module")
 def guess(tmp_path_factory):
     """The guesses of pairs of weights and high draws under one law."""
-    function = emulation.compiled("emulate_guess.cpp", tmp_path_factory)
+    function = emulation.library("emulate.cpp", tmp_path_factory).guess
     function.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64, ctypes.c_void_p]
 
     def run(law, x, draws):

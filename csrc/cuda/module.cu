@@ -10,7 +10,6 @@
 #include "cells.cuh"
 #include "clipped_noise.cuh"
 #include "keystream.cuh"
-#include "next_key.cuh"
 #include "ordinal_cldp.cuh"
 #include "skeleton.cuh"
 
@@ -147,6 +146,7 @@ struct ClippedLauncher {
 
   template <class Kernel>
   void launch(Kernel kernel, const ClippedPlan& plan, int32_t blocks, int threads = kClippedThreads) const {
+    if (blocks == 0) return;
     kernel<<<blocks, threads, 0, stream>>>(plan);
     check(cudaGetLastError(), "cannot launch a kernel of clipped sums");
   }
