@@ -189,7 +189,7 @@ def _of_circle(circle: Circle, eps: float) -> bool:
 def variances_of(
     cells_of: Callable[[float, float, float, Dtype, Output], Cells], eps: float
 ) -> tuple[float, float] | None:
-    """Of a report's cells on [-1, 1], at worst and at the center; None where eps is too small for 256 cells."""
+    """The variance of a report's cells on [-1, 1], at worst and at the center; None where eps is too small for them."""
     try:
         cells = cells_of(0.0, 1.0, eps, FLOAT64, "report")
     except ValueError:

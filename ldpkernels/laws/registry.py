@@ -63,17 +63,12 @@ def executed_ranges(
     mechanism: Weightwise, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...]
 ) -> list[tuple[float, float]]:
     """C and R of each tensor as reports execute them; every check of the ranges."""
-    return (_few_ranges if len(c) <= _FEW else _ranges)(mechanism, c, r, dtypes)
+    return [_executed_range(mechanism, *one) for one in zip(c, r, dtypes, strict=True)]
 
 
-def _ranges(
-    mechanism: Weightwise, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...]
-) -> list[tuple[float, float]]:
-    return [mechanism.executed_range(ci, ri, d) for ci, ri, d in zip(c, r, dtypes, strict=True)]
-
-
-_FEW = 16  # ranges of which a cache may keep what strangers sent
-_few_ranges = lru_cache(maxsize=256)(_ranges)
+@lru_cache(maxsize=4096)
+def _executed_range(mechanism: Weightwise, c: float, r: float, dtype: Dtype) -> tuple[float, float]:
+    return mechanism.executed_range(c, r, dtype)
 
 
 def law_table(
