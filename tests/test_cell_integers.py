@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The cells of values in ranges of every size: what they must satisfy, in exact rationals, and that they stay what they are.
+# The cells of values in ranges of every size: what they must satisfy, in exact rationals. That laws stay as they are.
 import hashlib
 import math
 import random
