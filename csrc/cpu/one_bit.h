@@ -34,7 +34,8 @@ struct OneBitAction {
         bits |= Lanes::bits(upper_of<Lanes, Mechanism<Lanes>, dtype>(in + i, draws.at(i), law)) << i;
       } else {
         const auto x = Element<dtype>::template load<Lanes>(in + i);
-        Lanes::store_threshold(out + i, Mechanism<Lanes>::threshold(x, law));
+        const auto half = Lanes::broadcast_u32(1u << 31);  // of all draws: T = 2^31 + k
+        Lanes::store_integers(out + i, Lanes::as_unsigned(Mechanism<Lanes>::threshold(x, law)) + half);
       }
     }
     if constexpr (output == Output::bits) memcpy(out, &bits, kGroup<Lanes> / 8);
