@@ -4,8 +4,6 @@
 
 #include <cstdint>
 
-#include "fields.h"
-
 // Every helper is forced inline. The CPU kernels are compiled once for each instruction set; an out-of-line copy of an
 // inline function could be merged by the linker across those files and run AVX-512 code on a machine without it.
 // LDPK_CALL is for what is better called: members of templates that no two instruction sets share.
@@ -27,8 +25,6 @@ struct Span {
   int64_t numel;
   int64_t first;
   int64_t dtype;
-
-  LDPK_FIELDS(Span, data, out, numel, first, dtype)
 };
 
 // 2 words: Philox4x32-10 with a 64-bit key. 8 words: ChaCha20 with a 256-bit key.

@@ -17,47 +17,28 @@ constexpr int64_t bytes_of(int64_t dtype) { return dtype == 0 ? 4 : dtype == 1 ?
 constexpr int64_t kIntegers = 4;
 
 // load<Lanes>(p): a register of numbers, fp64 for fp64, else fp32. number(bits): one of them.
-template <Dtype>
-struct Element;
-template <>
-struct Element<Dtype::f32> {
-  using Bits = uint32_t;
-  using Float = float;
+template <Dtype dtype>
+struct Element {
+  using Float = std::conditional_t<dtype == Dtype::f64, double, float>;
+  using Bits =
+      std::conditional_t<dtype == Dtype::f64, uint64_t, std::conditional_t<dtype == Dtype::f32, uint32_t, uint16_t>>;
   template <class Lanes>
   static LDPK_FN auto load(const Bits* p) {
-    return Lanes::load(reinterpret_cast<const float*>(p));
+    if constexpr (dtype == Dtype::bf16) {
+      return Lanes::load_bf16(p);
+    } else if constexpr (dtype == Dtype::f16) {
+      return Lanes::load_f16(p);
+    } else {
+      return Lanes::load(reinterpret_cast<const Float*>(p));
+    }
   }
-  static LDPK_FN Float number(Bits b) { return bit_cast<float>(b); }
-};
-template <>
-struct Element<Dtype::f64> {
-  using Bits = uint64_t;
-  using Float = double;
-  template <class Lanes>
-  static LDPK_FN auto load(const Bits* p) {
-    return Lanes::load(reinterpret_cast<const double*>(p));
+  static LDPK_FN Float number(Bits b) {
+    if constexpr (sizeof(Bits) == sizeof(Float)) {
+      return bit_cast<Float>(b);
+    } else {
+      return load<ScalarLanes>(&b);
+    }
   }
-  static LDPK_FN Float number(Bits b) { return bit_cast<double>(b); }
-};
-template <>
-struct Element<Dtype::bf16> {
-  using Bits = uint16_t;
-  using Float = float;
-  template <class Lanes>
-  static LDPK_FN auto load(const Bits* p) {
-    return Lanes::load_bf16(p);
-  }
-  static LDPK_FN Float number(Bits b) { return ScalarLanes::load_bf16(&b); }
-};
-template <>
-struct Element<Dtype::f16> {
-  using Bits = uint16_t;
-  using Float = float;
-  template <class Lanes>
-  static LDPK_FN auto load(const Bits* p) {
-    return Lanes::load_f16(p);
-  }
-  static LDPK_FN Float number(Bits b) { return ScalarLanes::load_f16(&b); }
 };
 
 template <Dtype dtype>

@@ -140,7 +140,6 @@ struct ScalarLanes {
   static LDPK_FN void store_choice(T* p, Mask m, T lower, T upper) {
     *p = m ? upper : lower;
   }
-  static LDPK_FN void store_threshold(int64_t* p, i32 k) { *p = int64_t{k} + (int64_t{1} << 31); }
 };
 
 }  // namespace ldpk

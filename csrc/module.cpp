@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "bindings/keystreams.h"
-#include "bindings/laws.h"
 #include "bindings/reports.h"
 #include "bindings/rows.h"
 #include "bindings/training.h"
@@ -22,6 +21,7 @@ namespace {
 // of this module have locks of their own.
 PYBIND11_MODULE(_native, m) {
   m.doc() = "The C++ kernels of ldpkernels. The public functions are in the package.";
+  register_records();
   m.attr("SPAN") = dtype_of<Span>();
   py::dict laws;
   Registry::each(
@@ -40,7 +40,6 @@ PYBIND11_MODULE(_native, m) {
   });
 
   bind_weights(m);
-  bind_laws(m);
   bind_keystreams(m);
   bind_reports(m);
   bind_votes(m);

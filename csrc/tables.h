@@ -17,29 +17,24 @@ namespace py = pybind11;
 template <class T>
 using Table = py::array_t<T, py::array::c_style>;
 
-// NumPy's description of a record.
-inline py::dtype dtype_of(std::span<const Field> fields) {
-  py::list names, formats, offsets;
-  int64_t size = 0;
-  for (const Field& field : fields) {
-    const py::dtype one = field.kind == 'V' ? dtype_of(field.record) : py::dtype(std::string(1, field.kind) + "8");
-    names.append(field.name);
-    if (field.count > 1) {
-      formats.append(py::make_tuple(one, py::make_tuple(field.count)));
-    } else {
-      formats.append(one);
-    }
-    offsets.append(field.offset);
-    size = field.offset + field.count * static_cast<int64_t>(one.itemsize());
-  }
-  return py::dtype(names, formats, offsets, size);
+// NumPy's descriptions of the records that Python makes tables of: all their fields, in order. The two modules share
+// pybind11's list of them where one compiler made both, and whichever is imported first describes them.
+inline void register_records() {
+  if (py::detail::get_numpy_internals().get_type_info(typeid(Span), false)) return;
+  PYBIND11_NUMPY_DTYPE(Span, data, out, numel, first, dtype);
+  PYBIND11_NUMPY_DTYPE(TwoPointLaw, center, slope, fallback, k_lo, k_hi, lower, upper);
+  PYBIND11_NUMPY_DTYPE(SignLaw, center, steep, at, below, above, lower, upper);
+  PYBIND11_NUMPY_DTYPE(PiecewiseLaw, center, slope, fallback, k_lo, k_hi, origin, band_draws, band_scale, rest_scale,
+                       rest_shift, band_end, places, cell_bits, lowest, step);
+  PYBIND11_NUMPY_DTYPE(HybridLaw, piecewise, last_draw, coin_lowest, coin_shift, coin_scale, lower_cell, upper_cell);
+  PYBIND11_NUMPY_DTYPE(OrdinalCldpLaw, bound, reach, saturate, stochastic, scale, wide, low, middle, tail, unit, keep,
+                       entries, thresholds, losses);
 }
 
-// The same for T, made once in a module. It is never freed: the interpreter may be gone before it is.
 template <class T>
-const py::dtype& dtype_of() {
-  static const auto* dtype = new py::dtype(dtype_of(kFields<T>));
-  return *dtype;
+py::dtype dtype_of() {
+  static_assert(alignof(T) == 8 && sizeof(T) % 8 == 0, "every backend can read a table as 64-bit integers");
+  return py::dtype::of<T>();
 }
 
 // The records of a table that Python made of this module's dtype.
@@ -55,8 +50,12 @@ const T* records(const py::array& table, const char* what) {
   return static_cast<const T*>(table.data());
 }
 
-// f(action, number) for the kernel of these names among those that `Offered` has; the number counts the
-// registry's actions.
+// How a call finds its kernel (docs/reading.md follows one). Python names it by two words, "two_point" and "values".
+// The registry is a list of types: `each_action` calls a function for every mechanism with each of its outputs, with an
+// empty object whose type says both, so that what the function does is compiled for that kernel. `with_action` compares
+// the words with all of them and calls f(action, number) for the one that they name, among those that `Offered` has.
+// The number is the action's place in the registry: an instruction set's `actions[number]` is its kernel
+// (cpu/kernels.h).
 template <class Offered, class F>
 void with_action(std::string_view mechanism, std::string_view output, Offered, F f) {
   bool found = false;

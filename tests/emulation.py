@@ -15,7 +15,7 @@ from ldpkernels.arrays import Laws, Spans, Words
 from tests.once import made_once
 
 FOLDER = Path(__file__).resolve().parent / "cuda"
-FLAGS = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"]
+FLAGS = ["-std=c++20", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"]
 
 
 def compiled(source: str, factory: pytest.TempPathFactory) -> Any:

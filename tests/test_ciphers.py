@@ -70,12 +70,12 @@ def test_known_answers_in_cudas_keystream_on_the_host(name, tmp_path_factory):
 
 
 def test_a_gpu_derives_the_keys_that_the_specification_names(tmp_path_factory):
-    emulate = emulation.compiled("emulate_next_key.cpp", tmp_path_factory)
-    emulate.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p]
+    derive = emulation.library("emulate_keystream.cpp", tmp_path_factory).derive
+    derive.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p]
     state = np.concatenate([CHACHA, np.zeros(2, np.uint32)])
     for number in (0, 1, 2**32 - 1, 2**32, 2**64 - 1):
         key = np.zeros(8, np.uint32)
-        emulate(state.ctypes.data, number, key.ctypes.data)
+        derive(state.ctypes.data, number, key.ctypes.data)
         assert key.tolist() == reference.keystream(CHACHA, 0, number, 1)[:8].tolist()
 
 

@@ -21,11 +21,14 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize(("arch", "cipher"), [("sm_80", "philox"), ("sm_90", "philox"), ("sm_90", "chacha20")])
-def test_static_cost(arch, cipher, tmp_path):
+@pytest.mark.parametrize(
+    ("arch", "cipher", "dtypes"),
+    [("sm_80", "philox", ("all",)), ("sm_90", "philox", ("f32", "bf16", "all")), ("sm_90", "chacha20", ("all",))],
+)
+def test_static_cost(arch, cipher, dtypes, tmp_path):
+    """What is shipped serves every dtype; `make cost` counts the instructions of every dtype with each cipher."""
     if disassembly.find_tool("nvcc") is None or disassembly.find_tool("cuobjdump") is None:
         pytest.skip("nvcc or cuobjdump not found")
-    dtypes = static_cost.KERNELS if (arch, cipher) == ("sm_90", "philox") else ("f32", "all")
     cubin = static_cost.compile_kernels(arch, tmp_path, [cipher], dtypes)
     for result in static_cost.RESULTS:
         for dtype in dtypes:
@@ -39,15 +42,14 @@ def test_static_cost(arch, cipher, tmp_path):
             wide = cost.elements_per_iteration * static_cost.ITEM_BYTES[dtype] / 16
             assert cost.vector_loads == wide, cost
             assert cost.vector_stores == (wide if result == "values" else 0), cost
-            assert cost.instructions_per_element <= (36 if cipher == "philox" else 60), cost
+            assert cost.instructions_per_element <= 36, cost
 
 
-@pytest.mark.parametrize(("arch", "most"), [("sm_80", 1.03), ("sm_90", 1.0)])
-def test_static_cost_of_cells(arch, most, tmp_path):
+def test_static_cost_of_cells(tmp_path):
     """Instructions a weight with Philox: 32 and 40 for 16 and 32 bits at sm_90."""
     if disassembly.find_tool("nvcc") is None or disassembly.find_tool("cuobjdump") is None:
         pytest.skip("nvcc or cuobjdump not found")
-    cubin = static_cost.compile_cells(arch, tmp_path, ["philox"], ("f32", "bf16"))
+    cubin = static_cost.compile_cells("sm_90", tmp_path, ["philox"], ("f32", "bf16"))
     for mechanism, bound in (("piecewise", 34), ("hybrid", 42)):
         for output in static_cost.CELL_OUTPUTS:
             for dtype in ("f32", "bf16"):
@@ -57,7 +59,7 @@ def test_static_cost_of_cells(arch, most, tmp_path):
                 assert not [op for op in cost.opcodes if op.startswith(("LD.", "ST."))], "not known to be global"
                 wide = 16 * static_cost.ITEM_BYTES[dtype] / 16
                 assert (cost.vector_loads, cost.vector_stores) == (wide, wide if output == "values" else 0), cost
-                assert cost.instructions_per_element <= bound * most, cost
+                assert cost.instructions_per_element <= bound, cost
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +200,7 @@ class TestEmulated:
             del view
 
 
-SURE = 0.5625  # csrc/cuda/two_point_guess.h
+SURE = 0.5625  # csrc/cuda/one_bit_plan.h
 ENDS = 2**31 - 1
 # center, slope, k_lo, k_hi: ordinary; ranges far from zero; one threshold; a few; not about zero; the steepest and the
 # flattest slopes that there are, where the rise is subnormal or the difference overflows.
@@ -221,7 +223,7 @@ LAWS = [
 @pytest.fixture(scope="module")
 def guess(tmp_path_factory):
     """The guesses of pairs of weights and high draws under one law."""
-    function = emulation.compiled("emulate_guess.cpp", tmp_path_factory)
+    function = emulation.library("emulate.cpp", tmp_path_factory).guess
     function.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64, ctypes.c_void_p]
 
     def run(law, x, draws):

@@ -74,7 +74,7 @@ def test_counts_at_many_turns(eps):
     assert exact == counts_of(cells, some_turns(cells)[7:8])[0].tolist()
 
 
-@pytest.mark.parametrize("eps", [0.3, 1.0, 6.0])
+@pytest.mark.parametrize("eps", [0.3, 6.0])
 def test_every_interval_at_the_seams(eps):
     """Where the bounds are tightest, at the ends of band and rest: every place within a cell of them, 2^24 and more."""
     circle = best_circle(eps, 256)
@@ -93,10 +93,10 @@ def test_every_interval_at_the_seams(eps):
 
 
 def exact_mean_and_variance(cells, turn):
-    counts = [int(n) for n in counts_of(cells, [turn])[0]]
-    values = [cells.lowest + cells.step * y for y in range(cells.circle.cells)]
-    mean = sum(n * v for n, v in zip(counts, values, strict=True)) / N
-    return mean, sum(n * v * v for n, v in zip(counts, values, strict=True)) / N - mean**2
+    """Of the cell's number y, of which a value is lowest + step * y: 2^32 of 1,023^2 are exact in int64."""
+    counts, y = counts_of(cells, [turn])[0], np.arange(cells.circle.cells, dtype=np.int64)
+    mean, square = Fraction(int(counts @ y), N), Fraction(int(counts @ (y * y)), N)
+    return cells.lowest + cells.step * mean, cells.step**2 * (square - mean**2)
 
 
 def bias_bound(cells):

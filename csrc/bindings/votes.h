@@ -33,12 +33,11 @@ bool majority_vote(const Table<Int>& votes, int64_t classes, Table<Int> labels, 
 }
 
 inline void bind_votes(py::module_& m) {
-  m.def("majority_vote", majority_vote<uint8_t>, py::arg().noconvert(), py::arg(), py::arg().noconvert(),
-        py::arg().noconvert(), py::arg(), py::arg());
-  m.def("majority_vote", majority_vote<int32_t>, py::arg().noconvert(), py::arg(), py::arg().noconvert(),
-        py::arg().noconvert(), py::arg(), py::arg());
-  m.def("majority_vote", majority_vote<int64_t>, py::arg().noconvert(), py::arg(), py::arg().noconvert(),
-        py::arg().noconvert(), py::arg(), py::arg());
+  const auto define = [&]<class Int>(Int) {
+    m.def("majority_vote", majority_vote<Int>, py::arg().noconvert(), py::arg(), py::arg().noconvert(),
+          py::arg().noconvert(), py::arg(), py::arg());
+  };
+  define(uint8_t{}), define(int32_t{}), define(int64_t{});
 }
 
 }  // namespace ldpk

@@ -113,16 +113,9 @@ template <class Lanes>
 void count_bits(int bits, const uint8_t* const* reports, uint8_t* const* planes, int plane_count, int64_t begin,
                 int64_t end) {
   using Counter = BitCounter<Lanes>;
-  switch (bits) {
-    case 1:
-      return Counter::template add<1>(reports, planes, plane_count, begin, end);
-    case 2:
-      return Counter::template add<2>(reports, planes, plane_count, begin, end);
-    case 3:
-      return Counter::template add<3>(reports, planes, plane_count, begin, end);
-    default:
-      return Counter::template add<4>(reports, planes, plane_count, begin, end);
-  }
+  constexpr decltype(&Counter::template add<1>) adders[] = {Counter::template add<1>, Counter::template add<2>,
+                                                            Counter::template add<3>, Counter::template add<4>};
+  adders[bits - 1](reports, planes, plane_count, begin, end);
 }
 
 }  // namespace ldpk

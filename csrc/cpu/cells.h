@@ -7,69 +7,41 @@
 namespace ldpk {
 
 // Keystream 0 has the high halves of the draws, keystream 1 the low ones.
-template <class Lanes, class Mechanism, Dtype dtype, class Draws, class Law>
-LDPK_FN typename Lanes::u32 cell_of(const BitsOf<dtype>* in, const Draws& draws, const Law& law) {
-  const auto k = Mechanism::turn(Element<dtype>::template load<Lanes>(in), Mechanism::circle(law));
-  return Mechanism::cell(k, Lanes::load_draws(draws.streams[0], draws.streams[1]), law);
-}
-
 template <template <class> class Mechanism, Output output>
-struct CellAction;
-
-template <template <class> class Mechanism>
-struct CellAction<Mechanism, Output::values> {
+struct CellAction {
   using Law = typename Mechanism<ScalarLanes>::Law;
-  static constexpr int prefilled = 2, per_out = 1;
-  static constexpr bool in_place = true;
+  static constexpr bool in_place = output == Output::values;
+  static constexpr int prefilled = output == Output::turns ? 0 : 2, per_out = 1;
   template <Dtype dtype>
-  using Out = BitsOf<dtype>;
+  using Out = std::conditional_t<in_place, BitsOf<dtype>, std::conditional_t<prefilled == 2, uint8_t, int64_t>>;
 
   template <class Lanes, Dtype dtype, class Draws>
-  static LDPK_FN void group(const Out<dtype>* in, Out<dtype>* out, const Draws& draws, const Law& law) {
-    const double lowest = Mechanism<Lanes>::circle(law).lowest, step = Mechanism<Lanes>::circle(law).step;
-#pragma GCC unroll 8
-    for (int i = 0; i < kGroup<Lanes>; i += Lanes::count) {
-      const auto cell = cell_of<Lanes, Mechanism<Lanes>, dtype>(in + i, draws.at(i), law);
-      if constexpr (dtype == Dtype::f32) Lanes::store_affine(reinterpret_cast<float*>(out + i), cell, lowest, step);
-      if constexpr (dtype == Dtype::f64) Lanes::store_affine(reinterpret_cast<double*>(out + i), cell, lowest, step);
-      if constexpr (dtype == Dtype::bf16) Lanes::store_affine_bf16(out + i, cell, lowest, step);
-      if constexpr (dtype == Dtype::f16) Lanes::store_affine_f16(out + i, cell, lowest, step);
-    }
-  }
-};
-
-template <template <class> class Mechanism>
-struct CellAction<Mechanism, Output::cells> {
-  using Law = typename Mechanism<ScalarLanes>::Law;
-  static constexpr int prefilled = 2, per_out = 1;
-  static constexpr bool in_place = false;
-  template <Dtype>
-  using Out = uint8_t;
-
-  template <class Lanes, Dtype dtype, class Draws>
-  static LDPK_FN void group(const BitsOf<dtype>* in, uint8_t* out, const Draws& draws, const Law& law) {
-#pragma GCC unroll 8
-    for (int i = 0; i < kGroup<Lanes>; i += Lanes::count) {
-      Lanes::store_bytes(out + i, cell_of<Lanes, Mechanism<Lanes>, dtype>(in + i, draws.at(i), law));
-    }
-  }
-};
-
-template <template <class> class Mechanism>
-struct CellAction<Mechanism, Output::turns> {
-  using Law = typename Mechanism<ScalarLanes>::Law;
-  static constexpr int prefilled = 0, per_out = 1;
-  static constexpr bool in_place = false;
-  template <Dtype>
-  using Out = int64_t;
-
-  template <class Lanes, Dtype dtype, class Draws>
-  static LDPK_FN void group(const BitsOf<dtype>* in, int64_t* out, const Draws&, const Law& law) {
+  static LDPK_FN void group(const BitsOf<dtype>* in, Out<dtype>* out, const Draws& draws, const Law& law) {
     const auto& circle = Mechanism<Lanes>::circle(law);
+#pragma GCC unroll 8
     for (int i = 0; i < kGroup<Lanes>; i += Lanes::count) {
       const auto k = Mechanism<Lanes>::turn(Element<dtype>::template load<Lanes>(in + i), circle);
-      const auto origin = Lanes::broadcast_u32(static_cast<uint32_t>(circle.origin));
-      Lanes::store_integers(out + i, Lanes::as_unsigned(k) + origin);
+      if constexpr (output == Output::turns) {
+        const auto origin = Lanes::broadcast_u32(static_cast<uint32_t>(circle.origin));
+        Lanes::store_integers(out + i, Lanes::as_unsigned(k) + origin);
+      } else {
+        const auto [high, low] = draws.at(i).streams;
+        const auto cell = Mechanism<Lanes>::cell(k, Lanes::load_draws(high, low), law);
+        if constexpr (output == Output::cells) Lanes::store_bytes(out + i, cell);
+        if constexpr (output == Output::values) store<Lanes, dtype>(out + i, cell, circle.lowest, circle.step);
+      }
+    }
+  }
+
+ private:
+  template <class Lanes, Dtype dtype>
+  static LDPK_FN void store(BitsOf<dtype>* out, typename Lanes::u32 cell, double lowest, double step) {
+    if constexpr (dtype == Dtype::bf16) {
+      Lanes::store_affine_bf16(out, cell, lowest, step);
+    } else if constexpr (dtype == Dtype::f16) {
+      Lanes::store_affine_f16(out, cell, lowest, step);
+    } else {
+      Lanes::store_affine(reinterpret_cast<FloatOf<dtype>*>(out), cell, lowest, step);
     }
   }
 };

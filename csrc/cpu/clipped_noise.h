@@ -7,60 +7,22 @@
 
 #include <cmath>
 
-#include "../dtype.h"
 #include "dispatch.h"
 #include "normals.h"
 #include "skeleton.h"
+#include "sums.h"
 
 namespace ldpk {
 
-template <class T, int width>
-struct Vector {
-  typedef T type __attribute__((vector_size(sizeof(T) * width)));
-};
-
-// Elements [0, n) of a row as fp32 or fp64: themselves, or a copy in `buffer`.
-template <class Lanes, Dtype dtype>
-LDPK_FN const FloatOf<dtype>* widened(const BitsOf<dtype>* in, int64_t n, FloatOf<dtype>* buffer) {
-  if constexpr (sizeof(*in) == sizeof(*buffer)) return reinterpret_cast<const FloatOf<dtype>*>(in);
-  int64_t i = 0;
-  for (; i + Lanes::count <= n; i += Lanes::count) {
-    const auto x = Element<dtype>::template load<Lanes>(in + i);
-    memcpy(buffer + i, &x, sizeof(float) * Lanes::count);
-  }
-  for (; i < n; ++i) buffer[i] = Element<dtype>::template load<ScalarLanes>(in + i);
-  return buffer;
-}
-
-// The sum of squares of elements [0, n), in fp64. In each piece element i goes to lane i mod 16;
-// lanes l and l + 8 are added, then l and l + 4, l + 2, l + 1; pieces are added in order.
+// The sum of squares of elements [0, n), in fp64; pieces are added in order.
 template <class Lanes, Dtype dtype>
 double squares_of(const BitsOf<dtype>* in, int64_t n) {
-  constexpr int width = Lanes::blocks > 1 ? Lanes::blocks : 2, registers = kSquareLanes / width;
-  typedef double Doubles __attribute__((vector_size(8 * width)));
-  typedef FloatOf<dtype> Narrow __attribute__((vector_size(sizeof(FloatOf<dtype>) * width)));
   FloatOf<dtype> buffer[kPiece];
   double total = 0;
   for (int64_t begin = 0; begin < n; begin += kPiece) {
-    int64_t count = n - begin < kPiece ? n - begin : kPiece;
+    const int64_t count = n - begin < kPiece ? n - begin : kPiece;
     const FloatOf<dtype>* x = widened<Lanes, dtype>(in + begin, count, buffer);
-    if (count % kSquareLanes != 0) {  // zeros add nothing
-      if (x != buffer) memcpy(buffer, x, count * sizeof(*x));
-      for (x = buffer; count % kSquareLanes != 0; ++count) buffer[count] = 0;
-    }
-    Doubles sums[registers] = {};
-    for (int64_t i = 0; i < count; i += kSquareLanes) {
-#pragma GCC unroll 8
-      for (int r = 0; r < registers; ++r) {
-        Narrow narrow;
-        memcpy(&narrow, x + i + r * width, sizeof(narrow));
-        const Doubles wide = __builtin_convertvector(narrow, Doubles);
-        sums[r] += wide * wide;
-      }
-    }
-    double lanes[kSquareLanes];
-    memcpy(lanes, sums, sizeof(lanes));
-    total += sum_of_lanes(lanes);
+    total += product_of<Lanes>(x, x, count);
   }
   return total;
 }

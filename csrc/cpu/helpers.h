@@ -5,17 +5,13 @@
 // hold nothing between calls. A fork leaves them behind, and the child starts its own.
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <cstdint>
-#include <thread>
-
-#if __has_include(<pthread.h>)
 #include <pthread.h>
 
+#include <array>
+#include <atomic>
 #include <csignal>
-#define LDPK_POSIX_THREADS 1
-#endif
+#include <cstdint>
+#include <thread>
 
 namespace ldpk {
 
@@ -60,21 +56,17 @@ class Helper {
   enum : uint32_t { kUnborn, kFree, kTaken, kOffered, kWorks, kPhases = 8 };
 
   bool start() noexcept {
-#ifdef LDPK_POSIX_THREADS
     sigset_t others, before;
     sigfillset(&others);
     for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&others, own);
     pthread_sigmask(SIG_SETMASK, &others, &before);
-#endif
     bool started = true;
     try {
       std::thread([this] { live(); }).detach();
     } catch (...) {
       started = false;
     }
-#ifdef LDPK_POSIX_THREADS
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-#endif
     return started;
   }
 
@@ -129,8 +121,6 @@ class Helpers {
 };
 
 inline Helpers helpers;
-#ifdef LDPK_POSIX_THREADS
 inline const int forgotten_in_a_child = pthread_atfork(nullptr, nullptr, [] { helpers.forget(); });
-#endif
 
 }  // namespace ldpk

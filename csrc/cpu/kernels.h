@@ -43,6 +43,8 @@ Summary summarize(const Span& span, int64_t begin, int64_t end) {
   return sums;
 }
 
+// An action's kernel for these lanes. All actions have this one signature, so that a table can hold them by number: the
+// law comes as an address, and its type is the action's.
 template <class Lanes, class Action>
 void run_erased(const Span& span, const void* law, const Key& key, int64_t begin, int64_t end, Shared* shared) {
   using Entry = typename Action::Entry;

@@ -107,15 +107,18 @@ void fill(ChaCha20, const Key& key, uint32_t stream, uint64_t first_block, int64
   }
 }
 
-// The 16-bit draws of elements [first, first + n) of a keystream; the pointer is into `buffer`, which holds
-// 2 n bytes and two steps more.
-template <class Lanes, class Cipher>
-LDPK_FN const uint16_t* draws16(Cipher cipher, const Key& key, uint32_t stream, uint64_t first, int64_t n,
-                                uint32_t* buffer) {
-  constexpr int per_block = 2 * Cipher::block_words;
+template <class Word, class Cipher>
+constexpr int kDrawsPerBlock = Cipher::block_words * 4 / sizeof(Word);
+
+// The draws, of as many bits as a Word has, of elements [first, first + n) of a keystream; the pointer is into
+// `buffer`, which has room for them and for two steps more.
+template <class Lanes, class Word, class Cipher>
+LDPK_FN const Word* draws_of(Cipher cipher, const Key& key, uint32_t stream, uint64_t first, int64_t n,
+                             uint32_t* buffer) {
+  constexpr int per_block = kDrawsPerBlock<Word, Cipher>;
   const int64_t skipped = first % per_block;
   fill<Lanes>(cipher, key, stream, first / per_block, (skipped + n + per_block - 1) / per_block, buffer);
-  return reinterpret_cast<const uint16_t*>(buffer) + skipped;
+  return reinterpret_cast<const Word*>(buffer) + skipped;
 }
 
 }  // namespace ldpk

@@ -179,13 +179,6 @@ struct Avx2Lanes {
     _mm256_storeu_si256((__m256i*)p, _mm256_blendv_epi8(l, h, m0));
     _mm256_storeu_si256((__m256i*)(p + 4), _mm256_blendv_epi8(l, h, m1));
   }
-  static LDPK_FN void store_threshold(int64_t* p, i32 k) {
-    const __m256i half = _mm256_set1_epi64x(int64_t{1} << 31);
-    const __m256i k0 = _mm256_cvtepi32_epi64(_mm256_castsi256_si128((__m256i)k));
-    const __m256i k1 = _mm256_cvtepi32_epi64(_mm256_extracti128_si256((__m256i)k, 1));
-    _mm256_storeu_si256((__m256i*)p, _mm256_add_epi64(k0, half));
-    _mm256_storeu_si256((__m256i*)(p + 4), _mm256_add_epi64(k1, half));
-  }
 };
 
 }  // namespace ldpk

@@ -194,13 +194,6 @@ struct Avx512Lanes {
     _mm512_storeu_si512(p, _mm512_mask_blend_epi64(static_cast<__mmask8>(m), l, h));
     _mm512_storeu_si512(p + 8, _mm512_mask_blend_epi64(static_cast<__mmask8>(m >> 8), l, h));
   }
-  static LDPK_FN void store_threshold(int64_t* p, i32 k) {
-    const __m512i half = _mm512_set1_epi64(int64_t{1} << 31);
-    const __m512i k0 = _mm512_cvtepi32_epi64(_mm512_castsi512_si256((__m512i)k));
-    const __m512i k1 = _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64((__m512i)k, 1));
-    _mm512_storeu_si512(p, _mm512_add_epi64(k0, half));
-    _mm512_storeu_si512(p + 8, _mm512_add_epi64(k1, half));
-  }
 };
 
 }  // namespace ldpk

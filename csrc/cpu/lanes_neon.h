@@ -135,11 +135,6 @@ struct NeonLanes {
     vst1q_u64(p, vbslq_u64(vreinterpretq_u64_s64(vmovl_s32(vget_low_s32(s))), h, l));
     vst1q_u64(p + 2, vbslq_u64(vreinterpretq_u64_s64(vmovl_high_s32(s)), h, l));
   }
-  static LDPK_FN void store_threshold(int64_t* p, i32 k) {
-    const int64x2_t half = vdupq_n_s64(int64_t{1} << 31);
-    vst1q_s64(p, vaddq_s64(vmovl_s32(vget_low_s32(k)), half));
-    vst1q_s64(p + 2, vaddq_s64(vmovl_high_s32(k), half));
-  }
 };
 
 }  // namespace ldpk

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "dispatch.h"
-#include "scattered.h"
 #include "skeleton.h"
+#include "sums.h"
 
 namespace ldpk {
 
@@ -91,14 +91,13 @@ void noise_range(const NoiseTable& table, const Key& key, const Span& span, cons
       uint32_t* out = reinterpret_cast<uint32_t*>(span.out) + tile;
       for (int64_t i = 0; i < n; ++i)
         out[i] = (static_cast<uint32_t>(in[tile + i]) + static_cast<uint32_t>(noise[i])) & to.mask;
-    } else if (static_cast<Dtype>(span.dtype) == Dtype::f64) {
-      double* out = reinterpret_cast<double*>(span.out) + tile;
-      for (int64_t i = 0; i < n; ++i)
-        out[i] = (static_cast<double>(in[tile + i]) + static_cast<double>(noise[i])) * to.unit;
     } else {
-      float* out = reinterpret_cast<float*>(span.out) + tile;
-      for (int64_t i = 0; i < n; ++i)
-        out[i] = static_cast<float>((static_cast<double>(in[tile + i]) + static_cast<double>(noise[i])) * to.unit);
+      const auto write = [&]<class Float>(Float* out) {
+        for (int64_t i = 0; i < n; ++i)
+          out[tile + i] = static_cast<Float>((static_cast<double>(in[tile + i]) + noise[i]) * to.unit);
+      };
+      const bool wide = static_cast<Dtype>(span.dtype) == Dtype::f64;
+      wide ? write(reinterpret_cast<double*>(span.out)) : write(reinterpret_cast<float*>(span.out));
     }
   }
 }

@@ -14,58 +14,31 @@ LDPK_FN typename Lanes::Mask upper_of(const BitsOf<dtype>* in, const Draws& draw
 }
 
 template <template <class> class Mechanism, Output output>
-struct OneBitAction;
-
-template <template <class> class Mechanism>
-struct OneBitAction<Mechanism, Output::values> {
+struct OneBitAction {
   using Law = typename Mechanism<ScalarLanes>::Law;
-  static constexpr int prefilled = 1, per_out = 1;
-  static constexpr bool in_place = true;
+  static constexpr bool in_place = output == Output::values;
+  static constexpr int prefilled = output == Output::thresholds ? 0 : 1, per_out = output == Output::bits ? 8 : 1;
   template <Dtype dtype>
-  using Out = BitsOf<dtype>;
+  using Out = std::conditional_t<in_place, BitsOf<dtype>, std::conditional_t<per_out == 8, uint8_t, int64_t>>;
 
   template <class Lanes, Dtype dtype, class Draws>
-  static LDPK_FN void group(const Out<dtype>* in, Out<dtype>* out, const Draws& draws, const Law& law) {
-    const auto lower = static_cast<Out<dtype>>(law.lower), upper = static_cast<Out<dtype>>(law.upper);
+  static LDPK_FN void group(const BitsOf<dtype>* in, Out<dtype>* out, const Draws& draws, const Law& law) {
+    [[maybe_unused]] const auto lower = static_cast<BitsOf<dtype>>(law.lower);
+    [[maybe_unused]] const auto upper = static_cast<BitsOf<dtype>>(law.upper);
+    [[maybe_unused]] uint32_t bits = 0;
 #pragma GCC unroll 8
     for (int i = 0; i < kGroup<Lanes>; i += Lanes::count) {
-      Lanes::store_choice(out + i, upper_of<Lanes, Mechanism<Lanes>, dtype>(in + i, draws.at(i), law), lower, upper);
+      if constexpr (output == Output::values) {
+        Lanes::store_choice(out + i, upper_of<Lanes, Mechanism<Lanes>, dtype>(in + i, draws.at(i), law), lower, upper);
+      } else if constexpr (output == Output::bits) {
+        bits |= Lanes::bits(upper_of<Lanes, Mechanism<Lanes>, dtype>(in + i, draws.at(i), law)) << i;
+      } else {
+        const auto x = Element<dtype>::template load<Lanes>(in + i);
+        const auto half = Lanes::broadcast_u32(1u << 31);  // of all draws: T = 2^31 + k
+        Lanes::store_integers(out + i, Lanes::as_unsigned(Mechanism<Lanes>::threshold(x, law)) + half);
+      }
     }
-  }
-};
-
-template <template <class> class Mechanism>
-struct OneBitAction<Mechanism, Output::bits> {
-  using Law = typename Mechanism<ScalarLanes>::Law;
-  static constexpr int prefilled = 1, per_out = 8;
-  static constexpr bool in_place = false;
-  template <Dtype>
-  using Out = uint8_t;
-
-  template <class Lanes, Dtype dtype, class Draws>
-  static LDPK_FN void group(const BitsOf<dtype>* in, uint8_t* out, const Draws& draws, const Law& law) {
-    uint32_t bits = 0;
-#pragma GCC unroll 8
-    for (int i = 0; i < kGroup<Lanes>; i += Lanes::count) {
-      bits |= Lanes::bits(upper_of<Lanes, Mechanism<Lanes>, dtype>(in + i, draws.at(i), law)) << i;
-    }
-    memcpy(out, &bits, kGroup<Lanes> / 8);
-  }
-};
-
-template <template <class> class Mechanism>
-struct OneBitAction<Mechanism, Output::thresholds> {
-  using Law = typename Mechanism<ScalarLanes>::Law;
-  static constexpr int prefilled = 0, per_out = 1;
-  static constexpr bool in_place = false;
-  template <Dtype>
-  using Out = int64_t;
-
-  template <class Lanes, Dtype dtype, class Draws>
-  static LDPK_FN void group(const BitsOf<dtype>* in, int64_t* out, const Draws&, const Law& law) {
-    for (int i = 0; i < kGroup<Lanes>; i += Lanes::count) {
-      Lanes::store_threshold(out + i, Mechanism<Lanes>::threshold(Element<dtype>::template load<Lanes>(in + i), law));
-    }
+    if constexpr (output == Output::bits) memcpy(out, &bits, kGroup<Lanes> / 8);
   }
 };
 

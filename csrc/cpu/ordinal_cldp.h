@@ -4,7 +4,6 @@
 // its own, when there are enough to fill registers. How the work is divided changes the speed and not the bits.
 #pragma once
 
-#include "../mechanisms/cldp_weights.h"
 #include "../mechanisms/ordinal_cldp.h"
 #include "scattered.h"
 #include "skeleton.h"

@@ -3,13 +3,14 @@
 // anew for the second, which takes no longer than to keep them and no memory. docs/mechanisms/vector.md.
 #pragma once
 
-#include "clipped_noise.h"
+#include "dispatch.h"
 #include "normals.h"
+#include "sums.h"
 
 namespace ldpk {
 
 // use(x, g, at, n) for pieces of elements [begin, end) of a span: `n` numbers x, in fp32 or fp64, normals g, and where
-// they begin. Both have zeros up to the next multiple of kSquareLanes. `begin` is a multiple of kPiece.
+// they begin. `begin` is a multiple of kPiece.
 template <class Lanes, Dtype dtype, class Use>
 LDPK_FN void with_normals(const Span& span, const Key& key, uint32_t stream, int64_t begin, int64_t end, Use use) {
   FloatOf<dtype> x[kPiece];
@@ -17,43 +18,19 @@ LDPK_FN void with_normals(const Span& span, const Key& key, uint32_t stream, int
   for (int64_t at = begin; at < end; at += kPiece) {
     const int64_t n = end - at < kPiece ? end - at : kPiece;
     const auto* in = reinterpret_cast<const BitsOf<dtype>*>(span.data) + at;
-    const FloatOf<dtype>* numbers = widened<Lanes, dtype>(in, n, x);
     const uint64_t element = static_cast<uint64_t>(span.first + at);
     (key.size == ChaCha20::key_words ? normals<Lanes, ChaCha20> : normals<Lanes, Philox>)(key, stream, element, n, g);
-    if (n % kSquareLanes != 0) {
-      if (numbers != x) memcpy(x, numbers, n * sizeof(*x));
-      numbers = x;
-      for (int64_t i = n; i % kSquareLanes != 0; ++i) x[i] = 0, g[i] = 0;
-    }
-    use(numbers, g, at, n);
+    use(widened<Lanes, dtype>(in, n, x), g, at, n);
   }
 }
 
 // The sum of products of a span's elements [begin, end) with their normals, in the order of squares_of.
 template <class Lanes>
 double normal_product(const Span& span, const Key& key, uint32_t stream, int64_t begin, int64_t end) {
-  constexpr int width = Lanes::blocks > 1 ? Lanes::blocks : 2, registers = kSquareLanes / width;
-  typedef double Doubles __attribute__((vector_size(8 * width)));
   double total = 0;
   with_dtype(span, [&](auto dtype) {
-    typedef FloatOf<dtype()> Narrow __attribute__((vector_size(sizeof(FloatOf<dtype()>) * width)));
-    with_normals<Lanes, dtype()>(span, key, stream, begin, end,
-                                 [&](const auto* x, const double* g, int64_t, int64_t n) {
-                                   Doubles sums[registers] = {};
-                                   for (int64_t i = 0; i < n; i += kSquareLanes) {
-#pragma GCC unroll 8
-                                     for (int r = 0; r < registers; ++r) {
-                                       Narrow narrow;
-                                       Doubles normal;
-                                       memcpy(&narrow, x + i + r * width, sizeof(narrow));
-                                       memcpy(&normal, g + i + r * width, sizeof(normal));
-                                       sums[r] += __builtin_convertvector(narrow, Doubles) * normal;
-                                     }
-                                   }
-                                   double lanes[kSquareLanes];
-                                   memcpy(lanes, sums, sizeof(lanes));
-                                   total += sum_of_lanes(lanes);
-                                 });
+    const auto use = [&](const auto* x, const double* g, int64_t, int64_t n) { total += product_of<Lanes>(x, g, n); };
+    with_normals<Lanes, dtype()>(span, key, stream, begin, end, use);
   });
   return total;
 }

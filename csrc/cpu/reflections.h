@@ -4,33 +4,18 @@
 
 #include <cmath>
 
-#include "../order.h"
 #include "dispatch.h"
+#include "sums.h"
 
 namespace ldpk {
 
-// <g, g> and <g, x>: element i goes to lane i mod 16; lanes l and l + 8 are added, then l and l + 4, l + 2, l + 1.
+// <g, g> and <g, x>.
 template <class Lanes>
 LDPK_FN void products(const double* g, const double* x, int64_t n, double& square, double& product) {
-  constexpr int width = Lanes::blocks > 1 ? Lanes::blocks : 2, registers = kSquareLanes / width;
-  typedef double Doubles __attribute__((vector_size(8 * width)));
-  Doubles squares[registers] = {}, sums[registers] = {};
+  LaneSums<Lanes> squares, sums;
   int64_t i = 0;
-  for (; i + kSquareLanes <= n; i += kSquareLanes) {
-#pragma GCC unroll 8
-    for (int r = 0; r < registers; ++r) {
-      Doubles a, b;
-      memcpy(&a, g + i + r * width, sizeof(a));
-      memcpy(&b, x + i + r * width, sizeof(b));
-      squares[r] += a * a;
-      sums[r] += a * b;
-    }
-  }
-  double lanes[2][kSquareLanes];
-  memcpy(lanes[0], squares, sizeof(squares));
-  memcpy(lanes[1], sums, sizeof(sums));
-  for (int l = 0; i < n; ++i, ++l) lanes[0][l] += g[i] * g[i], lanes[1][l] += g[i] * x[i];
-  square = sum_of_lanes(lanes[0]), product = sum_of_lanes(lanes[1]);
+  for (; i + kSquareLanes <= n; i += kSquareLanes) squares.add(g + i, g + i), sums.add(g + i, x + i);
+  square = squares.total(g + i, g + i, n - i), product = sums.total(g + i, x + i, n - i);
 }
 
 // Reflection i = 0, ..., k - 2 maps g, the next k - i of the normals, along the first axis; it leaves the i numbers

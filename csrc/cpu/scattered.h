@@ -10,20 +10,6 @@ namespace ldpk {
 // Arrays are read and written up to the next multiple of this many elements.
 constexpr int kScatterStep = 32;
 
-template <class Word, class Cipher>
-constexpr int kDrawsPerBlock = Cipher::block_words * 4 / sizeof(Word);
-
-// The draws, of as many bits as a Word has, of elements [first, first + n) of a keystream; the pointer is into
-// `buffer`, which has room for them and for two steps more.
-template <class Lanes, class Word, class Cipher>
-LDPK_FN const Word* draws_of(Cipher cipher, const Key& key, uint32_t stream, uint64_t first, int64_t n,
-                             uint32_t* buffer) {
-  constexpr int per_block = kDrawsPerBlock<Word, Cipher>;
-  const int64_t skipped = first % per_block;
-  fill<Lanes>(cipher, key, stream, first / per_block, (skipped + n + per_block - 1) / per_block, buffer);
-  return reinterpret_cast<const Word*>(buffer) + skipped;
-}
-
 // out[i] is the 64-bit draw of element elements[i] in keystream streams[i].
 template <class Lanes>
 void scattered_draws(Philox, const Key& key, const uint64_t* elements, const uint64_t* streams, int64_t n,

@@ -26,7 +26,7 @@ static_assert(sizeof(Shared::buffers[0]) >= kTileWords * 4 && kSmallSpan <= kTil
 template <class Lanes, class Cipher>
 __attribute__((noinline)) typename Lanes::i32 rare_draws(const Key& key, uint32_t stream, uint64_t element) {
   alignas(64) uint32_t buffer[2 * kStepBytes / 4];
-  return Lanes::load_draws(draws16<Lanes>(Cipher{}, key, stream, element, Lanes::count, buffer));
+  return Lanes::load_draws(draws_of<Lanes, uint16_t>(Cipher{}, key, stream, element, Lanes::count, buffer));
 }
 
 // The 16-bit draws of a register of elements. Those of the first `prefilled` keystreams are at hand; a later one costs
@@ -87,7 +87,7 @@ LDPK_CALL void fill_shared(Shared& shared, const Key& key, uint64_t element, uin
   shared.end = shared.until > most ? most : shared.until > element + needed ? shared.until : element + needed;
   for (int s = 0; s < prefilled; ++s) {
     const int64_t n = shared.end - element;
-    shared.draws[s] = draws16<Lanes>(Cipher{}, key, s, element, n, shared.buffers[s]);
+    shared.draws[s] = draws_of<Lanes, uint16_t>(Cipher{}, key, s, element, n, shared.buffers[s]);
   }
 }
 
@@ -114,7 +114,7 @@ void run_range(const Span& span, const typename Action::Law& span_law, const Key
     n = end - tile < whole ? end - tile : whole;
     Draws<Lanes, Cipher, prefilled> draws{key, static_cast<uint64_t>(span.first + tile), {}};
     for (int s = 0; s < prefilled; ++s)
-      draws.streams[s] = draws16<Lanes>(Cipher{}, key, s, draws.element, n, buffers[s]);
+      draws.streams[s] = draws_of<Lanes, uint16_t>(Cipher{}, key, s, draws.element, n, buffers[s]);
     run_tile<Lanes, Action, dtype>(in, out, tile, n, draws, law);
   }
 }

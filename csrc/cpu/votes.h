@@ -101,14 +101,10 @@ bool majority_of_many(const Ballots& b, int64_t begin, int64_t end) {
 template <class Lanes>
 bool majority(const Ballots& b, int64_t begin, int64_t end) {
   const bool few = b.parties <= kFewBallots && b.classes <= kFewBallots;
-  switch (b.bytes) {
-    case 1:
-      return few ? majority_of_few<Lanes, uint8_t>(b, begin, end) : majority_of_many<Lanes, uint8_t>(b, begin, end);
-    case 4:
-      return few ? majority_of_few<Lanes, int32_t>(b, begin, end) : majority_of_many<Lanes, int32_t>(b, begin, end);
-    default:
-      return few ? majority_of_few<Lanes, int64_t>(b, begin, end) : majority_of_many<Lanes, int64_t>(b, begin, end);
-  }
+  const auto run = [&]<class Int>(Int) {
+    return (few ? majority_of_few<Lanes, Int> : majority_of_many<Lanes, Int>)(b, begin, end);
+  };
+  return b.bytes == 1 ? run(uint8_t{}) : b.bytes == 4 ? run(int32_t{}) : run(int64_t{});
 }
 
 }  // namespace ldpk

@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "../mechanisms/hybrid.h"
-#include "chunks.h"
+#include "plan.h"
 
 namespace ldpk {
 

@@ -132,7 +132,7 @@ struct ClippedCall {
   }
 
   // The kernels in order. A launcher has squares, norms and sums<grid>, or numbers<grid>, and noise<Cipher, grid>, each
-  // of (plan, blocks).
+  // of (plan, blocks); there may be no blocks.
   template <class Cipher, class Launcher>
   void run(const Launcher& launcher) const {
     noise.unit > 0 ? run<Cipher, true>(launcher) : run<Cipher, false>(launcher);
@@ -141,26 +141,19 @@ struct ClippedCall {
  private:
   template <class Cipher, bool grid, class Launcher>
   void run(const Launcher& launcher) const {
-    const auto some = [](auto launch) {
-      return [launch](const ClippedPlan& plan, int32_t blocks) {
-        if (blocks > 0) launch(plan, blocks);
-      };
-    };
     if (is_single(spans, count)) {
       each([&](const Span&) { return row_groups(rows); },
            [&](auto& plan, int32_t blocks) { launcher.template numbers<grid>(plan, blocks); });
     } else {
       each([&](const Span& s) { return divided_up(rows, rows_of_block(s)) * stretches_of(s); },
-           some([&](auto& plan, int32_t blocks) { launcher.squares(plan, blocks); }));
+           [&](auto& plan, int32_t blocks) { launcher.squares(plan, blocks); });
       each([](const Span&) { return 0; },
-           [&](auto& plan, int32_t) {
-             if (rows > 0) launcher.norms(plan, static_cast<int32_t>(divided_up(rows, kClippedThreads)));
-           });
+           [&](auto& plan, int32_t) { launcher.norms(plan, static_cast<int32_t>(divided_up(rows, kClippedThreads))); });
       each([&](const Span& s) { return tiles_of(s, rows) * row_groups(rows); },
-           some([&](auto& plan, int32_t blocks) { launcher.template sums<grid>(plan, blocks); }));
+           [&](auto& plan, int32_t blocks) { launcher.template sums<grid>(plan, blocks); });
     }
     each([](const Span& s) { return divided_up(s.numel, kClippedThreads * noise_columns<Cipher, grid>); },
-         some([&](auto& plan, int32_t blocks) { launcher.template noise<Cipher, grid>(plan, blocks); }));
+         [&](auto& plan, int32_t blocks) { launcher.template noise<Cipher, grid>(plan, blocks); });
   }
 };
 

@@ -10,7 +10,6 @@
 #include "cells.cuh"
 #include "clipped_noise.cuh"
 #include "keystream.cuh"
-#include "next_key.cuh"
 #include "ordinal_cldp.cuh"
 #include "skeleton.cuh"
 
@@ -147,6 +146,7 @@ struct ClippedLauncher {
 
   template <class Kernel>
   void launch(Kernel kernel, const ClippedPlan& plan, int32_t blocks, int threads = kClippedThreads) const {
+    if (blocks == 0) return;
     kernel<<<blocks, threads, 0, stream>>>(plan);
     check(cudaGetLastError(), "cannot launch a kernel of clipped sums");
   }
@@ -220,6 +220,7 @@ void next_key(uint64_t state_address, uint64_t out_address, int device, uint64_t
 
 PYBIND11_MODULE(_cuda, m) {
   m.doc() = "The CUDA kernels of ldpkernels. The public functions are in the package.";
+  register_records();
   py::set names;
   Registry::each([&](auto entry) {
     if (OnCuda<typename decltype(entry)::Shape>::available) names.add(std::string(entry.name));

@@ -1,12 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plans of one-bit mechanisms: their laws as a plan carries them.
+// The plans of one-bit mechanisms: their laws as a plan carries them, and the two-point mechanism's guess.
 #pragma once
 
+#include <cmath>
+
 #include "../mechanisms/registry.h"
-#include "chunks.h"
-#include "two_point_guess.h"
+#include "plan.h"
 
 namespace ldpk {
+
+constexpr float kSure = 0.5625f;
+
+// A number in fp32 whose sign is the two-point mechanism's decision wherever its magnitude exceeds kSure: it costs less
+// than the threshold, and only where it is not sure is the threshold asked for. Proof of kSure:
+// docs/mechanisms/two_point.md, "A guess that knows when it is one". It has a line from the difference of weight and
+// center to the share of [k_lo, k_hi] that the threshold has, and that share in units of high draws.
+struct TwoPointGuess {
+  float center;
+  float rise, start;  // share = rise * difference + start, kept to [0, 1]
+  float width, base;  // guess = share * width + base - draw
+
+  TwoPointGuess() = default;
+  explicit TwoPointGuess(const TwoPointLaw& law) {
+    center = static_cast<float>(law.center);
+    const double lowest = static_cast<double>(law.k_lo), range = static_cast<double>(law.k_hi - law.k_lo);
+    rise = range > 0 ? static_cast<float>(static_cast<double>(static_cast<float>(law.slope)) / range) : 0.0f;
+    start = range > 0 ? static_cast<float>(-lowest / range) : 0.0f;
+    width = static_cast<float>(range / 65536);
+    base = static_cast<float>(lowest / 65536 - 0.5);
+  }
+
+  // Positive for upper. The difference is a number.
+  LDPK_FN float operator()(float difference, float draw) const {
+    return fused(kept(fused(difference, rise, start)), width, base - draw);
+  }
+
+  static LDPK_FN float fused(float a, float b, float c) {
+#if defined(__CUDA_ARCH__)
+    return __fmaf_rn(a, b, c);
+#else
+    return std::fmaf(a, b, c);
+#endif
+  }
+  // To [0, 1]; 0 for a NaN.
+  static LDPK_FN float kept(float x) {
+#if defined(__CUDA_ARCH__)
+    return __saturatef(x);
+#else
+    return x > 0 ? (x < 1 ? x : 1) : 0;
+#endif
+  }
+};
 
 struct TwoPointPlanned {
   double center, slope, fallback;

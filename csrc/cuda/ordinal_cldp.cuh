@@ -5,7 +5,7 @@
 // All but the kernel is __host__ __device__ and runs on the host in tests/cuda.
 #pragma once
 
-#include "../mechanisms/cldp_weights.h"
+#include "../mechanisms/ordinal_cldp.h"
 #include "step.cuh"
 
 namespace ldpk {

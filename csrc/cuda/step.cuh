@@ -292,7 +292,7 @@ struct Step {
       any = true;
       const int32_t k = Mechanism<Lanes>::threshold(Element<dtype>::number(chunk.data[e]), law);
       if constexpr (result == Output::thresholds) {
-        Lanes::store_threshold(chunk.out + e, k);
+        Lanes::store_integers(chunk.out + e, Lanes::as_unsigned(k) + (1u << 31));
       } else {
         const int32_t high = Lanes::load_draws(reinterpret_cast<const uint16_t*>(tile) + in_step);
         const bool upper = is_upper<Lanes>(k, high, [&] { return low_draw<Cipher>(key, chunk.first + e); });

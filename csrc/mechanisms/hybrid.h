@@ -15,8 +15,6 @@ struct HybridLaw {
   int64_t coin_scale;  // how many more with each k, times 2^(32 - coin_shift)
   int64_t lower_cell;
   int64_t upper_cell;
-
-  LDPK_FIELDS(HybridLaw, piecewise, last_draw, coin_lowest, coin_shift, coin_scale, lower_cell, upper_cell)
 };
 
 template <class Lanes>

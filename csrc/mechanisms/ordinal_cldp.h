@@ -37,9 +37,6 @@ struct OrdinalCldpLaw {
   uint64_t entries[2 * kCldpColumns / 4];     // four columns each: a threshold's first ten digits, and the other value
   uint64_t thresholds[2 * kCldpColumns * 2];  // out of 2^128, the high half first
   uint64_t losses[kCldpLosses * 2];           // likewise: giving up for a low digit that is there
-
-  LDPK_FIELDS(OrdinalCldpLaw, bound, reach, saturate, stochastic, scale, wide, low, middle, tail, unit, keep, entries,
-              thresholds, losses)
 };
 
 // Columns that a draw chooses in both tables, with the places in the word that the draw has for them.
@@ -177,6 +174,66 @@ struct OrdinalCldp {
 #endif
   }
   static LDPK_FN uint64_t saturating(uint64_t a, uint64_t b) { return a + b < a ? ~uint64_t{0} : a + b; }
+};
+
+// Weights to the integers of ordinal CLDP and back.
+
+// The draw that decides stochastic rounding; no attempt comes so far.
+constexpr uint32_t kRoundingDraw = 0xffffffffu;
+
+// Up to here an integer can be read off the low bits of a sum with 1.5 * 2^52, which every instruction set does in a
+// register.
+constexpr int64_t kSmallInteger = int64_t{1} << 51;
+
+// One multiplication by the scale, kept to [-bound, bound]; a NaN is taken for 0.
+template <bool small>
+struct WeightGrid {
+  double scale, top;  // the largest double that is at most the bound
+  int64_t bound;
+
+  explicit LDPK_FN WeightGrid(const OrdinalCldpLaw& law) : scale(law.scale), bound(law.bound) {
+    const double d = static_cast<double>(bound);
+    top = static_cast<int64_t>(d) <= bound ? d : bit_cast<double>(bit_cast<uint64_t>(d) - 1);
+  }
+
+  // The nearest integer, ties to even.
+  LDPK_FN int64_t nearest(double x) const {
+    const double z = inside(x);
+    return ends(z, round(z));
+  }
+
+  // One of the two neighbours, the upper one with the probability of the fraction in units of 2^-32.
+  LDPK_FN int64_t stochastic(double x, uint32_t draw) const {
+    const double z = inside(x);
+#if defined(__CUDA_ARCH__)
+    const double floor = ::floor(z);
+#else
+    const double floor = __builtin_floor(z);
+#endif
+    const int64_t share = WeightGrid<true>::round((z - floor) * 0x1p32);
+    return ends(z, round(floor) + (static_cast<int64_t>(draw) < share));
+  }
+
+  static LDPK_FN int64_t round(double z) {
+    constexpr double shift = 0x1.8p52;
+    if constexpr (small) return bit_cast<int64_t>(z + shift) - bit_cast<int64_t>(shift);
+#if defined(__CUDA_ARCH__)
+    return __double2ll_rn(z);
+#else
+    return static_cast<int64_t>(__builtin_llrint(z));
+#endif
+  }
+
+ private:
+  LDPK_FN double inside(double x) const {
+    const double scaled = x * scale, z = scaled != scaled ? 0.0 : scaled;
+    const double below = z > top ? top : z;
+    return below < -top ? -top : below;
+  }
+  LDPK_FN int64_t ends(double z, int64_t k) const {
+    const int64_t below = z >= top ? bound : k;
+    return z <= -top ? -bound : below;
+  }
 };
 
 }  // namespace ldpk

@@ -27,9 +27,6 @@ struct PiecewiseLaw {
   int64_t cell_bits;  // a cell has 2^cell_bits places
   double lowest;      // cell 0 as a number of the tensor's dtype
   double step;        // from cell to cell: every sum is a number of the dtype
-
-  LDPK_FIELDS(PiecewiseLaw, center, slope, fallback, k_lo, k_hi, origin, band_draws, band_scale, rest_scale, rest_shift,
-              band_end, places, cell_bits, lowest, step)
 };
 
 template <class Lanes>

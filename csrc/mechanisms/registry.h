@@ -40,7 +40,6 @@ struct Entry {
   using Law = typename Shape::Law;
   static constexpr std::string_view name = mechanism.text;
   static constexpr size_t size = sizeof...(outputs);
-  static_assert(complete_fields<Law>());
 
   template <class F>
   static constexpr void each_action(F& f) {

@@ -17,16 +17,6 @@ struct SignLaw {
   int64_t above;  // what a weight above it adds, at least 0
   uint64_t lower;
   uint64_t upper;
-
-  // From what the two-point mechanism executes: the thresholds of the range's ends and of its center (laws/one_bit.h).
-  template <class Integers>
-  static SignLaw of(const Integers& one_bit) {
-    const auto& law = one_bit.law;
-    const int64_t at = one_bit.threshold_at_center();
-    return {law.fallback, one_bit.compute.largest_power(), at, law.k_lo - at, law.k_hi - at, law.lower, law.upper};
-  }
-
-  LDPK_FIELDS(SignLaw, center, steep, at, below, above, lower, upper)
 };
 
 template <class Lanes>

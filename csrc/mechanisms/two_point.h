@@ -18,8 +18,6 @@ struct TwoPointLaw {
   int64_t k_hi;
   uint64_t lower;  // the two outputs, as bits of the tensor's dtype
   uint64_t upper;
-
-  LDPK_FIELDS(TwoPointLaw, center, slope, fallback, k_lo, k_hi, lower, upper)
 };
 
 template <class Lanes>

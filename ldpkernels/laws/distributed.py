@@ -139,7 +139,7 @@ class Shares:
 
     @property
     def l1(self) -> float:
-        """The same as a sum of magnitudes, which are whole numbers."""
+        """What one client adds to the sum at most as a sum of magnitudes, which are whole numbers."""
         return min(math.sqrt(self.padded) * self.l2, float(self.square_bound)) * UP
 
     @property
@@ -153,7 +153,7 @@ class Shares:
         raise NotImplementedError
 
     def with_clients(self: Law, clients: int) -> Law:
-        """The same noise with so many honest clients in the sum: what dropouts leave."""
+        """This law with the same noise of so many honest clients in the sum: what dropouts leave."""
         return replace(self, clients=clients, invited=max(clients, self.invited))
 
     def epsilon(self, delta: float, rounds: int = 1, clipping: AdaptiveClipping | None = None) -> float:

@@ -13,8 +13,6 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar
 
-from ldpkernels import _native
-from ldpkernels.arrays import Laws
 from ldpkernels.dtypes import Dtype, compute_dtype
 from ldpkernels.laws.piecewise import (
     CellMechanism,
@@ -22,12 +20,11 @@ from ldpkernels.laws.piecewise import (
     odds_below,
     piecewise_cells,
     proved,
-    proved_circles,
     refuse_overflow,
     variances_of,
 )
 from ldpkernels.laws.piecewise_cells import BYTE_CELLS, Cells, Coin, report_cells, value_cells
-from ldpkernels.laws.piecewise_circle import best_circle, exp_down
+from ldpkernels.laws.piecewise_circle import best_circle, circles_at, exp_down
 from ldpkernels.laws.two_point import TwoPoint, checked_range
 from ldpkernels.laws.weightwise import DRAWS, Output, Record, Weightwise
 
@@ -63,16 +60,6 @@ class Hybrid(CellMechanism):
         """The fields of csrc's HybridLaw."""
         return self.cells(c, r, dtype, output).hybrid_record()
 
-    def quick_table(
-        self, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...], output: Output
-    ) -> Laws | None:
-        """A table of records, computed natively; None where a law is too wide for that, or none at all."""
-        codes, circles = (
-            tuple([d.code for d in dtypes]),
-            (proved_circles(self.eps, mixed=True), proved_circles(self.eps)),
-        )
-        return _native.hybrid_laws(c, r, codes, output == "report", *circles)
-
     def cells(self, c: float, r: float, dtype: Dtype, output: Output) -> Cells:
         """The integers for a range [c - r, c + r], for reports or for values written back in `dtype`."""
         return hybrid_cells(c, r, self.eps, dtype, output)
@@ -86,7 +73,7 @@ def hybrid_cells(c: float, r: float, eps: float, dtype: Dtype, output: Output) -
         cells = report_cells(center, radius, dtype, best_circle(eps, BYTE_CELLS, mixed=True))
         refuse_overflow(center, abs(cells.lowest - center), compute_dtype(dtype))
     else:
-        cells = value_cells(center, radius, dtype, lambda cells: best_circle(eps, cells, mixed=True))
+        cells = value_cells(center, radius, dtype, circles_at(eps, mixed=True))
     coin = _coin(cells, radius, eps)
     if coin is None:
         return piecewise_cells(c, r, eps, dtype, output)

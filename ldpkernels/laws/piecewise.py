@@ -16,12 +16,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from ldpkernels import _native
 from ldpkernels.accounting.events import PureEvent
-from ldpkernels.arrays import Floats, Laws
+from ldpkernels.arrays import Floats
 from ldpkernels.dtypes import FLOAT64, Dtype, DtypeLike, compute_dtype, dtype_named
 from ldpkernels.laws.piecewise_cells import BYTE_CELLS, Cells, report_cells, value_cells
-from ldpkernels.laws.piecewise_circle import Circle, best_circle, exp_down
+from ldpkernels.laws.piecewise_circle import Circle, best_circle, circles_at, exp_down
 from ldpkernels.laws.two_point import checked_range
 from ldpkernels.laws.weightwise import DRAWS, Output, Record, Reported, Weights, checked_eps, clipping_bias, log_up
 
@@ -144,13 +143,6 @@ class Piecewise(CellMechanism):
         """The fields of csrc's PiecewiseLaw."""
         return self.cells(c, r, dtype, output).piecewise_record()
 
-    def quick_table(
-        self, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...], output: Output
-    ) -> Laws | None:
-        """A table of records, computed natively; None where a law is too wide for that, or none at all."""
-        codes = tuple([d.code for d in dtypes])
-        return _native.piecewise_laws(c, r, codes, output == "report", proved_circles(self.eps))
-
     def cells(self, c: float, r: float, dtype: Dtype, output: Output) -> Cells:
         """The integers for a range [c - r, c + r], for reports or for values written back in `dtype`."""
         return piecewise_cells(c, r, self.eps, dtype, output)
@@ -164,7 +156,7 @@ def piecewise_cells(c: float, r: float, eps: float, dtype: Dtype, output: Output
         cells = report_cells(center, radius, dtype, best_circle(eps, BYTE_CELLS))
         refuse_overflow(center, abs(cells.lowest - center), compute_dtype(dtype))
     else:
-        cells = value_cells(center, radius, dtype, lambda cells: best_circle(eps, cells))
+        cells = value_cells(center, radius, dtype, circles_at(eps))
     return proved(cells, eps)
 
 
@@ -189,22 +181,6 @@ def odds_below(low: int, high: int, draws: int, bound: Fraction) -> bool:
     return high * d <= low * n and (draws - low) * d <= (draws - high) * n
 
 
-@lru_cache(maxsize=16)  # up to 100 kB each
-def proved_circles(eps: float, mixed: bool = False) -> _native.Circles:
-    """The circles of a mechanism for native laws, each proved when it is first asked for."""
-    bound = exp_down(eps)
-
-    def proved_circle(cells: int) -> Circle:
-        circle = best_circle(eps, cells, mixed=mixed)
-        if not _of_circle(circle, eps):
-            raise ArithmeticError(f"circle {circle} breaks eps={eps}: a bug")
-        return circle
-
-    return _native.Circles(
-        proved_circle, bound.numerator.to_bytes(64, "little"), bound.denominator.to_bytes(64, "little")
-    )
-
-
 @lru_cache(maxsize=256)
 def _of_circle(circle: Circle, eps: float) -> bool:
     return circle.most <= exp_down(eps) * circle.fewest
@@ -213,7 +189,7 @@ def _of_circle(circle: Circle, eps: float) -> bool:
 def variances_of(
     cells_of: Callable[[float, float, float, Dtype, Output], Cells], eps: float
 ) -> tuple[float, float] | None:
-    """Of a report's cells on [-1, 1], at worst and at the center; None where eps is too small for 256 cells."""
+    """The variance of a report's cells on [-1, 1], at worst and at the center; None where eps is too small for them."""
     try:
         cells = cells_of(0.0, 1.0, eps, FLOAT64, "report")
     except ValueError:

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
 from ldpkernels.dtypes import Dtype, compute_dtype, nearest
-from ldpkernels.laws.piecewise_circle import Circle
+from ldpkernels.laws.piecewise_circle import Circle, Circles
 from ldpkernels.laws.weightwise import DRAWS, Record, Weights
 
 BYTE_CELLS = 256  # of a report: one byte
@@ -153,20 +152,19 @@ class Grid(NamedTuple):
         return Fraction(n << self.exponent) if self.exponent >= 0 else Fraction(n, 1 << -self.exponent)
 
 
-def value_cells(center: Fraction, radius: Fraction, dtype: Dtype, circle_of: Callable[[int], Circle]) -> Cells:
+def value_cells(center: Fraction, radius: Fraction, dtype: Dtype, circles: Circles) -> Cells:
     """Cells that are numbers of `dtype`: evenly spaced, so that nothing is rounded, and wide enough to hold the range.
 
     The spacing is a multiple of the dtype's own at the largest value. Where that is coarse there are fewer cells; the
     expected value is the weight all the same.
     """
-    fine = circle_of(VALUE_CELLS)
-    half = fine.half_width
+    fine, half_over, half_under = circles[VALUE_CELLS]
     plain = Grid.of(center, radius, 0)
-    reach = plain.radius * (fine.cells - 1) * half.denominator + abs(plain.center) * 2 * half.numerator
-    exponent = dtype.spacing_at(reach, 2 * half.numerator, plain.exponent)
+    reach = plain.radius * (fine.cells - 1) * half_under + abs(plain.center) * 2 * half_over
+    exponent = dtype.spacing_at(reach, 2 * half_over, plain.exponent)
     for unit_exponent in range(exponent, exponent + 4):
         grid = Grid.of(center, radius, unit_exponent)
-        circle, multiple = _fitting(grid, dtype, fine, circle_of)
+        circle, multiple = _fitting(grid, dtype, circles)
         step = multiple * grid.unit
         lowest = grid.rounded(grid.center - step * (circle.cells - 1) // 2)
         largest = max(-lowest, lowest + step * (circle.cells - 1))
@@ -180,35 +178,29 @@ def value_cells(center: Fraction, radius: Fraction, dtype: Dtype, circle_of: Cal
     )
 
 
-def _fitting(grid: Grid, dtype: Dtype, fine: Circle, circle_of: Callable[[int], Circle]) -> tuple[Circle, int]:
+def _fitting(grid: Grid, dtype: Dtype, circles: Circles) -> tuple[Circle, int]:
     """A circle, and the multiple of the unit that a cell of it spans."""
     center, radius, unit, _ = grid
+    fine, half_over, half_under = circles[VALUE_CELLS]
     if not radius and grid.rounded(center) == center:
         return fine, 0
-    half = fine.half_width
-    multiple = -(-(radius + unit // 2) * half.denominator // (half.numerator * unit))
+    multiple = -(-(radius + unit // 2) * half_under // (half_over * unit))
     if multiple * (fine.cells - 1) > 1 << compute_dtype(dtype).precision:
         multiple += multiple % 2  # the kernel's products stay exact
     if multiple > 64:
         return fine, multiple
     step = multiple * unit
-    for cells in range(_cells_needed(radius, step, fine), fine.cells):
-        circle = circle_of(cells)
-        half = circle.half_width
-        wide = half.numerator * step
-        if wide < radius * half.denominator:
+    start = max(2, radius * half_under * fine.cells * 9 // (step * half_over * 10) - 2)
+    for cells in range(start, fine.cells):  # the first number of cells that suffices
+        circle, half_over, half_under = circles[cells]
+        wide = half_over * step
+        if wide < radius * half_under:
             continue
         span = step * (cells - 1) // 2  # the unit is even
         middle = grid.rounded(center - span) + span
-        if wide >= (radius + abs(center - middle)) * half.denominator:
+        if wide >= (radius + abs(center - middle)) * half_under:
             return circle, multiple
     return fine, multiple
-
-
-def _cells_needed(radius: int, step: int, fine: Circle) -> int:
-    """A number of cells from which to look for the first that suffices."""
-    half = fine.half_width
-    return max(2, radius * half.denominator * fine.cells * 9 // (step * half.numerator * 10) - 2)
 
 
 def _placed(circle: Circle, lowest: int, step: int, grid: Grid, dtype: Dtype) -> Cells:

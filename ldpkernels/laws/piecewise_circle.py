@@ -51,7 +51,7 @@ class Circle(NamedTuple):
     @property
     def gain(self) -> Fraction:
         """How far the expected report moves when the circle turns by one cell."""
-        return _circle_gain(self)
+        return _gain_of(self)
 
     @property
     def half_width(self) -> Fraction:
@@ -83,14 +83,14 @@ class Circle(NamedTuple):
 
 
 @lru_cache(maxsize=4096)  # new ranges every round ask again and again
-def _circle_gain(circle: Circle) -> Fraction:
+def _gain_of(circle: Circle) -> Fraction:
     spread = circle.band_draws * circle.cells - circle.band * circle.draws
     return Fraction(spread, (circle.cells - circle.band) * circle.draws)
 
 
 @lru_cache(maxsize=4096)
 def _half_width(circle: Circle) -> Fraction:
-    return _circle_gain(circle) * (circle.cells - circle.band) / 2
+    return _gain_of(circle) * (circle.cells - circle.band) / 2
 
 
 @lru_cache(maxsize=256)
@@ -122,6 +122,24 @@ def best_circle(eps: float, cells: int, mixed: bool = False, band: int | None = 
     if best is None or best.gain <= 0:
         raise ValueError(f"eps={eps} is too small to execute with {cells} cells: use at least 2e-6, or 'two-point'")
     return best
+
+
+class Circles(dict[int, tuple[Circle, int, int]]):
+    """By the number of their cells, the best circles at one eps, with numerator and denominator of the half width.
+
+    What is not there yet is computed when it is asked for: a dtype whose spacing is coarse tries a hundred of them.
+    """
+
+    def __init__(self, eps: float, mixed: bool = False) -> None:
+        self._eps, self._mixed = eps, mixed
+
+    def __missing__(self, cells: int) -> tuple[Circle, int, int]:
+        circle = best_circle(self._eps, cells, mixed=self._mixed)
+        found = self[cells] = (circle, circle.half_width.numerator, circle.half_width.denominator)
+        return found
+
+
+circles_at = lru_cache(maxsize=32)(Circles)
 
 
 def circle_of(cells: int, band: int, cell_bits: int, draws: int, band_draws: int) -> Circle | None:

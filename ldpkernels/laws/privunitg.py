@@ -73,7 +73,7 @@ class PrivUnitG(PureVectorLaw):
 
     @property
     def threshold(self) -> int:
-        """Of 2^64 draws, how many choose the cap: rounded so that the odds are at most e^eps q / (1 - q)."""
+        """How many of 2^64 draws choose the cap: rounded so that the odds are at most e^eps q / (1 - q)."""
         odds = math.exp(-self.eps) * (1 - self.q) / self.q / (1 - _MARGIN)
         return min(math.floor(2**64 / (1 + odds)), 2**64 - 1)
 

@@ -79,7 +79,7 @@ class ProjectedCode(PureVectorLaw):
 
     @property
     def threshold(self) -> int:
-        """Of 2^64 draws, how many choose a near codeword."""
+        """How many of 2^64 draws choose a near codeword."""
         return self._plan.threshold
 
     @property

@@ -63,19 +63,12 @@ def executed_ranges(
     mechanism: Weightwise, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...]
 ) -> list[tuple[float, float]]:
     """C and R of each tensor as reports execute them; every check of the ranges."""
-    return (_few_ranges if len(c) <= _FEW else _ranges)(mechanism, c, r, dtypes)
+    return [_executed_range(mechanism, *one) for one in zip(c, r, dtypes, strict=True)]
 
 
-def _ranges(
-    mechanism: Weightwise, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...]
-) -> list[tuple[float, float]]:
-    checked = mechanism.quick_table(c, r, dtypes, "report") is not None
-    found = _native.executed_ranges(c, r, tuple([d.code for d in dtypes])) if checked else None
-    return found or [mechanism.executed_range(ci, ri, d) for ci, ri, d in zip(c, r, dtypes, strict=True)]
-
-
-_FEW = 16  # ranges of which a cache may keep what strangers sent
-_few_ranges = lru_cache(maxsize=256)(_ranges)
+@lru_cache(maxsize=4096)
+def _executed_range(mechanism: Weightwise, c: float, r: float, dtype: Dtype) -> tuple[float, float]:
+    return mechanism.executed_range(c, r, dtype)
 
 
 def law_table(
@@ -89,10 +82,8 @@ def law_table(
 def _law_table(
     mechanism: Weightwise, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...], output: Output
 ) -> Laws:
-    table = mechanism.quick_table(c, r, dtypes, output)
-    if table is None:
-        rows = [mechanism.record(ci, ri, d, output) for ci, ri, d in zip(c, r, dtypes, strict=True)]
-        table = np.array(rows, dtype=_native.LAWS[mechanism.kernel])
+    rows = [mechanism.record(ci, ri, d, output) for ci, ri, d in zip(c, r, dtypes, strict=True)]
+    table = np.array(rows, dtype=_native.LAWS[mechanism.kernel])
     table.flags.writeable = False  # it is shared
     return table
 

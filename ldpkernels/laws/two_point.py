@@ -16,9 +16,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
-from ldpkernels import _native
 from ldpkernels.accounting.events import RandomizedResponseEvent
-from ldpkernels.arrays import Laws
 from ldpkernels.decimals import digits
 from ldpkernels.dtypes import Dtype, DtypeLike, compute_dtype, dtype_named, floor_at, nearest, scaled
 from ldpkernels.laws.weightwise import DRAWS, Output, Record, Reported, Weights, checked_eps, clipping_bias, log_up
@@ -99,13 +97,6 @@ class TwoPoint:
         """The fields of csrc's TwoPointLaw."""
         return two_point_integers(c, r, self.eps, dtype, output).record
 
-    def quick_table(
-        self, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...], output: Output
-    ) -> Laws | None:
-        """A table of records, computed natively; None where a law is too wide for that, or none at all."""
-        codes = tuple([d.code for d in dtypes])
-        return _native.one_bit_laws(self.kernel, c, r, codes, self.lowest_threshold, output == "report")
-
     def affine(self, c: float, r: float) -> tuple[float, float]:
         """A report's bit decodes to offset + step * bit."""
         reach = r * self.scale
@@ -113,7 +104,7 @@ class TwoPoint:
 
     def executed_range(self, c: float, r: float, dtype: Dtype) -> tuple[float, float]:
         """C and R as a report of `dtype` executes them."""
-        two_point_law(c, r, self.eps, dtype, "report")  # its outputs are checked
+        two_point_integers(c, r, self.eps, dtype, "report")  # its outputs are checked
         return executed_range(c, r, dtype)
 
     def outputs(self, c: float, r: float, dtype: DtypeLike | None = None) -> tuple[float, float]:
@@ -164,7 +155,7 @@ def two_point_law(c: float, r: float, eps: float, dtype: Dtype, output: Output) 
 
 @lru_cache(maxsize=4096)
 def two_point_integers(c: float, r: float, eps: float, dtype: Dtype, output: Output) -> Integers:
-    """The same without fractions: adaptive ranges are new every round, and these would take ten times as long."""
+    """The record of `two_point_law`, without fractions: adaptive ranges are new every round, and they are slow."""
     compute = compute_dtype(dtype)
     c, r, center, radius, unit = _executed(c, r, compute)
     lowest = lowest_threshold_of(eps)
@@ -205,7 +196,7 @@ def executed_range(c: float, r: float, dtype: Dtype) -> tuple[float, float]:
 
 
 def _executed(c: float, r: float, compute: Dtype) -> tuple[float, float, int, int, int]:
-    """The same, and as integers in units of 2 to the power of the last number."""
+    """C and R as a kernel executes them, and both again as integers in units of 2 to the power of the last number."""
     if not math.isfinite(c):
         raise ValueError(f"C={c} must be finite")
     if not math.isfinite(r) or r < 0:
@@ -225,7 +216,7 @@ def _executed(c: float, r: float, compute: Dtype) -> tuple[float, float, int, in
 
 
 def checked_range(c: float, r: float, dtype: Dtype) -> tuple[Fraction, Fraction]:
-    """The same as exact numbers."""
+    """C and R as a kernel for `dtype` executes them, as exact numbers."""
     center, radius = executed_range(c, r, dtype)
     return Fraction(center), Fraction(radius)
 

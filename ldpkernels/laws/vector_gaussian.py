@@ -127,7 +127,7 @@ class VectorGaussian:
 
     @property
     def variance(self) -> float:
-        """Of a weight of a report, at most."""
+        """The variance of a weight of a report, at most."""
         return self.sigma**2
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
 
 from ldpkernels.accounting.events import Event
 from ldpkernels.arguments import number
-from ldpkernels.arrays import Array, Floats, Laws
+from ldpkernels.arrays import Array, Floats
 from ldpkernels.decimals import digits
 from ldpkernels.dtypes import Dtype, DtypeLike
 
@@ -64,11 +64,6 @@ class Weightwise(Hashable, Protocol):
 
     def record(self, c: float, r: float, dtype: Dtype, output: Output) -> Record:
         """What a kernel executes for one tensor; every check of its range."""
-
-    def quick_table(
-        self, c: tuple[float, ...], r: tuple[float, ...], dtypes: tuple[Dtype, ...], output: Output
-    ) -> Laws | None:
-        """A table of records, computed natively; None where a law is too wide for that, or none at all."""
 
     def affine(self, c: float, r: float) -> tuple[float, float]:
         """A report's number y decodes to offset + step * y."""

@@ -43,7 +43,7 @@ def two_point(output: str, spans: Spans, laws: Laws, key: Words) -> None:
 
 
 def one_bit(thresholds_of: Thresholds, output: str, spans: Spans, laws: Laws, key: Words) -> None:
-    """The same for every mechanism that reports one bit by a threshold."""
+    """The walk over spans of every mechanism that reports one bit by a threshold."""
     for span, law in zip(spans, laws, strict=True):
         n, first = int(span["numel"]), int(span["first"])
         bits, x = weights(int(span["data"]), n, int(span["dtype"]))

@@ -89,3 +89,9 @@ extern "C" void decide_cells(int hybrid, const void* law, const float* x, const 
     run.template operator()<Piecewise>(*static_cast<const PiecewiseLaw*>(law));
   }
 }
+
+// The two-point mechanism's guess, for weights without NaN and high draws, from -2^15 to 2^15 - 1.
+extern "C" void guess(const ldpk::TwoPointLaw* law, const float* x, const float* draws, int64_t count, float* out) {
+  const ldpk::TwoPointGuess guess(*law);
+  for (int64_t i = 0; i < count; ++i) out[i] = guess(x[i] - guess.center, draws[i]);
+}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keystream kernel of csrc/cuda on the host, thread by thread. Compiled by tests/test_cuda_static.py.
+// The keystream kernel of csrc/cuda on the host, thread by thread, and its derivation of keys. Compiled by
+// tests/test_ciphers.py.
 #include "../../csrc/cuda/keystream.cuh"
 
 extern "C" void emulate(const uint32_t* key, int key_words, uint32_t stream, uint64_t first_block, int64_t blocks,
@@ -12,4 +13,8 @@ extern "C" void emulate(const uint32_t* key, int key_words, uint32_t stream, uin
       ldpk::keystream_thread<ldpk::Philox>(key, stream, first_block, blocks, out, thread, threads);
     }
   }
+}
+
+extern "C" void derive(const ldpk::KeyState* state, uint64_t number, uint32_t* out) {
+  ldpk::derived_key(*state, number, out);
 }
