@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, TypeAlias
 import numpy as np
 
 from ldpkernels.arrays import AnyArray
-from ldpkernels.inputs.checks import PLAIN_KINDS, refuse_strange_kind
+from ldpkernels.inputs.checks import refuse_strangers
 from ldpkernels.inputs.modules import Buffers as Buffers
 from ldpkernels.inputs.modules import Modules, decided, module_tensors, untied, unwrapped
 from ldpkernels.inputs.remains import refuse_unvouched
@@ -57,50 +57,50 @@ def collect(
     if buffers not in (None, "perturb", "keep"):
         raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
     compiling = is_compiling()
-    container: Container
-    named: list[tuple[str, Any]]
-    modules: Modules = []
-    if isinstance(model, np.ndarray):
-        container, named = "tensor", [("", model)]
-    elif is_module(model):
-        container = "module"
-        named, modules = module_tensors(model, buffers, in_place)
-    elif isinstance(model, Mapping):
-        container, named = "mapping", decided([(_name(k), v) for k, v in model.items()], buffers)
-    elif is_tensor(model):
-        container, named = "tensor", [("", model)]
-    elif isinstance(model, (Sequence, GeneratorType)) and not isinstance(model, (str, bytes)):
-        container, named = "sequence", [(str(i), v) for i, v in enumerate(model)]
-    else:
-        raise TypeError(
-            f"model is a {type(model).__name__}: pass a module, a tensor, or a sequence or mapping of tensors"
-        )
+    container, named, modules = _opened(model, buffers, in_place)
     if not compiling:
         if draws:
-            refuse_rows(draws, (value for _, value in named))
+            refuse_rows(draws, [value for _, value in named])
         if reads:
-            refuse_unread(reads, (value for _, value in named))
+            refuse_unread(reads, [value for _, value in named])
         if container == "mapping":
             named = untied(named)
     if not named:
         raise ValueError(f"the {container} has no tensors: there is nothing to perturb")
-    if compiling:  # a tensor that the graph makes has no id in torch 2.11
-        unique = [pair for i, pair in enumerate(named) if not any(pair[1] is other for _, other in named[:i])]
-    else:
-        once = {id(pair[1]): pair for pair in reversed(named)}  # tied tensors under their first name
-        unique = [pair for pair in named if once[id(pair[1])] is pair] if len(once) < len(named) else named
-    names, values = [name for name, _ in unique], [value for _, value in unique]
+    named = _once(named, compiling)
+    names, values = [name for name, _ in named], [value for _, value in named]
     is_torch = container == "module" or (not isinstance(values[0], np.ndarray) and is_tensor(values[0]))
     if sharded:
-        refuse_unvouched_parts(unique, modules, whole=in_place, keep=buffers == "keep")
+        refuse_unvouched_parts(named, modules, whole=in_place, keep=buffers == "keep")
     elif not compiling:
-        if not PLAIN_KINDS.issuperset(map(type, values)):
-            for name, value in unique:
-                refuse_strange_kind(name, value)
+        refuse_strangers(named, is_torch)
         if is_torch:
-            refuse_unvouched(unique, modules, whole=in_place and container in ("module", "mapping"), buffers=buffers)
+            refuse_unvouched(named, modules, whole=in_place and container in ("module", "mapping"), buffers=buffers)
     tensors = Tensors(names, values, container, is_torch, compiling)
     return tensors, [per_tensor(argument, value, names) for argument, value in numbers.items()]
+
+
+def _opened(
+    model: object, buffers: Buffers | None, in_place: bool
+) -> tuple[Container, list[tuple[str, Any]], Modules]:
+    """What a model is, its tensors by their names, and the modules in it."""
+    if isinstance(model, np.ndarray) or is_tensor(model):
+        return "tensor", [("", model)], []
+    if is_module(model):
+        return "module", *module_tensors(model, buffers, in_place)
+    if isinstance(model, Mapping):
+        return "mapping", decided([(_name(k), v) for k, v in model.items()], buffers), []
+    if isinstance(model, (Sequence, GeneratorType)) and not isinstance(model, (str, bytes)):
+        return "sequence", [(str(i), v) for i, v in enumerate(model)], []
+    raise TypeError(f"model is a {type(model).__name__}: pass a module, a tensor, or a sequence or mapping of tensors")
+
+
+def _once(named: list[tuple[str, Any]], compiling: bool) -> list[tuple[str, Any]]:
+    """Each tensor under the first of its names."""
+    if compiling:  # a tensor that the graph makes has no id in torch 2.11
+        return [pair for i, pair in enumerate(named) if not any(pair[1] is other for _, other in named[:i])]
+    first = {id(pair[1]): pair for pair in reversed(named)}
+    return [pair for pair in named if first[id(pair[1])] is pair] if len(first) < len(named) else named
 
 
 def per_tensor(argument: str, value: object, names: Sequence[str]) -> list[float]:

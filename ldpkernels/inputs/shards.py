@@ -19,7 +19,7 @@ import numpy as np
 from ldpkernels.arrays import Integers
 from ldpkernels.inputs.checks import refuse_strange_kind, torch_dtype
 from ldpkernels.inputs.modules import Modules
-from ldpkernels.inputs.remains import check_attributes, is_fully_sharded, refuse_remains
+from ldpkernels.inputs.remains import is_fully_sharded, refuse_attributes, refuse_remains
 from ldpkernels.optional import is_compiling, is_module
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def refuse_unvouched_parts(named: Sequence[tuple[str, object]], modules: Modules
         part = part_of(name, tensor)
         parts.append((name, part.local))
         if whole:
-            check_attributes(name, tensor.__dict__)
+            refuse_attributes(name, tensor)
             _refuse_rest(name, part.local)
     if whole and modules:
         refuse_remains(modules, parts, keep, sharded=True)

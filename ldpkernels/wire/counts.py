@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from ldpkernels import capabilities
 from ldpkernels.arrays import Array, Bytes
-from ldpkernels.inputs.views import uninterrupted
 from ldpkernels.optional import is_tensor
 from ldpkernels.wire.codec import MOST_BIT_CLIENTS, MOST_CLIENTS, BitCodec, Codec, Counter, refuse_more_than
 
@@ -85,13 +84,11 @@ class Counts:
     def _gather(self) -> None:
         """Move what lies on devices to the host's counter, which waits for them."""
         for device in [*self._there]:
-            found = self._there[device].sums()
-
-            def move(device: torch.device = device, found: Array = found) -> None:
-                self._host.merge_sums(self._there[device].tally.count, found)
-                del self._there[device]
-
-            uninterrupted(move)
+            there = self._there[device]
+            found = there.sums()
+            there.failed = True  # until it is gone: an exception from a signal may come between
+            self._host.merge_sums(there.tally.count, found)
+            del self._there[device]
 
 
 class _There:
@@ -103,7 +100,7 @@ class _There:
         self.tally: BitTally | ByteTally = tally.BitTally(size, device) if bits else tally.ByteTally(size, device)
         self._device = device
         self._last: torch.cuda.Event | None = None
-        self._failed = False
+        self.failed = False
 
     def reserve(self, count: int) -> None:
         """Memory for so many more reports. What is there may be copied, when the last kernels have written it."""
@@ -115,24 +112,20 @@ class _There:
         self.tally.reserve(count)
 
     def add(self, reports: Sequence[torch.Tensor]) -> None:
-        """Add reports on the current stream; an exception from a signal waits until they are counted."""
+        """Add reports on the current stream; after an exception from a signal, the sum is not known."""
         import torch
 
         on_gpu = self._device.type == "cuda"
         stream = torch.cuda.current_stream(self._device) if on_gpu else None
-
-        def work() -> None:
-            self._failed = True
-            with torch.cuda.stream(stream):
-                self._follow(stream)
-                self.tally.add(reports)
-                if stream is not None:
-                    for report in reports:  # they may be freed before the kernels have run
-                        report.record_stream(stream)
-                    self._last = stream.record_event()
-            self._failed = False
-
-        uninterrupted(work)
+        self.failed = True
+        with torch.cuda.stream(stream):
+            self._follow(stream)
+            self.tally.add(reports)
+            if stream is not None:
+                for report in reports:  # they may be freed before the kernels have run
+                    report.record_stream(stream)
+                self._last = stream.record_event()
+        self.failed = False
 
     def sums(self) -> Array:
         """The planes, or the sums of bytes, in host memory."""
@@ -150,7 +143,7 @@ class _There:
             self.tally.used_on(stream)
 
     def _check(self) -> None:
-        if self._failed:
+        if self.failed:
             raise RuntimeError(
                 f"adding reports on {self._device} failed half-way, so that their sum is not known: collect them "
                 "again, in a new Aggregate"

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -15,7 +14,6 @@ import numpy as np
 from ldpkernels.arrays import Bytes, Integers
 from ldpkernels.dtypes import DTYPES, FLOAT64, Dtype
 from ldpkernels.inputs.containers import Container, Tensors
-from ldpkernels.inputs.plain import Plain
 from ldpkernels.laws.registry import MECHANISMS, executed_ranges, mechanism_named
 from ldpkernels.laws.weightwise import Weightwise
 from ldpkernels.wire.codec import Codec, codec_of, refuse_unused_bits
@@ -58,19 +56,6 @@ class Layout:
         library = "torch" if tensors.is_torch else "numpy"
         ranges = tuple(c), tuple(r), tuple(dtypes)
         return _layout(tuple(tensors.names), shapes, *ranges, mechanism, tensors.container, library)
-
-    @staticmethod
-    def of_plain(
-        plain: Plain,
-        names: tuple[str, ...],
-        c: tuple[float, ...],
-        r: tuple[float, ...],
-        mechanism: Weightwise,
-        container: Container,
-    ) -> Layout:
-        """The same of plain ones, whose shapes were read; c and r are one for all, or one for each."""
-        library = "torch" if plain.is_torch else "numpy"
-        return _layout_again(names, plain.shapes, c, r, plain.dtypes, mechanism, container, library)
 
     @cached_property
     def codec(self) -> Codec:
@@ -183,24 +168,6 @@ def _layout(
         library=library,
         mechanism=mechanism.name,
     )
-
-
-@lru_cache(maxsize=64)
-def _layout_again(
-    names: tuple[str, ...],
-    shapes: bytes,  # of each tensor, the number of its dimensions, and they
-    c: tuple[float, ...],
-    r: tuple[float, ...],
-    dtypes: tuple[Dtype, ...],
-    mechanism: Weightwise,
-    container: Container,
-    library: str,
-) -> Layout:
-    numbers = iter(np.frombuffer(shapes, np.int64).tolist())
-    of_each = tuple([tuple(itertools.islice(numbers, dimensions)) for dimensions in numbers])
-    n = len(names)
-    ranges = c * (n // len(c)), r * (n // len(r)), dtypes * (n // len(dtypes))
-    return _layout(names, of_each, *ranges, mechanism, container, library)
 
 
 def layout_of(header: Header) -> Layout:

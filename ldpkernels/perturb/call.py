@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What calls on weights share: whether torch has to see them, their key, and laws that are one for all.
+
+A call is a row of steps: the caller's objects are walked (`collect`), which also makes its numbers; the mechanism and
+the key are made; memory is looked up (`locate`); the law of each tensor is computed; a kernel runs (`launch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ldpkernels.arrays import Laws
+from ldpkernels.dtypes import Dtype
+from ldpkernels.inputs.containers import Tensors
+from ldpkernels.inputs.transforms import is_seen_by_torch
+from ldpkernels.keys import Generator, Key, host_key, is_secure, token_bytes
+from ldpkernels.laws.registry import law_table
+from ldpkernels.laws.weightwise import Output, Weightwise
+
+if TYPE_CHECKING:
+    import torch
+
+
+def takes_operation(tensors: Tensors) -> bool:
+    """Whether a call is an operation of `torch.ops`: in graphs, modes, transforms and traces, and for subclasses."""
+    return tensors.is_torch and is_seen_by_torch(tensors.values)
+
+
+def perform(operation: Callable[..., object], tensors: Tensors, generator: Generator, *arguments: object) -> object:
+    """Call an operation of `torch.ops` on tensors, with the call's key."""
+    from ldpkernels.ops.define import named
+    from ldpkernels.ops.keys import torch_key
+
+    key = torch_key(generator, tensors.values[0].device)
+    return named(operation, tensors.values, tensors.names, key, *arguments)
+
+
+def key_of(generator: Generator, tensors: Tensors) -> bytes | torch.Tensor:
+    """The key of a call, as bytes or as a tensor on the tensors' device."""
+    if not tensors.is_torch:
+        return host_key(generator)
+    device: torch.device = tensors.values[0].device
+    if device.type == "cpu" and is_secure(generator):
+        return token_bytes()
+    if device.type == "cpu" and isinstance(generator, Key):
+        return generator.little_endian()
+    from ldpkernels.ops.keys import torch_key
+
+    return torch_key(generator, device)
+
+
+def laws_of(mechanism: Weightwise, c: list[float], r: list[float], dtypes: list[Dtype], output: Output) -> Laws:
+    """What the kernel executes for each tensor, or one law where all have the same."""
+    alike = all(_is_one(column) for column in (c, r, dtypes))
+    return law_table(mechanism, c[:1], r[:1], dtypes[:1], output) if alike else law_table(mechanism, c, r, dtypes, output)
+
+
+def _is_one(column: Sequence[object]) -> bool:
+    return column.count(column[0]) == len(column)
