@@ -25,7 +25,7 @@ from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, col
 from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.transforms import outside_of_graphs
-from ldpkernels.inputs.views import contiguous
+from ldpkernels.inputs.memory import contiguous
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.laws.weightwise import checked_eps
 

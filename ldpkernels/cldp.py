@@ -13,7 +13,7 @@ from ldpkernels.accounting.arguments import number
 from ldpkernels.arrays import Array
 from ldpkernels.inputs.checks import refuse_outside
 from ldpkernels.inputs.containers import Buffers, collect
-from ldpkernels.inputs.locate import locate
+from ldpkernels.inputs.memory import locate
 from ldpkernels.inputs.spans import integer_span
 from ldpkernels.inputs.transforms import refuse_rows
 from ldpkernels.keys import Generator, numpy_key

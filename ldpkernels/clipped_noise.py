@@ -17,9 +17,8 @@ from ldpkernels.capabilities import chosen_isa
 from ldpkernels.dtypes import FLOAT64
 from ldpkernels.inputs.checks import PLAIN_KINDS, numpy_dtype
 from ldpkernels.inputs.containers import Tensors, rows_of
-from ldpkernels.inputs.locate import locate
+from ldpkernels.inputs.memory import contiguous, locate
 from ldpkernels.inputs.transforms import is_dual, is_seen_by_torch, refuse_derivatives, refuse_rows
-from ldpkernels.inputs.views import contiguous
 from ldpkernels.keys import Generator, numpy_key
 from ldpkernels.laws import clipped_noise as law
 from ldpkernels.optional import is_compiling, is_tensor

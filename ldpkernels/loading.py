@@ -13,7 +13,7 @@ from ldpkernels.inputs.checks import numpy_dtype, refuse_freed, refuse_strange_k
 from ldpkernels.inputs.containers import Tensors, collect
 from ldpkernels.inputs.modules import Buffers, common_prefix
 from ldpkernels.inputs.shards import is_dtensor, is_sharded, part_of
-from ldpkernels.inputs.views import note_write, write_back
+from ldpkernels.inputs.memory import note_write, write_back
 from ldpkernels.optional import is_module, is_tensor
 
 Model = TypeVar("Model")

@@ -12,7 +12,7 @@ import numpy as np
 
 from ldpkernels.arrays import Array
 from ldpkernels.dtypes import DTYPES, Dtype
-from ldpkernels.inputs.memory import may_overlap
+from ldpkernels.inputs.overlap import may_overlap
 from ldpkernels.keys import CIPHERS, LENGTHS
 from ldpkernels.optional import is_compiling, is_tensor
 
@@ -120,12 +120,9 @@ def refuse_strange_kind(name: str, value: object) -> None:
         PLAIN_KINDS.add(kind)
 
 
-def refuse_strangers(named: Sequence[tuple[str, object]], is_torch: bool) -> None:
+def refuse_strangers(names: Sequence[str], values: Sequence[object], is_torch: bool) -> None:
     """Raise for values that are not all tensors of one library, of classes that hold their own numbers."""
-    kinds = {type(value) for _, value in named}
-    if PLAIN_KINDS.issuperset(kinds) and len({issubclass(kind, np.ndarray) for kind in kinds}) == 1:
-        return
-    for name, value in named:
+    for name, value in zip(names, values, strict=True):
         refuse_strange_kind(name, value)
         refuse_other_library(name, value, is_torch)
 

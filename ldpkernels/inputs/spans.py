@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from itertools import chain
+from itertools import accumulate, chain
 
 import numpy as np
 
@@ -18,11 +18,7 @@ INTEGERS = 4  # a span's dtype where its elements are int64
 
 def first_elements(sizes: Sequence[int]) -> list[int]:
     """Where each tensor starts in the stream: at the multiple of 8 that follows the one before."""
-    starts, next_start = [], 0
-    for size in sizes:
-        starts.append(next_start)
-        next_start += (size + 7) // 8 * 8
-    return starts
+    return [0, *accumulate([(size + 7) // 8 * 8 for size in sizes])][: len(sizes)]
 
 
 def report_bytes(sizes: Sequence[int]) -> int:

@@ -24,8 +24,8 @@ def refuse_rows(function: str, values: Iterable[object]) -> None:
     torch = sys.modules.get("torch")
     if torch is None or is_compiling():
         return
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    for value in filter(wrapped, filter(is_tensor, values)):
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    for value in filter(torch._C._functorch.is_functorch_wrapped_tensor, tensors):
         from torch._C._functorch import get_unwrapped, is_batchedtensor
 
         inner: object = value
@@ -46,8 +46,7 @@ def is_seen_by_torch(values: Sequence[object]) -> bool:
     import torch
 
     return (
-        is_compiling()
-        or not PLAIN_KINDS.issuperset(map(type, values))
+        not PLAIN_KINDS.issuperset(map(type, values))
         or bool(torch._C._len_torch_dispatch_stack())
         or bool(torch._C._len_torch_function_stack())
         or torch._C._functorch.peek_interpreter_stack() is not None

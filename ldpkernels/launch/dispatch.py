@@ -14,9 +14,8 @@ from ldpkernels.arrays import AnyArray, Array, Floats, Integers, Laws, Spans, Wo
 from ldpkernels.dtypes import Dtype
 from ldpkernels.gpu import call_cuda
 from ldpkernels.inputs.flat import address, empty, norms_of
-from ldpkernels.inputs.locate import Located
+from ldpkernels.inputs.memory import Located, note_write, write_back
 from ldpkernels.inputs.spans import span_table
-from ldpkernels.inputs.views import note_write, write_back
 from ldpkernels.keys import Key
 
 if TYPE_CHECKING:
@@ -33,7 +32,8 @@ SMALL_CLDP = 1 << 14
 
 def overwrite(kernel: str, weights: Located, laws: Laws, key: AnyKey) -> None:
     """Overwrite weights by one kernel, with one law for each tensor or one for all: all of them, or none."""
-    run(kernel, "values", weights.spans, laws, key, _type_of(weights), numel=weights.numel)
+    device = "cpu" if weights.device is None else weights.device.type
+    run(kernel, "values", weights.spans, laws, key, device, numel=weights.numel)
     if weights.flat is not weights.values:
         write_back(weights.values, weights.flat)
     if weights.device is not None:
@@ -47,7 +47,8 @@ def report(
     payload = empty(size, np.uint8, weights.device)
     weights.spans["out"] = np.asarray(offsets, np.int64) + address(payload)
     out = None if isinstance(payload, np.ndarray) else payload
-    run(kernel, output, weights.spans, laws, key, _type_of(weights), out, numel=weights.numel)
+    device = "cpu" if weights.device is None else weights.device.type
+    run(kernel, output, weights.spans, laws, key, device, out, numel=weights.numel)
     return payload
 
 
@@ -65,14 +66,15 @@ def run(
 
     `out` is the tensor into which the spans' `out` point; None where they point into arrays, or weights are written.
     """
-    name = capabilities.chosen(kernel, device, _index(key))
+    name = capabilities.chosen(kernel, device, None if device == "cpu" else _index(key))
     if name in _LAUNCHES:
         laws = laws if len(laws) == len(spans) else np.repeat(laws, len(spans))
         _LAUNCHES[name](kernel, output, spans, laws, key, out)
         return
     small = SMALL_CLDP if kernel == "ordinal_cldp" else SMALL
     work = int(spans["numel"].sum()) if numel is None else numel
-    _native.launch(kernel, output, spans, laws, _host_words(key), name, threads_for(work, small))
+    words = key if isinstance(key, bytes) else _words(key)  # bytes are made in half of the time
+    _native.launch(kernel, output, spans, laws, words, name, threads_for(work, small))
 
 
 def _run_cuda(kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, out: torch.Tensor | None) -> None:
@@ -170,7 +172,7 @@ def narrow_sum(
     """Write the noised sum of one matrix's clipped rows to `out` in one pass, without their norms."""
     spans = span_table([int(weights.spans["data"][0])], [out.ctypes.data], [out.size], weights.dtypes)
     law = (limit, noise.stddev, divisor, noise.unit, noise.grid_std)
-    _native.narrow_sums(spans, rows, None, *law, _host_words(key), isa, _threads_for_narrow(out.size, rows))
+    _native.narrow_sums(spans, rows, None, *law, _words(key), isa, _threads_for_narrow(out.size, rows))
 
 
 def _threads_for_narrow(columns: int, rows: int) -> int:
@@ -184,17 +186,8 @@ def threads_for(work: int, small: int | None = None) -> int:
     return min(capabilities.threads(), wanted) if wanted > 1 else 1
 
 
-def _type_of(weights: Located) -> str:
-    return "cpu" if weights.device is None else weights.device.type
-
-
 def _index(key: AnyKey) -> int | None:
     return None if isinstance(key, (Key, bytes)) else key.device.index
-
-
-def _host_words(key: AnyKey) -> Words | bytes:
-    """A key as C++ takes it: bytes are made in half of the time."""
-    return key if isinstance(key, bytes) else _words(key)
 
 
 def _words(key: AnyKey) -> Words:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from ldpkernels.inputs.locate import locate
+from ldpkernels.inputs.memory import locate
 from ldpkernels.keys import refuse_trace
 from ldpkernels.optional import refuse_old_torch
 

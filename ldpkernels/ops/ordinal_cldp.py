@@ -7,9 +7,8 @@ import torch
 
 from ldpkernels import launch
 from ldpkernels.inputs.checks import check_key, refuse_freed, refuse_outside
-from ldpkernels.inputs.locate import locate
+from ldpkernels.inputs.memory import contiguous, locate
 from ldpkernels.inputs.spans import integer_span
-from ldpkernels.inputs.views import contiguous
 from ldpkernels.laws.ordinal_cldp_integers import Noise
 from ldpkernels.laws.ordinal_cldp_thresholds import Rounding, integer_laws, weight_laws
 from ldpkernels.ops.define import define, no_output, refuse_apart

@@ -25,10 +25,9 @@ from ldpkernels.arrays import Integers, Laws, Spans
 from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.agreement import SECRET, Statement, agreed, gathered
 from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, collect
-from ldpkernels.inputs.locate import locate
+from ldpkernels.inputs.memory import locate, note_write, write_back
 from ldpkernels.inputs.shards import Part, groups_of, mesh_of, part_of
 from ldpkernels.inputs.spans import first_elements
-from ldpkernels.inputs.views import note_write, write_back
 from ldpkernels.keys import Generator, Key, is_secure, secure_key
 from ldpkernels.laws.registry import executed, mechanism_named
 from ldpkernels.laws.weightwise import Output, Weightwise

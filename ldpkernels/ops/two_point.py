@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 
 from ldpkernels import launch
-from ldpkernels.inputs.locate import locate
+from ldpkernels.inputs.memory import locate
 from ldpkernels.laws.registry import law_table
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.laws.weightwise import Output

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ldpkernels import launch
-from ldpkernels.inputs.locate import locate
+from ldpkernels.inputs.memory import locate
 from ldpkernels.laws.registry import MECHANISMS, executed, mechanism_named
 from ldpkernels.ops.define import Operation, define, no_output
 from ldpkernels.wire.codec import codec_of

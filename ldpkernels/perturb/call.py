@@ -7,7 +7,7 @@ the key are made; memory is looked up (`locate`); the law of each tensor is comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ldpkernels.arrays import Laws
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def takes_operation(tensors: Tensors) -> bool:
     """Whether a call is an operation of `torch.ops`: in graphs, modes, transforms and traces, and for subclasses."""
-    return tensors.is_torch and is_seen_by_torch(tensors.values)
+    return tensors.compiling or (tensors.is_torch and is_seen_by_torch(tensors.values))
 
 
 def perform(operation: Callable[..., object], tensors: Tensors, generator: Generator, *arguments: object) -> object:
@@ -52,9 +52,6 @@ def key_of(generator: Generator, tensors: Tensors) -> bytes | torch.Tensor:
 
 def laws_of(mechanism: Weightwise, c: list[float], r: list[float], dtypes: list[Dtype], output: Output) -> Laws:
     """What the kernel executes for each tensor, or one law where all have the same."""
-    alike = all(_is_one(column) for column in (c, r, dtypes))
-    return law_table(mechanism, c[:1], r[:1], dtypes[:1], output) if alike else law_table(mechanism, c, r, dtypes, output)
-
-
-def _is_one(column: Sequence[object]) -> bool:
-    return column.count(column[0]) == len(column)
+    if c.count(c[0]) == r.count(r[0]) == dtypes.count(dtypes[0]) == len(c):
+        c, r, dtypes = c[:1], r[:1], dtypes[:1]
+    return law_table(mechanism, c, r, dtypes, output)

@@ -7,7 +7,7 @@ from typing import SupportsFloat, TypeAlias, TypeVar
 
 from ldpkernels import launch
 from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, collect
-from ldpkernels.inputs.locate import locate
+from ldpkernels.inputs.memory import locate
 from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.keys import Generator
 from ldpkernels.laws.registry import MechanismName, kind_named, mechanism_named

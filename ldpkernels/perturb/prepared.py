@@ -11,7 +11,7 @@ import numpy as np
 
 from ldpkernels import launch
 from ldpkernels.inputs.containers import Buffers, Tensors, collect
-from ldpkernels.inputs.locate import Located, locate
+from ldpkernels.inputs.memory import Located, locate
 from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.keys import Generator
 from ldpkernels.laws.registry import MechanismName, mechanism_named

@@ -8,7 +8,7 @@ from typing import SupportsFloat
 from ldpkernels import launch
 from ldpkernels.inputs.checks import tensor_dtypes
 from ldpkernels.inputs.containers import Buffers, Weights, collect
-from ldpkernels.inputs.locate import locate
+from ldpkernels.inputs.memory import locate
 from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.inputs.transforms import break_graph
 from ldpkernels.keys import Generator

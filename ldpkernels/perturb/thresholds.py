@@ -10,7 +10,7 @@ import numpy as np
 from ldpkernels import launch
 from ldpkernels.arrays import AnyArray, Array, Integers
 from ldpkernels.inputs.containers import collect
-from ldpkernels.inputs.locate import locate
+from ldpkernels.inputs.memory import locate
 from ldpkernels.keys import Key
 from ldpkernels.laws.registry import law_table
 from ldpkernels.laws.two_point import TwoPoint
