@@ -81,9 +81,7 @@ def cldp_(
         )
     c, rho = number("c", c), checked_rho(rho)
     if takes_operation(tensors):
-        from ldpkernels.ops import ordinal_cldp_
-
-        perform(ordinal_cldp_, tensors, generator, alphas, c, rho, mechanism, rounding)
+        perform("ordinal_cldp_", tensors, generator, alphas, c, rho, mechanism, rounding)
         return model
     key = key_of(generator, tensors)
     weights = locate(tensors.values, tensors.names, key=key, written=True)
@@ -112,7 +110,7 @@ def cldp_sample(
     if not isinstance(v, np.ndarray):
         import torch
 
-        from ldpkernels.ops.keys import torch_key
+        from ldpkernels.ops import torch_key
         from ldpkernels.ops.ordinal_cldp import check_integers, ordinal_cldp_sample
 
         refuse_rows("cldp_sample", [v])

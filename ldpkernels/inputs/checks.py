@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ldpkernels.arrays import Array
 from ldpkernels.dtypes import DTYPES, Dtype
 from ldpkernels.inputs.overlap import may_overlap
 from ldpkernels.keys import CIPHERS, LENGTHS
-from ldpkernels.optional import is_compiling, is_tensor
+from ldpkernels.optional import is_compiling, is_tensor, refuse_old_torch
 
 if TYPE_CHECKING:
     import torch
@@ -26,9 +26,7 @@ def check_key(key: torch.Tensor, device: torch.device) -> None:
         raise ValueError(f"the key is on {key.device} and the tensors are on {device}: move the key there")
     refuse_freed("key", key)
     if str(key.dtype) != "torch.int64" or key.dim() != 1 or key.shape[0] not in CIPHERS or not key.is_contiguous():
-        raise TypeError(
-            f"a key is a contiguous int64 tensor of {LENGTHS} words, not {key.dtype} of {tuple(key.shape)}"
-        )
+        raise TypeError(f"a key is a contiguous int64 tensor of {LENGTHS} words, not {key.dtype} of {tuple(key.shape)}")
 
 
 def tensor_dtypes(tensors: Sequence[torch.Tensor]) -> list[Dtype]:
@@ -90,7 +88,7 @@ def refuse_freed(name: str, tensor: torch.Tensor) -> None:
 
 
 @lru_cache(maxsize=256)
-def _format(dtype: np.dtype[Any]) -> Dtype | None:
+def _format(dtype: np.dtype[np.generic]) -> Dtype | None:
     """The format of an array's dtype, whose name takes a microsecond to ask; None where it is none of ours."""
     return DTYPES.get(dtype.name) if dtype.isnative else None
 
@@ -100,6 +98,7 @@ def torch_dtypes() -> dict[torch.dtype, Dtype]:
     """The formats by torch's dtypes."""
     import torch
 
+    refuse_old_torch(torch.__version__)  # here, as no call reads memory without these
     return {getattr(torch, name): dtype for name, dtype in DTYPES.items()}
 
 

@@ -83,9 +83,7 @@ def collect(
     return tensors, [per_tensor(argument, value, names) for argument, value in numbers.items()]
 
 
-def _opened(
-    model: object, buffers: Buffers | None, in_place: bool
-) -> tuple[Container, list[str], list[Any], Modules]:
+def _opened(model: object, buffers: Buffers | None, in_place: bool) -> tuple[Container, list[str], list[Any], Modules]:
     """What a model is, its tensors and their names, and the modules in it."""
     if isinstance(model, np.ndarray) or is_tensor(model):
         return "tensor", [""], [model], []

@@ -143,7 +143,13 @@ def empty(size: int, kind: type[np.generic], device: torch.device | None) -> Any
         return np.empty(size, kind)
     import torch
 
-    kinds = {np.uint8: torch.uint8, np.float64: torch.float64, np.float32: torch.float32, np.int32: torch.int32, np.uint32: torch.int32}
+    kinds: dict[type[np.generic], torch.dtype] = {
+        np.uint8: torch.uint8,
+        np.float64: torch.float64,
+        np.float32: torch.float32,
+        np.int32: torch.int32,
+        np.uint32: torch.int32,
+    }
     return torch.empty(size, dtype=kinds[kind], device=device)
 
 

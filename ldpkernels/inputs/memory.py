@@ -12,7 +12,7 @@ import itertools
 import operator
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class Located(NamedTuple):
     """Weights that a kernel may touch, and what it has to know of their memory."""
 
-    values: Sequence[Any]  # the caller's tensors or arrays
+    values: Sequence[AnyArray]  # the caller's tensors or arrays
     addresses: list[int]
-    flat: Sequence[Any]  # contiguous memory of each: the values themselves, or copies
+    flat: Sequence[AnyArray]  # contiguous memory of each: the values themselves, or copies
     spans: Spans
     numel: int
     dtypes: list[Dtype]
@@ -62,15 +62,15 @@ def locate(
         raise ValueError("no tensors: there is nothing to perturb")
     names = names or [str(i) for i in range(len(values))]
     device = None if isinstance(values[0], np.ndarray) else values[0].device
-    found = _of_arrays(names, values, written) if device is None else _of_tensors(names, values, device)
+    found = _of_arrays(names, values, written) if device is None else _of_tensors(names, values, device)  # type: ignore[arg-type]
     if device is not None and not isinstance(key, bytes) and key is not None:
         check_key(key, device)  # type: ignore[arg-type]  # a tensor
     if len(values) > 1:
         _refuse_overlaps(names, values, found)
     flat, places = values, found.addresses
     if not found.plain:
-        flat = [copied(value) for value in values] if written else contiguous(values)
-        places = _native.addresses(flat) if device is None else [t.data_ptr() for t in flat]
+        flat = [*map(copied, values)] if written else contiguous(values)  # type: ignore[type-var,arg-type]
+        places = addresses(flat)
     spans = span_table(places, [0] * len(values), found.sizes, found.dtypes)
     return Located(values, found.addresses, flat, spans, sum(found.sizes), found.dtypes, device, found.owners)
 
@@ -119,11 +119,18 @@ def _refuse_strange(names: Sequence[str], tensors: Sequence[torch.Tensor], devic
 def _of_arrays(names: Sequence[str], arrays: Sequence[Array], written: bool) -> _Found:
     dtypes = [numpy_dtype(name, array, written) for name, array in zip(names, arrays, strict=True)]
     plain = all([array.flags.c_contiguous for array in arrays])
-    return _Found(_native.addresses(arrays), [array.size for array in arrays], dtypes, arrays, plain)
+    return _Found(addresses(arrays), [array.size for array in arrays], dtypes, arrays, plain)
 
 
 def _stands_for_another() -> ValueError:
     return ValueError("a tensor has no memory, or stands for one that has: call this outside of torch's transforms")
+
+
+def addresses(values: Sequence[AnyArray]) -> list[int]:
+    """Where contiguous tensors or arrays begin."""
+    if isinstance(values[0], np.ndarray):
+        return _native.addresses(values)  # type: ignore[arg-type]  # arrays
+    return [value.data_ptr() for value in values]  # type: ignore[union-attr]  # tensors
 
 
 def contiguous(values: Sequence[Value]) -> Sequence[Value]:
@@ -150,13 +157,17 @@ def write_back(values: Sequence[AnyArray], copies: Sequence[AnyArray]) -> None:
     if not values:
         return
     if isinstance(values[0], np.ndarray):
-        deque(map(operator.setitem, values, itertools.repeat(...), copies), maxlen=0)
+        deque(map(operator.setitem, values, itertools.repeat(...), copies), maxlen=0)  # type: ignore[arg-type]
         return
     import torch
 
     with torch.inference_mode():  # inference tensors and leaves too: nothing may fail after the first write
-        pairs = [(torch._neg_view(v), c.neg()) if v.is_neg() else (v, c) for v, c in zip(values, copies, strict=True)]
-        torch._foreach_copy_(*zip(*pairs, strict=True))
+        targets = [value for value in values if isinstance(value, torch.Tensor)]
+        sources = [copy for copy in copies if isinstance(copy, torch.Tensor)]
+        for i, value in enumerate(targets):
+            if value.is_neg():  # which _foreach_copy_ does not take
+                targets[i], sources[i] = torch._neg_view(value), sources[i].neg()
+        torch._foreach_copy_(targets, sources)
 
 
 def note_write(tensors: Sequence[AnyArray]) -> None:
@@ -166,7 +177,7 @@ def note_write(tensors: Sequence[AnyArray]) -> None:
     torch.autograd.graph.increment_version(tensors)  # type: ignore[arg-type]  # it skips those of inference
 
 
-def _is_plain(value: Value) -> bool:
+def _is_plain(value: AnyArray) -> bool:
     if isinstance(value, np.ndarray):
         return bool(value.flags.c_contiguous)
     return value.is_contiguous() and not value.is_neg()

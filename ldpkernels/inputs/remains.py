@@ -50,7 +50,7 @@ def refuse_remains(modules: Modules, perturbed: Named, keep: bool, sharded: bool
         if p.__dict__:
             search.refuse_on_parameter(name, p.__dict__)
     for prefix, module in modules:
-        kind = _kind(type(module))
+        kind = _kind(type(module))  # type: ignore[arg-type]  # mypy takes it for no Hashable
         if kind.fully_sharded and not sharded:
             raise ValueError(
                 f"module {prefix[:-1]!r} ({type(module).__name__}) is gathered, and reshard() brings back what it was "
@@ -204,7 +204,7 @@ class _Search:
             return ""
         self._seen[id(value)] = value
         if is_tensor(value):
-            return "" if self._is_perturbed(value) else "a tensor that is neither parameter nor buffer"
+            return "" if self._is_perturbed(value) else "a tensor"
         if is_module(value):
             return "" if id(value) in self._modules else "a module that is not registered"
         if isinstance(value, (type, ModuleType)):  # stored by their names
@@ -272,6 +272,6 @@ def _stored(value: object) -> list[object]:
         if isinstance(found, str):  # a name
             return []
         items, pairs = [[*(iterator or ())] for iterator in (*found[3:5], None, None)[:2]]
-        return [*found[:3], items, *([dict(pairs)] if pairs else []), *found[5:]]  # type: ignore[arg-type]
+        return [*found[:3], items, *([dict(pairs)] if pairs else []), *found[5:]]
     except Exception:
         return []

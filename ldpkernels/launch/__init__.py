@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only dispatch: from checked tables to the kernels of the chosen backend. Importing it imports no torch.
 
-There is a function for every shape of work: weights (`overwrite`, `report`, `run`), rows (`clipped_sums`), ballots (`majority_vote`), whole
-vectors on a grid (`quantise`, `add_noise`), rotated or by their normals, ranges (`summaries`, `quantiles`). Kernels of
-weights go by the names of the registries: csrc/mechanisms/registry.h, ldpkernels/triton/registry.py,
-ldpkernels/reference/registry.py.
+There is a function for every shape of work: weights (`overwrite`, `report`, and `run` below them), rows
+(`clipped_sums`), ballots (`majority_vote`), whole vectors on a grid (`quantise`, `add_noise`), rotated or by their
+normals, ranges (`summaries`, `quantiles`). Kernels of weights go by the names of the registries:
+csrc/mechanisms/registry.h, ldpkernels/triton/registry.py, ldpkernels/reference/registry.py.
 """
 
 from ldpkernels.inputs.flat import empty

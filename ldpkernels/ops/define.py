@@ -84,13 +84,13 @@ def _refuse_vmap(name: str) -> Operation:
     return refuse
 
 
-def named(operation: Operation, tensors: Sequence[torch.Tensor], names: Sequence[str], *arguments: object) -> Any:
+def named(operation: str, tensors: Sequence[torch.Tensor], names: Sequence[str], *arguments: object) -> Any:
     """Call an operation on tensors. Its errors number them, so that where it fails the same check is asked by name."""
     if any(getattr(t, "is_meta", False) for t in tensors):  # one would turn the operation into its fake
         locate(tensors, names)
     try:
         with torch.no_grad():
-            return operation(tensors, *arguments)
+            return getattr(torch.ops.ldpkernels, operation)(tensors, *arguments)
     except Exception:
         with contextlib.suppress(RuntimeError):  # of tensors that have no memory of their own, as under vmap
             locate(tensors, names)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The keys of calls on tensors, and `torch.ops.ldpkernels.fresh_key`: one that nobody has had before, on a device.
 
-A fresh key is an operation so that torch.compile leaves it where it stands: its tag says that two calls differ, and a compiled
-function draws anew each time it runs. On the CPU each key comes from the operating system. A GPU holds one state,
-seeded once from the operating system, and every use takes the next number of it: nothing is copied and nothing waits,
-and a CUDA graph that was captured once has a key of its own in every replay.
+A fresh key is an operation so that torch.compile leaves it where it stands: its tag says that two calls differ, and a
+compiled function draws anew each time it runs. On the CPU each key comes from the operating system. A GPU holds one
+state, seeded once from the operating system, and every use takes the next number of it: nothing is copied and nothing
+waits, and a CUDA graph that was captured once has a key of its own in every replay.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ def _operations(name: str, kernel: str) -> Operations:
         mechanism, laws = executed(name, eps, c, r, weights.dtypes, "report")
         sizes, codec = [t.numel() for t in tensors], codec_of(mechanism.reported)
         room = codec.payload_bytes(sizes), codec.offsets(sizes)
-        payload: torch.Tensor = launch.report(mechanism.kernel, mechanism.reported, weights, laws, key, *room)
-        return payload
+        payload = launch.report(mechanism.kernel, mechanism.reported, weights, laws, key, *room)
+        return torch.as_tensor(payload)
 
     def fake_report(
         tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float

@@ -7,7 +7,6 @@ the key are made; memory is looked up (`locate`); the law of each tensor is comp
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ldpkernels.arrays import Laws
@@ -27,13 +26,13 @@ def takes_operation(tensors: Tensors) -> bool:
     return tensors.compiling or (tensors.is_torch and is_seen_by_torch(tensors.values))
 
 
-def perform(operation: Callable[..., object], tensors: Tensors, generator: Generator, *arguments: object) -> object:
-    """Call an operation of `torch.ops` on tensors, with the call's key."""
-    from ldpkernels.ops.define import named
-    from ldpkernels.ops.keys import torch_key
+def perform(name: str, tensors: Tensors, generator: Generator, *arguments: object) -> torch.Tensor:
+    """Call an operation of `torch.ops.ldpkernels` on tensors, with the call's key; what it gives, if anything."""
+    from ldpkernels.ops import named, torch_key
 
     key = torch_key(generator, tensors.values[0].device)
-    return named(operation, tensors.values, tensors.names, key, *arguments)
+    result: torch.Tensor = named(name, tensors.values, tensors.names, key, *arguments)
+    return result
 
 
 def key_of(generator: Generator, tensors: Tensors) -> bytes | torch.Tensor:
@@ -45,7 +44,7 @@ def key_of(generator: Generator, tensors: Tensors) -> bytes | torch.Tensor:
         return token_bytes()
     if device.type == "cpu" and isinstance(generator, Key):
         return generator.little_endian()
-    from ldpkernels.ops.keys import torch_key
+    from ldpkernels.ops import torch_key
 
     return torch_key(generator, device)
 

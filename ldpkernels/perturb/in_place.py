@@ -71,10 +71,8 @@ def perturb_(
     if buffers == "perturb":
         refuse_negative_variances(tensors, c, r, law)
     if law is None or takes_operation(tensors):
-        from ldpkernels.ops import OPERATIONS
-
-        kind_named(mechanism)
-        perform(OPERATIONS[mechanism].perturb, tensors, generator, c, r, float(eps) if law is None else law.eps)
+        operation = f"{kind_named(mechanism).kernel}_"
+        perform(operation, tensors, generator, c, r, float(eps) if law is None else law.eps)
         return model
     key = key_of(generator, tensors)
     weights = locate(tensors.values, tensors.names, key=key, written=True)

@@ -90,16 +90,20 @@ class Prepared(Generic[Model]):
 
     def _refuse_moved(self, places: list[list[object]]) -> None:
         if places != self._places:
-            self._refuse([one == other for one, other in zip(zip(*places), zip(*self._places), strict=True)])
+            self._refuse([one == other for one, other in zip(_rows(places), _rows(self._places), strict=True)])
 
     def _refuse(self, same: list[bool]) -> NoReturn:
         raise ValueError(
-            f"tensor {self._tensors.names[same.index(False)]!r} is another one, or lies elsewhere, or has another shape "
-            "or dtype than when the call was prepared: prepare it again"
+            f"tensor {self._tensors.names[same.index(False)]!r} is another one, or lies elsewhere, or has another "
+            "shape or dtype than when the call was prepared: prepare it again"
         )
 
 
 def _places(weights: Located) -> list[list[object]]:
     """Addresses, dtypes, shapes and strides."""
     strides = [v.strides if isinstance(v, np.ndarray) else v.stride() for v in weights.values]
-    return [[*weights.addresses], [*weights.dtypes], [v.shape for v in weights.values], strides]
+    return [[*weights.addresses], [*weights.dtypes], [v.shape for v in weights.values], [*strides]]
+
+
+def _rows(places: list[list[object]]) -> list[tuple[object, ...]]:
+    return [*zip(*places, strict=True)]

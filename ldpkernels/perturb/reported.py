@@ -52,9 +52,7 @@ def report(
     law = mechanism_named(mechanism, eps)
     tensors, (c, r) = collect(model, buffers, draws="report", C=C, R=R)
     if takes_operation(tensors):
-        from ldpkernels.ops import OPERATIONS
-
-        payload = perform(OPERATIONS[mechanism].report, tensors, generator, c, r, law.eps)
+        payload = perform(f"{law.kernel}_report", tensors, generator, c, r, law.eps)
         return Report(Layout.of(tensors, c, r, law, tensor_dtypes(tensors.values)), payload)
     key = key_of(generator, tensors)
     weights = locate(tensors.values, tensors.names, key=key)
