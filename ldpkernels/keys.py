@@ -123,7 +123,9 @@ def is_secure(generator: Generator) -> bool:
 
 def host_key(generator: Generator) -> bytes:
     """The key for one call on NumPy arrays, as bytes."""
-    return token_bytes() if is_secure(generator) else numpy_key(generator).little_endian()
+    if generator is None:
+        return secrets.token_bytes(8 * SECURE.words)
+    return numpy_key(generator).little_endian()
 
 
 def key_on(key: Key, device: torch.device) -> torch.Tensor:

@@ -37,8 +37,9 @@ def tensor_dtypes(tensors: Sequence[torch.Tensor]) -> list[Dtype]:
 def numpy_dtype(name: str, array: Array, written: bool, overlapping: bool = False) -> Dtype:
     """The format of an array that a kernel may touch, or a TypeError or ValueError that says what to do."""
     label = f"tensor {name!r}" if name else "the tensor"
-    refuse_other_library(name, array, is_torch=False)
-    refuse_strange_kind(name, array)
+    if type(array) is not np.ndarray:
+        refuse_other_library(name, array, is_torch=False)
+        refuse_strange_kind(name, array)
     dtype = _format(array.dtype)
     if dtype is None:
         raise TypeError(f"{label} has dtype {array.dtype}: convert it to {', '.join(DTYPES)}, or leave it out")
@@ -56,8 +57,9 @@ def torch_dtype(name: str, tensor: torch.Tensor, overlapping: bool = False) -> D
     import torch
 
     label = f"tensor {name!r}" if name else "the tensor"
-    refuse_other_library(name, tensor, is_torch=True)
-    refuse_strange_kind(name, tensor)
+    if type(tensor) is not torch.Tensor:
+        refuse_other_library(name, tensor, is_torch=True)
+        refuse_strange_kind(name, tensor)
     if tensor.is_quantized or tensor.is_nested or tensor.layout is not torch.strided:
         layout = str(tensor.layout).removeprefix("torch.")
         kind = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else layout
@@ -78,7 +80,7 @@ def refuse_freed(name: str, tensor: torch.Tensor) -> None:
         return
     with contextlib.suppress(RuntimeError):  # what has no storage of its own is refused, or given one, elsewhere
         held, size = tensor.untyped_storage().nbytes(), tensor.element_size()
-        last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        last = tensor.storage_offset() + sum([(n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)])
         if (last + 1) * size > held:
             label = f"tensor {name!r}" if name else "the tensor"
             raise ValueError(

@@ -87,19 +87,19 @@ def _refuse_overlaps(names: Sequence[str], values: Sequence[AnyArray], found: _F
 def _of_tensors(names: Sequence[str], tensors: Sequence[torch.Tensor], device: torch.device) -> _Found:
     import torch
 
-    strided = torch.strided
+    ask, strided, formats = torch.Tensor, torch.strided, torch_dtypes()
     kinds = [t.dtype for t in tensors]
     strange = any([t.layout is not strided or t.is_nested for t in tensors])
-    if strange or len({t.get_device() for t in tensors}) > 1 or not torch_dtypes().keys() >= {*kinds}:
+    if strange or len({*map(ask.get_device, tensors)}) > 1 or not formats.keys() >= {*kinds}:
         _refuse_strange(names, tensors, device)
     try:
-        addresses, owners = [t.data_ptr() for t in tensors], [t.untyped_storage() for t in tensors]
+        addresses, owners = [*map(ask.data_ptr, tensors)], [*map(ask.untyped_storage, tensors)]
     except RuntimeError:
         raise _stands_for_another() from None
-    sizes, dtypes = [t.numel() for t in tensors], list(map(torch_dtypes().__getitem__, kinds))
-    plain = all([t.is_contiguous() and not t.is_neg() for t in tensors])
+    sizes, dtypes = [*map(ask.numel, tensors)], [*map(formats.__getitem__, kinds)]
+    plain = all(map(ask.is_contiguous, tensors)) and not any(map(ask.is_neg, tensors))
     if plain:
-        last = map(operator.add, sizes, [t.storage_offset() for t in tensors])
+        last = map(operator.add, sizes, map(ask.storage_offset, tensors))
         fits = all([n * d.itemsize <= s.nbytes() for n, d, s in zip(last, dtypes, owners, strict=True)])
     if not plain or not fits or not all(addresses):
         _refuse_strange(names, tensors, device)

@@ -34,7 +34,7 @@ def module_tensors(module: torch.nn.Module, buffers: Buffers | None, in_place: b
     modules: Modules = []
     _walk(module, "", set(), parameters, floating, modules)
     for name, parameter in parameters:
-        if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
+        if type(parameter) is torch.nn.parameter.UninitializedParameter:
             raise ValueError(f"parameter {name!r} is not initialized: run the module once before perturbing it")
     if buffers == "keep":
         return parameters, modules

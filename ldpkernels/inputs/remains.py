@@ -8,10 +8,11 @@ integers, classes and functions, what was perturbed, and objects in which pickle
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +31,7 @@ _SINGLE = _NAMES | _NUMBERS  # under a name of its own, no weights
 _IN_LISTS = _NAMES | {int}
 _MAPPINGS: frozenset[type] = frozenset({dict, OrderedDict})
 _LISTS: frozenset[type] = frozenset({tuple, list, set, frozenset})
+_CONTAINERS = _MAPPINGS | _LISTS
 _FEW = 16  # numbers that a list or a mapping may have: sizes and settings, and no weights
 _REGISTRIES = ("_parameters", "_buffers", "_modules")  # of a module: walked already
 
@@ -45,7 +47,7 @@ def refuse_unvouched(named: Named, modules: Modules, whole: bool, buffers: Buffe
 
 def refuse_remains(modules: Modules, perturbed: Named, keep: bool, sharded: bool = False) -> None:
     """Raise for private numbers that are no parameter and no buffer. `keep` says that only parameters leave."""
-    search = _Search(modules, perturbed)
+    search = _Search(modules, perturbed, sharded)
     for name, p in perturbed:
         if p.__dict__:
             search.refuse_on_parameter(name, p.__dict__)
@@ -61,14 +63,11 @@ def refuse_remains(modules: Modules, perturbed: Named, keep: bool, sharded: bool
                 f"module {prefix[:-1]!r} ({type(module).__name__}) has an extra state, which state_dict() holds and "
                 "nothing perturbs: pass buffers='keep' if only parameters leave, or take get_extra_state out"
             )
-        for key, value in list(module.__dict__.items()):
+        for key, value in module.__dict__.items():
             of = type(value)
-            if of in _SINGLE or key in _REGISTRIES:
+            if of in _SINGLE or (of in _CONTAINERS and not value) or key in _REGISTRIES:
                 continue
-            if of in _LISTS:
-                if len(value) <= _FEW and _IN_LISTS.issuperset(map(type, value)):
-                    continue
-            elif of in _MAPPINGS and not value:
+            if of in _LISTS and len(value) <= _FEW and _IN_LISTS.issuperset(map(type, value)):
                 continue
             _refuse_copies(prefix, key, value, module)
             if not keep:
@@ -92,10 +91,11 @@ def _refuse_rest(named: Sequence[tuple[str, object]]) -> None:
     """Raise for a tensor that shares its storage with numbers that are not perturbed: files hold whole storages."""
     import torch
 
+    with contextlib.suppress(RuntimeError, AttributeError):  # not all have a storage
+        if all([t.untyped_storage().nbytes() <= t.nbytes for _, t in named]):  # type: ignore[attr-defined]
+            return
     strided = [(name, t) for name, t in named if isinstance(t, torch.Tensor) and t.layout is torch.strided]
     strided = [(name, t) for name, t in strided if not is_transformed(t)]  # those are in no file
-    if all(t.untyped_storage().nbytes() <= t.nbytes for _, t in strided):
-        return
     rest: dict[int, int] = {}
     for _, t in strided:
         storage = t.untyped_storage()
@@ -167,12 +167,18 @@ def refuse_attributes(name: str, tensor: torch.Tensor) -> None:
 class _Search:
     """A search of attributes for what may be weights."""
 
-    def __init__(self, modules: Modules, perturbed: Named) -> None:
-        self._modules = {id(module) for _, module in modules}
-        buffers = [b for _, module in modules for b in module._buffers.values() if b is not None]
-        self._tensors = {id(t) for t in [*buffers, *(t for _, t in perturbed)]}
-        self._perturbed = perturbed
+    def __init__(self, modules: Modules, perturbed: Named, sharded: bool = False) -> None:
+        self._walked, self._perturbed, self._sharded = modules, perturbed, sharded
         self._seen: dict[int, object] = {}  # which lets nothing go: another object could have its number
+
+    @cached_property
+    def _modules(self) -> set[int]:
+        return {id(module) for _, module in self._walked}
+
+    @cached_property
+    def _tensors(self) -> set[int]:
+        buffers = [id(b) for _, module in self._walked for b in module._buffers.values() if b is not None]
+        return {*buffers, *(id(t) for _, t in self._perturbed)}
 
     def refuse(self, name: str, value: object) -> None:
         """Raise for what a module's attribute holds."""
@@ -208,6 +214,8 @@ class _Search:
         if is_module(value):
             return "" if id(value) in self._modules else "a module that is not registered"
         if isinstance(value, (type, ModuleType)):  # stored by their names
+            return ""
+        if self._sharded and kind.__module__.startswith("torch.distributed."):  # of the shards themselves
             return ""
         if isinstance(value, (np.ndarray, bytes, bytearray, memoryview)):
             return f"numbers ({kind.__name__})"

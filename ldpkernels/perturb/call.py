@@ -13,7 +13,7 @@ from ldpkernels.arrays import Laws
 from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.containers import Tensors
 from ldpkernels.inputs.transforms import is_seen_by_torch
-from ldpkernels.keys import Generator, Key, host_key, is_secure, token_bytes
+from ldpkernels.keys import Generator, Key, host_key
 from ldpkernels.laws.registry import law_table
 from ldpkernels.laws.weightwise import Output, Weightwise
 
@@ -40,10 +40,8 @@ def key_of(generator: Generator, tensors: Tensors) -> bytes | torch.Tensor:
     if not tensors.is_torch:
         return host_key(generator)
     device: torch.device = tensors.values[0].device
-    if device.type == "cpu" and is_secure(generator):
-        return token_bytes()
-    if device.type == "cpu" and isinstance(generator, Key):
-        return generator.little_endian()
+    if device.type == "cpu" and (generator is None or isinstance(generator, (Key, str))):
+        return host_key(generator)
     from ldpkernels.ops import torch_key
 
     return torch_key(generator, device)

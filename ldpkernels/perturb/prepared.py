@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import itertools
 import operator
+from collections.abc import Sequence
 from typing import Generic, NoReturn, SupportsFloat
 
 import numpy as np
 
 from ldpkernels import launch
+from ldpkernels.arrays import AnyArray
 from ldpkernels.inputs.containers import Buffers, Tensors, collect
-from ldpkernels.inputs.memory import Located, locate
+from ldpkernels.inputs.memory import Located, addresses, locate
 from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.keys import Generator
 from ldpkernels.laws.registry import MechanismName, mechanism_named
@@ -60,20 +62,19 @@ class Prepared(Generic[Model]):
         self._law = mechanism_named(mechanism, eps)
         if buffers == "perturb":
             refuse_negative_variances(self._tensors, self._c, self._r, self._law)
-        weights = locate(self._tensors.values, self._tensors.names, written=True)
-        self._laws = laws_of(self._law, self._c, self._r, weights.dtypes, "values")
-        self._places = _places(weights)
+        self._weights = locate(self._tensors.values, self._tensors.names, written=True)
+        self._laws = laws_of(self._law, self._c, self._r, self._weights.dtypes, "values")
+        self._places = _places(self._weights.values)
 
     def __call__(self, generator: Generator = None) -> Model:
         """Perturb the tensors in place, and return the model."""
         if not is_compiling():
-            now, _ = collect(self._model, self._buffers, in_place=True, draws="a prepared call")
-            self._refuse_others(now)
-            key = key_of(generator, now)
-            weights = locate(now.values, now.names, key=key, written=True)
-            self._refuse_moved(_places(weights))
-            if not takes_operation(now):
-                launch.overwrite(self._law.kernel, weights, self._laws, key)
+            if not self._is_of_the_same():
+                self._refuse_others(collect(self._model, self._buffers, in_place=True, draws="a prepared call")[0])
+            key = key_of(generator, self._tensors)
+            self._refuse_moved()
+            if not takes_operation(self._tensors):
+                launch.overwrite(self._law.kernel, self._located(), self._laws, key)
                 return self._model
         numbers, mechanism = (self._c, self._r, self._law.eps), self._mechanism
         return perturb_(self._model, *numbers, mechanism=mechanism, generator=generator, buffers=self._buffers)
@@ -81,29 +82,47 @@ class Prepared(Generic[Model]):
     def __reduce__(self) -> NoReturn:
         raise TypeError("a prepared call is for its own tensors: prepare another for a copy, or in another process")
 
+    def _is_of_the_same(self) -> bool:
+        """Whether a tensor, or a sequence of them, is of the same objects; modules and mappings are walked again."""
+        if self._tensors.container == "tensor":
+            return True
+        model = self._model
+        values = self._tensors.values
+        return isinstance(model, (list, tuple)) and len(model) == len(values) and all(map(operator.is_, model, values))
+
+    def _located(self) -> Located:
+        """Memory as it was found; views are copied anew."""
+        if self._weights.flat is self._weights.values:
+            return self._weights
+        return locate(self._tensors.values, self._tensors.names, written=True)
+
     def _refuse_others(self, now: Tensors) -> None:
         for name, other in itertools.zip_longest(self._tensors.names, now.names):
             if name != other:
                 raise ValueError(f"tensor {name or other!r} came or went since the call was prepared: prepare it again")
-        if not all(map(operator.is_, now.values, self._tensors.values)):
-            self._refuse([one is other for one, other in zip(now.values, self._tensors.values, strict=True)])
+        for name, one, other in zip(now.names, now.values, self._tensors.values, strict=True):
+            if one is not other:
+                raise _changed(name)
 
-    def _refuse_moved(self, places: list[list[object]]) -> None:
+    def _refuse_moved(self) -> None:
+        places = _places(self._tensors.values)
         if places != self._places:
-            self._refuse([one == other for one, other in zip(_rows(places), _rows(self._places), strict=True)])
-
-    def _refuse(self, same: list[bool]) -> NoReturn:
-        raise ValueError(
-            f"tensor {self._tensors.names[same.index(False)]!r} is another one, or lies elsewhere, or has another "
-            "shape or dtype than when the call was prepared: prepare it again"
-        )
+            same = map(operator.eq, places, self._places)
+            raise _changed(self._tensors.names[[*same].index(False)])
 
 
-def _places(weights: Located) -> list[list[object]]:
-    """Addresses, dtypes, shapes and strides."""
-    strides = [v.strides if isinstance(v, np.ndarray) else v.stride() for v in weights.values]
-    return [[*weights.addresses], [*weights.dtypes], [v.shape for v in weights.values], [*strides]]
+def _changed(name: str) -> ValueError:
+    return ValueError(
+        f"tensor {name!r} is another one, or lies elsewhere, or has another shape or dtype than when the call was "
+        "prepared: prepare it again"
+    )
 
 
-def _rows(places: list[list[object]]) -> list[tuple[object, ...]]:
-    return [*zip(*places, strict=True)]
+def _places(values: Sequence[AnyArray]) -> list[tuple[object, ...]]:
+    """All of each tensor or array that says which memory is its own."""
+    if isinstance(values[0], np.ndarray):
+        both = zip(addresses(values), values, strict=True)
+        return [(at, a.shape, a.strides, a.dtype, a.flags.writeable) for at, a in both]
+    return [
+        (t.data_ptr(), t.shape, t.stride(), t.dtype, t.device, t.untyped_storage().nbytes(), t.is_neg()) for t in values
+    ]
