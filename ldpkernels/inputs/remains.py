@@ -31,7 +31,7 @@ _SINGLE = _NAMES | _NUMBERS  # under a name of its own, no weights
 _IN_LISTS = _NAMES | {int}
 _MAPPINGS: frozenset[type] = frozenset({dict, OrderedDict})
 _LISTS: frozenset[type] = frozenset({tuple, list, set, frozenset})
-_CONTAINERS = _MAPPINGS | _LISTS
+_KNOWN = _SINGLE | _MAPPINGS | _LISTS
 _FEW = 16  # numbers that a list or a mapping may have: sizes and settings, and no weights
 _REGISTRIES = ("_parameters", "_buffers", "_modules")  # of a module: walked already
 
@@ -65,7 +65,7 @@ def refuse_remains(modules: Modules, perturbed: Named, keep: bool, sharded: bool
             )
         for key, value in module.__dict__.items():
             of = type(value)
-            if of in _SINGLE or (of in _CONTAINERS and not value) or key in _REGISTRIES:
+            if of in _KNOWN and (not value or of in _SINGLE or key in _REGISTRIES):
                 continue
             if of in _LISTS and len(value) <= _FEW and _IN_LISTS.issuperset(map(type, value)):
                 continue

@@ -6,12 +6,12 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Sequence
-from typing import Generic, NoReturn, SupportsFloat
+from typing import TYPE_CHECKING, Generic, NoReturn, SupportsFloat
 
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.arrays import AnyArray
+from ldpkernels.arrays import AnyArray, Array
 from ldpkernels.inputs.containers import Buffers, Tensors, collect
 from ldpkernels.inputs.memory import Located, addresses, locate
 from ldpkernels.inputs.shards import is_sharded
@@ -20,6 +20,9 @@ from ldpkernels.laws.registry import MechanismName, mechanism_named
 from ldpkernels.optional import is_compiling
 from ldpkernels.perturb.call import key_of, laws_of, takes_operation
 from ldpkernels.perturb.in_place import Model, Range, perturb_, refuse_negative_variances
+
+if TYPE_CHECKING:
+    import torch
 
 
 def prepare(
@@ -121,8 +124,11 @@ def _changed(name: str) -> ValueError:
 def _places(values: Sequence[AnyArray]) -> list[tuple[object, ...]]:
     """All of each tensor or array that says which memory is its own."""
     if isinstance(values[0], np.ndarray):
-        both = zip(addresses(values), values, strict=True)
+        arrays: Sequence[Array] = values  # type: ignore[assignment]
+        both = zip(addresses(arrays), arrays, strict=True)
         return [(at, a.shape, a.strides, a.dtype, a.flags.writeable) for at, a in both]
+    tensors: Sequence[torch.Tensor] = values  # type: ignore[assignment]
     return [
-        (t.data_ptr(), t.shape, t.stride(), t.dtype, t.device, t.untyped_storage().nbytes(), t.is_neg()) for t in values
+        (t.data_ptr(), t.shape, t.stride(), t.dtype, t.device, t.untyped_storage().nbytes(), t.is_neg())
+        for t in tensors
     ]
