@@ -506,6 +506,15 @@ def test_attributes_that_hold_nothing_are_taken(harmless):
         perturb(model)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_wrappers_of_torch_hold_nothing_of_their_own(world):
+    for wrapper in (torch.compile, torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel):
+        model = torch.nn.Linear(3, 3)
+        perturb(wrapper(model))
+        assert values(model.weight) <= outputs(0.0, 1.0)
+        refuses(ValueError, "holds a tensor", wrapper(linear(cache=tensor())))
+
+
 def test_modules_that_store_what_is_no_attribute():
     with pytest.raises(ValueError, match=r"attribute '__getstate__\(\)' holds a tensor"):
         perturb(with_own_state(tensor()))

@@ -168,7 +168,9 @@ class _Search:
     """A search of attributes for what may be weights."""
 
     def __init__(self, modules: Modules, perturbed: Named, sharded: bool = False) -> None:
-        self._walked, self._perturbed, self._sharded = modules, perturbed, sharded
+        self._walked, self._perturbed = modules, perturbed
+        # Classes of torch's own that hold no weights but those of the model: torch.compile's, and around shards theirs.
+        self._tools = ("torch._dynamo.", "torch.distributed.") if sharded else ("torch._dynamo.",)
         self._seen: dict[int, object] = {}  # which lets nothing go: another object could have its number
 
     @cached_property
@@ -215,7 +217,7 @@ class _Search:
             return "" if id(value) in self._modules else "a module that is not registered"
         if isinstance(value, (type, ModuleType)):  # stored by their names
             return ""
-        if self._sharded and kind.__module__.startswith("torch.distributed."):  # of the shards themselves
+        if kind.__module__.startswith(self._tools):
             return ""
         if isinstance(value, (np.ndarray, bytes, bytearray, memoryview)):
             return f"numbers ({kind.__name__})"
