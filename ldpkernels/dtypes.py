@@ -48,7 +48,7 @@ class Dtype:
         return self.spacing_at(x.numerator, x.denominator, 0)
 
     def spacing_at(self, n: int, d: int, exponent: int) -> int:
-        """The same around n / d * 2 ** exponent."""
+        """The power of two by which this format's numbers around n / d * 2 ** exponent are apart."""
         n = abs(n)
         if not n:
             return self.min_exponent - self.precision + 1

@@ -75,7 +75,7 @@ def torch_dtype(name: str, tensor: torch.Tensor, overlapping: bool = False) -> D
 
 
 def refuse_freed(name: str, tensor: torch.Tensor) -> None:
-    """An error for a tensor that its storage does not hold, or not whole: storages can be made smaller under it."""
+    """Raise for a tensor that its storage does not hold, or not whole: storages can be made smaller under it."""
     if is_compiling() or not tensor.numel():  # in a graph, the operation asks
         return
     with contextlib.suppress(RuntimeError):  # what has no storage of its own is refused, or given one, elsewhere

@@ -31,7 +31,7 @@ def sizes(tensors: Tensors) -> list[int]:
 
 
 def in_host_memory(values: Sequence[AnyArray]) -> list[AnyArray]:
-    """Each in contiguous memory of the host."""
+    """Give each value in contiguous memory of the host."""
     return [np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v.detach().cpu().contiguous() for v in values]
 
 
@@ -54,7 +54,7 @@ def address(value: AnyArray) -> int:
 
 
 def float64s(values: Sequence[AnyArray]) -> Floats:
-    """All of them, in host memory, one after another."""
+    """Give the numbers of all values as one fp64 array in host memory, one value after another."""
     return np.concatenate([_at(value, slice(None)) for value in values] or [np.empty(0)])
 
 
@@ -64,7 +64,7 @@ def at(values: Sequence[AnyArray], sizes: Sequence[int], places: Integers) -> Fl
 
 
 def narrowed(value: AnyArray) -> AnyArray:
-    """The same numbers in fp32, where they are."""
+    """Give the numbers of a value in fp32, on its device."""
     return value.astype(np.float32) if isinstance(value, np.ndarray) else value.float()
 
 

@@ -134,7 +134,7 @@ def addresses(values: Sequence[AnyArray]) -> list[int]:
 
 
 def contiguous(values: Sequence[Value]) -> Sequence[Value]:
-    """Each in contiguous memory: itself, or a copy. All of them where none had to be copied."""
+    """Give each value in contiguous memory: itself, or a copy; the values themselves where none had to be copied."""
     if all(map(_is_plain, values)):
         return values
     return [value if _is_plain(value) else copied(value) for value in values]

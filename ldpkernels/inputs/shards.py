@@ -65,7 +65,7 @@ def groups_of(mesh: DeviceMesh) -> list[ProcessGroup]:
 
 
 def refuse_unvouched_parts(named: Sequence[tuple[str, object]], modules: Modules, whole: bool, keep: bool) -> None:
-    """An error for tensors that are no DTensor, or not of one mesh, and for what would leave with them unperturbed.
+    """Raise for tensors that are no DTensor, or not of one mesh, and for what would leave with them unperturbed.
 
     `whole`: the tensors themselves may leave, and not a report of them.
     """
@@ -124,7 +124,7 @@ class Part:
     first: bool  # of all ranks that have the same part, this one speaks for them
 
     def of(self, whole: torch.Tensor) -> torch.Tensor:
-        """The same elements of another tensor of the whole's shape."""
+        """Take this part's elements of another tensor, of the whole's shape."""
         import torch
 
         flat, runs = whole.detach().reshape(-1), zip(self.starts.tolist(), self.lengths.tolist(), strict=True)

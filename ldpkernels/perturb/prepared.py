@@ -122,7 +122,7 @@ def _changed(name: str) -> ValueError:
 
 
 def _places(values: Sequence[AnyArray]) -> list[tuple[object, ...]]:
-    """All of each tensor or array that says which memory is its own."""
+    """Read what says of each tensor or array which memory is its own."""
     if isinstance(values[0], np.ndarray):
         arrays: Sequence[Array] = values  # type: ignore[assignment]
         both = zip(addresses(arrays), arrays, strict=True)
