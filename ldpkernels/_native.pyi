@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from ldpkernels.arrays import AnyArray, Array, Bytes, Flags, Floats, Integers, Laws, Spans, Words
+from ldpkernels.arrays import Array, Bytes, Flags, Floats, Integers, Laws, Spans, Words
 
 SPAN: np.dtype[np.void]
 LAWS: dict[str, np.dtype[np.void]]  # by mechanism: what its kernel executes for a span
@@ -34,28 +34,7 @@ class Tally:
     def decode_f32(self, first: int, offset: float, step: float, out: Array, threads: int) -> None: ...
     def decode_f64(self, first: int, offset: float, step: float, out: Floats, threads: int) -> None: ...
 
-class TorchTensors:
-    def __init__(
-        self, addresses: Sequence[int], codes: Sequence[int], samples: tuple[object, ...], impls: Sequence[int]
-    ) -> None: ...
-
-class PlainTensors:
-    def __init__(
-        self,
-        memory: TorchTensors,
-        types: tuple[type, ...],
-        extra_state: Callable[..., object],
-        strange: Callable[[type], bool],
-        usual: set[str],
-    ) -> None: ...
-    def tensors(self, values: Sequence[object], shapes: bool) -> PlainSpans | None: ...
-    def module(
-        self, module: object, keep: bool, shapes: bool, found: list[AnyArray], names: list[str] | None
-    ) -> PlainSpans | None: ...
-
-PlainSpans = tuple[Spans, int, int, bytes]
-
-def plain_arrays(values: Sequence[object], shapes: bool) -> PlainSpans | None: ...
+def addresses(arrays: Sequence[Array]) -> list[int]: ...
 def isas() -> list[str]: ...
 def environment(name: str) -> str | None: ...
 def launch(

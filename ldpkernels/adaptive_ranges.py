@@ -22,10 +22,10 @@ from ldpkernels.arrays import AnyArray, Spans
 from ldpkernels.inputs.agreement import Statement
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
 from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, collect
+from ldpkernels.inputs.memory import contiguous
 from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.transforms import outside_of_graphs
-from ldpkernels.inputs.views import contiguous
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.laws.weightwise import checked_eps
 

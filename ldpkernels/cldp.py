@@ -11,14 +11,15 @@ import numpy as np
 from ldpkernels import launch
 from ldpkernels.arguments import number
 from ldpkernels.arrays import Array
-from ldpkernels.inputs.checks import checked_arrays, refuse_outside
+from ldpkernels.inputs.checks import refuse_outside
 from ldpkernels.inputs.containers import Buffers, collect
-from ldpkernels.inputs.spans import integer_span, span_table
+from ldpkernels.inputs.memory import locate
+from ldpkernels.inputs.spans import integer_span
 from ldpkernels.inputs.transforms import refuse_rows
-from ldpkernels.inputs.views import contiguous, through
-from ldpkernels.keys import Generator, numpy_key, torch_key
+from ldpkernels.keys import Generator, numpy_key
 from ldpkernels.laws.ordinal_cldp_integers import Noise
 from ldpkernels.laws.ordinal_cldp_thresholds import Rounding, checked_m, checked_rho, integer_laws, weight_laws
+from ldpkernels.perturb.call import key_of, perform, takes_operation
 
 if TYPE_CHECKING:
     import torch
@@ -78,25 +79,14 @@ def cldp_(
             f"{variances[0]!r} could become negative, as the box [-c, c] is: pass buffers='keep' if buffers stay, or "
             "perturb it by perturb_ with a range of its own"
         )
-    if tensors.is_torch:
-        from ldpkernels.ops import define, ordinal_cldp_
-
-        key = torch_key(generator, tensors.values[0].device)
-        arguments = (key, alphas, number("c", c), checked_rho(rho), mechanism, rounding)
-        define.named(ordinal_cldp_, tensors.values, tensors.names, *arguments)
+    c, rho = number("c", c), checked_rho(rho)
+    if takes_operation(tensors):
+        perform("ordinal_cldp_", tensors, generator, alphas, c, rho, mechanism, rounding)
         return model
-    dtypes = checked_arrays(tensors.names, tensors.values, written=True)
-    laws, words = weight_laws(alphas, c, rho, dtypes, mechanism, rounding), numpy_key(generator)
-
-    def run(flat: Sequence[Array]) -> None:
-        spans = span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
-        launch.run("ordinal_cldp", "values", spans, laws, words, "cpu")
-
-    flat = contiguous(tensors.values)
-    if flat is tensors.values:
-        run(flat)
-    else:
-        through(tensors.values, flat, run)
+    key = key_of(generator, tensors)
+    weights = locate(tensors.values, tensors.names, key=key, written=True)
+    laws = weight_laws(alphas, c, rho, weights.dtypes, mechanism, rounding)
+    launch.overwrite("ordinal_cldp", weights, laws, key)
     return model
 
 
@@ -120,6 +110,7 @@ def cldp_sample(
     if not isinstance(v, np.ndarray):
         import torch
 
+        from ldpkernels.ops import torch_key
         from ldpkernels.ops.ordinal_cldp import check_integers, ordinal_cldp_sample
 
         refuse_rows("cldp_sample", [v])

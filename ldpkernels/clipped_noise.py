@@ -15,14 +15,14 @@ from ldpkernels.arguments import number
 from ldpkernels.arrays import AnyArray, Array, Value
 from ldpkernels.capabilities import chosen_isa
 from ldpkernels.dtypes import FLOAT64
-from ldpkernels.inputs.checks import numpy_dtype
-from ldpkernels.inputs.containers import rows_of
-from ldpkernels.inputs.plain import plain
-from ldpkernels.inputs.transforms import is_dual, refuse_derivatives, refuse_rows
-from ldpkernels.inputs.views import contiguous
-from ldpkernels.keys import Generator, host_key, numpy_key, torch_key
+from ldpkernels.inputs.checks import PLAIN_KINDS, numpy_dtype
+from ldpkernels.inputs.containers import Tensors, rows_of
+from ldpkernels.inputs.memory import contiguous, locate
+from ldpkernels.inputs.transforms import is_dual, is_seen_by_torch, refuse_derivatives, refuse_rows
+from ldpkernels.keys import Generator, numpy_key
 from ldpkernels.laws import clipped_noise as law
 from ldpkernels.optional import is_compiling, is_tensor
+from ldpkernels.perturb.call import key_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -214,6 +214,7 @@ def _reduce(
     elif is_tensor(tensors[0]):
         from ldpkernels.ops.clipped_noise import checked_rows
         from ldpkernels.ops.clipped_noise import clipped_noised_sum as operation
+        from ldpkernels.ops.keys import torch_key
 
         if not is_compiling():
             refuse_rows("clipped_noised_sum", tensors)
@@ -253,17 +254,19 @@ def _few_columns(
     shape = getattr(x, "shape", ())
     if len(tensors) > 1 or not shape or math.prod(shape[1:]) > _native.NARROW or is_tensor(generator):
         return None
-    found = plain(tensors)
-    if found is None or _is_differentiated(x):
+    if type(x) not in PLAIN_KINDS or not math.prod(shape) or _is_differentiated(x):
+        return None
+    if is_tensor(x) and (x.device.type != "cpu" or not x.is_contiguous() or is_seen_by_torch(tensors)):
         return None
     isa = chosen_isa("clipped_noise")
-    if isa is None:
+    if isa is None or (isinstance(x, np.ndarray) and not x.flags.c_contiguous):
         return None
-    rows = len(x)
+    key = key_of(generator, Tensors([""], [x], "tensor", is_tensor(x), False))
+    found, rows = locate(tensors, [""]), len(x)
     law.check(C, sigma, *how, found.dtypes)
     divisor, noise = law.divisor_of(divisor, rows), law.noise_of(C, sigma, how[0], rows)
     out = np.empty(tuple(x.shape[1:]), np.float64 if found.dtypes[0] is FLOAT64 else np.float32)
-    launch.narrow_sum(found, rows, out, C[0], noise, divisor, host_key(generator, found.is_torch), isa)
+    launch.narrow_sum(found, rows, out, C[0], noise, divisor, key, isa)
     if isinstance(x, np.ndarray):
         with np.errstate(over="ignore"):
             return out.astype(x.dtype, copy=False)

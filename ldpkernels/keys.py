@@ -7,7 +7,7 @@ import operator
 import secrets
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NoReturn, Union
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Union
 
 import numpy as np
 
@@ -19,10 +19,20 @@ if TYPE_CHECKING:
 
 Generator = Union[None, Literal["secure"], "Key", "torch.Generator", "torch.Tensor", np.random.Generator]
 
-PHILOX, CHACHA20 = 1, 4  # 64-bit words of a key
 _DERIVATION = 1  # the counter's domain for derived keys
-_UNSEEDED = 67280421310721  # what a torch.Generator starts from until it is seeded
-_PACK = {size: struct.Struct(f"<{size}Q").pack for size in (PHILOX, CHACHA20)}
+
+
+class Cipher(NamedTuple):
+    """A generator of random bits. The kernels know it by the length of its keys."""
+
+    name: str
+    words: int  # 64-bit words of a key
+
+
+PHILOX, CHACHA20 = Cipher("philox4x32", 1), Cipher("chacha20", 4)
+CIPHERS = {cipher.words: cipher for cipher in (PHILOX, CHACHA20)}
+SECURE = CHACHA20  # what a call without a generator draws from
+LENGTHS = " or ".join(map(str, CIPHERS))  # of keys, for errors
 
 
 @dataclass(frozen=True)
@@ -35,11 +45,11 @@ class Key:
     words: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if len(self.words) not in (PHILOX, CHACHA20) or any(not 0 <= w < 2**64 for w in self.words):
-            raise ValueError("a key has 1 or 4 words from 0 to 2^64 - 1")  # never the words: a key is a secret
+        if len(self.words) not in CIPHERS or any(not 0 <= w < 2**64 for w in self.words):
+            raise ValueError(f"a key has {LENGTHS} words from 0 to 2^64 - 1")  # never the words: a key is a secret
 
     def __repr__(self) -> str:
-        return f"Key({'philox4x32' if len(self.words) == PHILOX else 'chacha20'})"  # never the words
+        return f"Key({CIPHERS[len(self.words)].name})"  # never the words
 
     def fold_in(self, i: int) -> Key:
         """The i-th key derived from this one, for a client, a round or a step.
@@ -59,8 +69,8 @@ class Key:
         return np.frombuffer(bytearray(self.little_endian()), "<u4").astype(np.uint32, copy=False)
 
     def little_endian(self) -> bytes:
-        """The words, each in this order."""
-        return _PACK[len(self.words)](*self.words)
+        """The words as bytes, each word from its lowest byte on."""
+        return struct.pack(f"<{len(self.words)}Q", *self.words)
 
     def tensor(self, device: str | torch.device = "cpu") -> torch.Tensor:
         """The key as an int64 tensor, for a CUDA graph or an operation of `torch.ops.ldpkernels`."""
@@ -85,87 +95,56 @@ def key(seed: int) -> Key:
 
 def secure_key() -> Key:
     """A fresh ChaCha20 key from the operating system: what every call without a generator draws."""
-    return Key(_words(np.frombuffer(secrets.token_bytes(32), "<u4")))
+    return Key(_words(np.frombuffer(token_bytes(), "<u4")))
+
+
+def token_bytes() -> bytes:
+    """The bytes of a fresh key from the operating system."""
+    return secrets.token_bytes(8 * SECURE.words)
 
 
 def numpy_key(generator: Generator) -> Key:
     """The key for one call on NumPy arrays; without a generator, a secure one."""
-    if generator is None or (isinstance(generator, str) and generator == "secure"):
+    if is_secure(generator):
         return secure_key()
     if isinstance(generator, Key):
         return generator
     if isinstance(generator, np.random.Generator):
         return Key((int(generator.integers(0, 2**64, dtype=np.uint64)),))
     raise TypeError(
-        f"generator={_described(generator)} must be None, 'secure', an ldpkernels key or a numpy.random.Generator"
+        f"generator={described(generator)} must be None, 'secure', an ldpkernels key or a numpy.random.Generator"
     )
 
 
-def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
-    """The key for one call on tensors of `device`; without a generator, a secure one."""
-    import torch
-
-    if torch._C._get_tracing_state() is not None:
-        refuse_trace()
-    if isinstance(generator, torch.Tensor):
-        if generator.dtype != torch.int64 or generator.shape not in ((PHILOX,), (CHACHA20,)):
-            raise TypeError(f"a key tensor is int64 of 1 or 4 words, not {generator.dtype} of {tuple(generator.shape)}")
-        if generator.device != device:
-            raise ValueError(f"the key is on {generator.device} and the tensors are on {device}: move the key there")
-        return generator
-    if isinstance(generator, Key):
-        return _to_device(generator.tensor(), device)
-    if generator is None or (isinstance(generator, str) and generator == "secure"):
-        if device.type == "cpu" and not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack():
-            return torch.frombuffer(bytearray(secrets.token_bytes(8 * CHACHA20)), dtype=torch.int64)
-        import ldpkernels.ops  # noqa: F401  (registers the operation)
-
-        key: torch.Tensor = torch.ops.ldpkernels.fresh_key(device)
-        return key
-    if isinstance(generator, torch.Generator):
-        if generator.initial_seed() == _UNSEEDED:
-            raise ValueError(
-                "generator was never seeded, and such a torch.Generator is the same everywhere: seed it, or pass none "
-                "for a key from the operating system"
-            )
-        if generator.device.type == "cpu":
-            _refuse_capture(device)
-        words = torch.randint(
-            -(2**63), 2**63 - 1, (PHILOX,), dtype=torch.int64, device=generator.device, generator=generator
-        )
-        return _to_device(words, device) if words.device.type == "cpu" else words.to(device, non_blocking=True)
-    raise TypeError(
-        f"generator={_described(generator)} must be None, 'secure', an ldpkernels key, an int64 key tensor or a "
-        "torch.Generator"
-    )
+def is_secure(generator: Generator) -> bool:
+    """Whether a call draws a fresh key from the operating system."""
+    return generator is None or (isinstance(generator, str) and generator == "secure")
 
 
-def host_key(generator: Generator, is_torch: bool) -> bytes:
-    """The key for one call on the host, as bytes; a key tensor is not for this."""
-    if generator is None or (isinstance(generator, str) and generator == "secure"):
-        return secrets.token_bytes(8 * CHACHA20)
-    if isinstance(generator, Key):
-        return generator.little_endian()
-    if not is_torch:
-        return numpy_key(generator).little_endian()
-    import torch
-
-    words: bytes = torch_key(generator, torch.device("cpu")).numpy().tobytes()
-    return words
+def host_key(generator: Generator) -> bytes:
+    """The key for one call on NumPy arrays, as bytes."""
+    if generator is None:
+        return secrets.token_bytes(8 * SECURE.words)
+    return numpy_key(generator).little_endian()
 
 
-def _to_device(words: torch.Tensor, device: torch.device) -> torch.Tensor:
+def key_on(key: Key, device: torch.device) -> torch.Tensor:
+    """An explicit key as a tensor on the device of a call."""
+    return to_device(key.tensor(), device)
+
+
+def to_device(words: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A key of the host's on the device of the call, without waiting for it."""
     import torch
 
     if device.type != "cuda" or torch.compiler.is_compiling():
         return words.to(device)
-    _refuse_capture(device)
+    refuse_capture(device)
     return words.pin_memory().to(device, non_blocking=True)
 
 
-def _refuse_capture(device: torch.device) -> None:
-    """Of a key that is drawn or copied on the host, which every replay of a graph would use again."""
+def refuse_capture(device: torch.device) -> None:
+    """Refuse a key that is drawn or copied on the host, which every replay of a graph would use again."""
     if gpu.capturing(device):
         raise RuntimeError(
             "every replay of a CUDA graph would use the key of this generator, which is the host's: pass none, for a "
@@ -174,15 +153,16 @@ def _refuse_capture(device: torch.device) -> None:
 
 
 def refuse_trace(*_: object) -> NoReturn:
-    """torch.onnx.export traces so too."""
+    """Refuse torch.jit.trace, by which torch.onnx.export traces too."""
     raise RuntimeError(
         "torch.jit.trace records no operation of ldpkernels, so that what it makes would leave weights as they are: "
         "use torch.compile or torch.export"
     )
 
 
-def _described(generator: object) -> str:
-    return repr(generator) if isinstance(generator, str) else f"a {type(generator).__name__}"  # a tensor may be a key
+def described(generator: object) -> str:
+    """What an error says of a generator, which may be a key."""
+    return repr(generator) if isinstance(generator, str) else f"a {type(generator).__name__}"
 
 
 def _words(block: Words) -> tuple[int, ...]:

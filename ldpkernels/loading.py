@@ -11,9 +11,9 @@ import numpy as np
 from ldpkernels.arrays import AnyArray, Array
 from ldpkernels.inputs.checks import numpy_dtype, refuse_freed, refuse_strange_kind, torch_dtype
 from ldpkernels.inputs.containers import Tensors, collect
+from ldpkernels.inputs.memory import note_write, write_back
 from ldpkernels.inputs.modules import Buffers, common_prefix
 from ldpkernels.inputs.shards import is_dtensor, is_sharded, part_of
-from ldpkernels.inputs.views import uninterrupted
 from ldpkernels.optional import is_module, is_tensor
 
 Model = TypeVar("Model")
@@ -47,12 +47,10 @@ def load(model: Model, mean: object, *, buffers: Buffers | None = None, add: boo
         _fitting(name, tensor, average, add)
         for name, tensor, average in zip(tensors.names, tensors.values, _matched(tensors, mean), strict=True)
     ]
-
-    def write() -> None:
-        for tensor, average in zip(tensors.values, averages, strict=True):
-            _write(tensor, average)
-
-    uninterrupted(write)
+    written = [part_of("", tensor).local if is_dtensor(tensor) else tensor for tensor in tensors.values]
+    write_back(written, averages)
+    if tensors.is_torch:
+        note_write(written)
     return model
 
 
@@ -129,15 +127,3 @@ def _fitting(name: str, tensor: AnyArray, average: AnyArray, add: bool) -> AnyAr
     if add:
         average = tensor.detach().double() + average.double()
     return average.to(tensor.dtype, copy=True)
-
-
-def _write(tensor: AnyArray, average: AnyArray) -> None:
-    if isinstance(tensor, np.ndarray):
-        tensor[...] = average
-        return
-    import torch
-
-    if is_dtensor(tensor):
-        tensor = part_of("", tensor).local
-    with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
-        tensor.copy_(torch.as_tensor(average))

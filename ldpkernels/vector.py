@@ -18,7 +18,7 @@ from ldpkernels.inputs import flat
 from ldpkernels.inputs.containers import Buffers, Tensors, Weights, collect
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.transforms import outside_of_graphs
-from ldpkernels.keys import Generator, Key, numpy_key, torch_key
+from ldpkernels.keys import Generator, Key, numpy_key
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.privunitg import PrivUnitG
 from ldpkernels.laws.vector_gaussian import VectorGaussian
@@ -210,5 +210,7 @@ def vector_key(tensors: Tensors, generator: Generator) -> Key:
     """The key of a call on a whole vector: the host's, from which a device has it."""
     if generator is None or isinstance(generator, (str, Key)) or not tensors.is_torch:
         return numpy_key(generator)
+    from ldpkernels.ops.keys import torch_key
+
     words = torch_key(generator, tensors.values[0].device).cpu().tolist()
     return Key(tuple(w % 2**64 for w in words))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Exceptions at any moment: a signal's handler during a call, an import that fails, a thread that cannot start.
+# Exceptions at any moment: a signal's handler during a call, an import that fails.
 import contextlib
 import os
 import random
@@ -14,7 +14,6 @@ import torch
 
 import ldpkernels
 from ldpkernels import Aggregate, cldp_, perturb_, report
-from ldpkernels.inputs.views import uninterrupted
 from tests.conftest import EPS, KEY
 
 SIZE, RAW = 1 << 18, 0.123
@@ -104,40 +103,6 @@ def test_an_interrupted_call_perturbs_all_or_nothing(library, name):
                 break
     assert seen >= 50, "too few calls were interrupted for this to mean anything"
     assert False in outcomes, "no call was interrupted between its writes"
-
-
-def test_work_is_done_before_the_first_of_several_exceptions_is_seen():
-    rng, seen, halves = random.Random(1), 0, 0
-    with alarms(interval=1e-4, most=2) as alarm:
-        for _ in range(150):
-            started, finished = [], []
-
-            def work(started=started, finished=finished):
-                started.append(True)
-                time.sleep(0.001)
-                finished.append(True)
-
-            try:
-                try:
-                    alarm(rng.uniform(1e-5, 1e-3))
-                    uninterrupted(work)
-                except Interrupt:
-                    halves += started != finished
-                    seen += 1
-                time.sleep(0.001)
-                alarm(0.0)
-            except Interrupt:  # another, outside of the call
-                continue
-    assert not halves
-    assert seen > 50
-
-
-def test_errors_of_the_work_are_raised():
-    def fail():
-        raise ValueError("wrong")
-
-    with pytest.raises(ValueError, match="wrong"):
-        uninterrupted(fail)
 
 
 IMPORTS = """

@@ -13,8 +13,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import ldpkernels
 from ldpkernels import Key, _native, gpu, key, perturb_, secure_key
-from ldpkernels.keys import numpy_key, torch_key
+from ldpkernels.keys import numpy_key
 from ldpkernels.ops import keys as ops_keys
+from ldpkernels.ops.keys import torch_key
 
 CPU = torch.device("cpu")
 

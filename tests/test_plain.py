@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The short way of a plain call: the bits of the long one, never for what only the long one may touch.
+# Calls at once and calls through torch's dispatcher: the same bits, and the same refusals.
 import warnings
 
 import numpy as np
@@ -9,9 +9,8 @@ import torch.nn.utils.prune
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import ldpkernels
-from ldpkernels import _native, key, perturb_
-from ldpkernels.inputs import torch_functions
-from ldpkernels.inputs.plain import _reader, plain
+from ldpkernels import key, perturb_
+from ldpkernels.inputs.transforms import is_seen_by_torch
 from ldpkernels.laws.registry import NAMES
 from ldpkernels.ops import OPERATIONS
 
@@ -90,46 +89,39 @@ DOUBTFUL = {
     "twice": lambda: [torch.ones(3)] * 2,
     "overlapping": lambda: (lambda t: [t[:3], t[2:]])(torch.ones(5)),
     "overlapping, the later first": lambda: (lambda t: [t[2:], t[:3]])(torch.ones(5)),
-    "tensor with an array": lambda: [torch.ones(3), np.ones(3)],
-    "array with a tensor": lambda: [np.ones(3), torch.ones(3)],
-    "number": lambda: [1.0],
-    "masked": lambda: np.ma.zeros(3),
-    "read-only": lambda: np.broadcast_to(np.zeros(3, np.float32), (3,)),
-    "big-endian": lambda: np.zeros(3, ">f4"),
-    "integers of NumPy": lambda: np.zeros(3, int),
-    "every second": lambda: np.zeros(6)[::2],
-    "misaligned": lambda: np.frombuffer(bytearray(13), np.uint8)[1:].view(np.float32),
-    "module with a tensor beside": lambda: marked(linear(), old=torch.ones(3)),
-    "module with a tensor for a number": lambda: marked(linear(), in_features=torch.ones(3)),
-    "module with a list of tensors": lambda: marked(linear(), old=[1, (2, torch.ones(3))]),
-    "module with a mapping": lambda: marked(linear(), old={"a": torch.ones(3)}),
-    "parameter with a tensor": lambda: (lambda m: marked(m, weight=marked(m.weight, old=torch.ones(3))))(linear()),
-    "parameter in a part of a storage": lambda: marked(linear(), weight=torch.nn.Parameter(torch.ones(16)[:15])),
-    "shard": flat_shard,
-    "extra state": lambda: ExtraState(3, 5),
-    "gathered": lambda: GatheredLinear(3, 5),
-    "batch normalisation": lambda: torch.nn.BatchNorm1d(3),
-    "lazy": lambda: torch.nn.LazyLinear(3),
     "tied": tied,
-    "pruned": lambda: torch.nn.utils.prune.random_unstructured(linear(), "weight", 0.3),
-    "recurrent": lambda: torch.nn.LSTM(3, 3),
-    "no parameters": lambda: torch.nn.ReLU(),
-    "nothing": lambda: [],
 }
 
 
+def outcome(model, monkeypatch, through_torch):
+    """What a call leaves in its tensors, or the error that it raises."""
+    with monkeypatch.context() as patched:
+        if through_torch:
+            patched.setattr("ldpkernels.perturb.in_place.takes_operation", lambda _: True)
+            patched.setattr("ldpkernels.perturb.reported.takes_operation", lambda _: True)
+        try:
+            report = ldpkernels.report(model, 0.1, 0.9, 2.0, generator=key(5)).to_bytes()
+            perturb_(model, 0.1, 0.9, 2.0, generator=key(5))
+        except (TypeError, ValueError, RuntimeError) as error:
+            return type(error), str(error)
+    return report, [t.detach().resolve_neg().reshape(-1).tolist() for t in tensors_of(model)]
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", DOUBTFUL)
-def test_a_doubt_is_a_no(case):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert plain(DOUBTFUL[case]()) is None
+def test_what_is_out_of_the_ordinary_is_taken_or_refused_as_by_the_operation(case, monkeypatch):
+    at_once = outcome(DOUBTFUL[case](), monkeypatch, False)
+    assert at_once == outcome(DOUBTFUL[case](), monkeypatch, True)
+    taken = case in ("negated, of one element", "imaginary part of a conjugate", "transposed", "empty", "subclass",
+                     "twice", "tied")  # fmt: skip
+    assert isinstance(at_once[0], bytes) == taken, at_once
 
 
-def test_no_mode_transform_or_trace_is_passed_by():
+def test_torch_sees_a_call_in_modes_transforms_and_traces():
     seen = []
 
     def look(x):
-        seen.append((plain(x), plain(torch.ones(3)) if not torch.compiler.is_compiling() else None))
+        seen.append(is_seen_by_torch([x]))
         return x + 1
 
     x = torch.ones(2, 3)
@@ -139,58 +131,22 @@ def test_no_mode_transform_or_trace_is_passed_by():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # jvp asks torch.jit for its rules
         torch.func.jvp(look, (x,), (x,))
+        torch.jit.trace(look, (x,), check_trace=False)
     with Functions():
         look(x)
     with Dispatches():
         look(x)
     with torch.profiler.profile():
         look(x)
-    assert seen == [(None, None)] * 7
+    assert seen == [True] * 8
+    look(x)
+    assert seen[-1] is False
 
 
 def test_a_profiler_sees_the_operation():
     with torch.profiler.profile() as profile:
         perturb_(torch.ones(3), 0.0, 1.0, 1.0)
     assert any("two_point_" in event.key for event in profile.key_averages())
-
-
-@pytest.mark.parametrize("lacking", ["a function", "its code", "the right answer"])
-def test_a_torch_whose_tensors_cannot_be_read_takes_the_long_way(lacking, monkeypatch):
-    if lacking == "a function":
-        monkeypatch.setattr(torch_functions, "_IS_NEG", "_ZN2at6native6is_negERKNS_7TensorsE")
-    elif lacking == "its code":
-        monkeypatch.setattr(torch_functions, "_CODES", (*torch_functions._CODES[:5], "dtype_float15"))
-    else:  # fp32 where fp64 is meant, and the other way round
-        codes = torch_functions._CODES
-        monkeypatch.setattr(torch_functions, "_CODES", (*codes[:2], codes[3], codes[2], *codes[4:]))
-    _reader.cache_clear()
-    try:
-        assert plain(torch.ones(3)) is None
-        out = perturb_(torch.full((100,), 0.5), 0.0, 1.0, 2.0, generator=key(3))
-    finally:
-        monkeypatch.undo()
-        _reader.cache_clear()
-    assert plain(torch.ones(3)) is not None
-    assert torch.equal(out, perturb_(torch.full((100,), 0.5), 0.0, 1.0, 2.0, generator=key(3)))
-
-
-def test_objects_of_another_build_are_not_read():
-    samples = (torch.zeros(3), torch.zeros(3))
-    with pytest.raises(ValueError, match="another build"):
-        _native.TorchTensors([1] * 10, [0] * 6, samples, [samples[0]._cdata] * 2)
-
-
-def test_the_tries_notice_a_function_that_answers_something_else(monkeypatch):
-    """Each question in turn is answered by the next: whichever two were exchanged, some tensor is read wrongly."""
-    questions = torch_functions._QUESTIONS
-    for i in (0, 1, 2, 3, 7):  # those whose answers are no addresses
-        exchanged = list(questions)
-        exchanged[i] = {0: "layout", 1: "device_type", 2: "layout", 3: "storage_offset", 7: "storage_offset"}[i]
-        with monkeypatch.context() as patched:
-            patched.setattr(torch_functions, "_QUESTIONS", tuple(exchanged))
-            memory = torch_functions.torch_tensors()
-        reader = _native.PlainTensors(memory, (torch.Tensor,), torch.nn.Module.get_extra_state, lambda _: False, set())
-        assert torch_functions.answers_rightly(reader) == (i < 2)  # both say 0 of what is plain
 
 
 PLAIN = {
@@ -211,15 +167,13 @@ PLAIN = {
 
 @pytest.mark.parametrize("mechanism", NAMES)
 @pytest.mark.parametrize("case", PLAIN)
-def test_the_short_way_has_the_bits_of_the_long_one(case, mechanism):
-    short, long = PLAIN[case](), PLAIN[case]()
-    assert plain(short) is not None
-    perturb_(short, 0.1, 0.9, 2.0, mechanism=mechanism, generator=key(5))
-    others = tensors_of(long)
+def test_calls_at_once_have_the_bits_of_the_operations(case, mechanism):
+    at_once, others = PLAIN[case](), tensors_of(PLAIN[case]())
+    perturb_(at_once, 0.1, 0.9, 2.0, mechanism=mechanism, generator=key(5))
     numbers = [0.1] * len(others), [0.9] * len(others)
     with torch.no_grad():
         OPERATIONS[mechanism].perturb(others, key(5).tensor(), *numbers, 2.0)
-    assert all(torch.equal(a, b) for a, b in zip(tensors_of(short), others, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(tensors_of(at_once), others, strict=True))
 
 
 def tensors_of(model):
@@ -229,44 +183,19 @@ def tensors_of(model):
 
 
 def reported_both_ways(monkeypatch, model, *ranges, **options):
-    """The report of the short way, and that of the long one."""
-    short = ldpkernels.report(model, *ranges, generator=key(5), **options)
+    """The report at once, and through torch's dispatcher."""
+    at_once = ldpkernels.report(model, *ranges, generator=key(5), **options)
     with monkeypatch.context() as patched:
-        patched.setattr("ldpkernels.perturb.reported.plain", lambda *_, **__: None)
-        return short, ldpkernels.report(model, *ranges, generator=key(5), **options)
+        patched.setattr("ldpkernels.perturb.reported.takes_operation", lambda _: True)
+        return at_once, ldpkernels.report(model, *ranges, generator=key(5), **options)
 
 
 @pytest.mark.parametrize("mechanism", NAMES)
 @pytest.mark.parametrize("case", PLAIN)
-def test_a_report_of_the_short_way_is_that_of_the_long_one(case, mechanism, monkeypatch):
-    model = PLAIN[case]()
-    assert plain(model, shapes=True, named=True) is not None
-    short, long = reported_both_ways(monkeypatch, model, 0.1, 0.9, 2.0, mechanism=mechanism)
-    assert short.to_bytes() == long.to_bytes()
-    assert torch.equal(short.payload, long.payload)
-
-
-def test_reports_of_other_models_and_ranges_are_those_of_the_long_way(monkeypatch):
-    class Inner(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.scale = torch.nn.Parameter(torch.ones(4))
-            self.über = linear()
-
-    nested = torch.nn.Sequential(
-        linear(), torch.nn.ModuleDict({"left": Inner(), "right": torch.nn.ModuleList([linear()])})
-    )
-    wrapped = torch.nn.Module()
-    wrapped.module = nested  # a name that some wrappers leave out
-    arrays = [np.ones((2, 3), np.float32), np.full((), 0.5, np.float32), np.ones(7)]
-    for model in (nested, wrapped, torch.nn.DataParallel(linear()), arrays, tuple(arrays), arrays[0]):
-        n = len(tensors_of(model))
-        for ranges in ((0.0, 1.0), (0, 1), ([0.125] * n, 1.0), (0.0, [0.5 + i for i in range(n)])):
-            short, long = reported_both_ways(monkeypatch, model, *ranges, 1.0)
-            assert short.to_bytes() == long.to_bytes()
-            assert type(short.payload) is type(long.payload)
-    assert plain(nested, named=True).names == tuple(name for name, _ in nested.named_parameters())
-    assert plain(wrapped, named=True) is None
+def test_a_report_at_once_is_that_of_the_operation(case, mechanism, monkeypatch):
+    at_once, other = reported_both_ways(monkeypatch, PLAIN[case](), 0.1, 0.9, 2.0, mechanism=mechanism)
+    assert at_once.to_bytes() == other.to_bytes()
+    assert torch.equal(at_once.payload, other.payload)
 
 
 def test_a_report_looks_at_what_the_last_one_saw():

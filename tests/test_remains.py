@@ -1,7 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # What would leave a device in the clear, beside or under the tensors that are perturbed: refused by name, unwritten.
+import collections
+import contextlib
+import copy
+import functools
 import io
+import pickle
+import random
+import threading
 import warnings
+from array import array as standard_array
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pytest
@@ -114,7 +123,7 @@ def test_tensors_that_are_attributes(attributes):
 
 
 def test_attributes_that_are_no_other_tensors():
-    model = linear(name="x", sizes=(1, 2), table={"a": [1.0]}, function=torch.relu)
+    model = linear(name="x", sizes=(1, 2), table={"a": 1.0, "b": (3, "x")}, function=torch.relu)
     model[1].same = [model[0].weight, model[0].weight.data]
     perturb(model)
     perturb(torch.nn.LSTM(3, 4))
@@ -318,3 +327,219 @@ def test_a_running_variance_stays_a_variance_under_compile():
     with pytest.raises(ValueError, match="a variance is not negative"):
         compiled(model)
     assert (model.running_var == torch.tensor(0.045)).all()
+
+
+# What attributes may hold: what is known to hold nothing.
+
+
+class Settings:
+    """An object as users have them: pickle stores its attributes."""
+
+    def __init__(self, **values):
+        self.__dict__.update(values)
+
+
+class Slots:
+    __slots__ = ("value",)
+
+
+class Reduced:
+    """An object of which pickle stores something else."""
+
+    def __init__(self, stored):
+        self.stored = lambda: stored  # as it stands, nothing that pickle could store
+
+    def __reduce__(self):
+        return list, (self.stored(),)
+
+
+class Named2(NamedTuple):
+    value: object
+
+
+class OwnState(torch.nn.Module):
+    """A module that stores what is no attribute of it."""
+
+    kept: ClassVar[object] = None
+
+    def __getstate__(self):
+        return {**self.__dict__, "kept": type(self).kept}
+
+
+def closure(value):
+    return lambda: value
+
+
+def defaults(value):
+    def function(value=value):
+        return value
+
+    return function
+
+
+def slotted(value):
+    found = Slots()
+    found.value = value
+    return found
+
+
+def with_own_state(value):
+    module = type("OwnState", (OwnState,), {"kept": value})()
+    module.weight = torch.nn.Parameter(torch.zeros(2))
+    return module
+
+
+def array():
+    return np.full(20, SECRET)
+
+
+def tensor():
+    return torch.full((20,), SECRET, dtype=torch.float64)
+
+
+LEAKS = {
+    "array": array,
+    "array of one number": lambda: np.array(SECRET),
+    "array of objects": lambda: np.array([SECRET, None], object),
+    "array in a mapping": lambda: {"a": array()},
+    "array in a list": lambda: [1, (2, array())],
+    "tensor": tensor,
+    "integers": lambda: tensor().view(torch.int64),
+    "tensor in a mapping": lambda: {1: {"a": tensor()}},
+    "tensor as a key": lambda: {tensor(): 1},
+    "ordered mapping": lambda: collections.OrderedDict(a=[array()]),
+    "default mapping": lambda: collections.defaultdict(list, a=[array()]),
+    "counter": lambda: collections.Counter({SECRET: 2}),
+    "floats": lambda: [SECRET, SECRET],
+    "one float in a tuple": lambda: (SECRET,),
+    "set of floats": lambda: {SECRET},
+    "floats by number": lambda: {0: SECRET},
+    "complex numbers": lambda: [complex(SECRET, SECRET)],
+    "numbers of NumPy": lambda: [np.float64(SECRET)],
+    "many floats by name": lambda: {f"w{i}": SECRET for i in range(17)},
+    "deque": lambda: collections.deque([tensor()]),
+    "deque of floats": lambda: collections.deque([SECRET]),
+    "bytes": lambda: array().tobytes(),
+    "bytearray": lambda: bytearray(array().tobytes()),
+    "memory": lambda: memoryview(array()),
+    "standard array": lambda: standard_array("d", [SECRET] * 3),
+    "partial": lambda: functools.partial(torch.add, tensor()),
+    "partial by name": lambda: functools.partial(torch.add, other=[array()]),
+    "closure": lambda: closure(tensor()),
+    "default argument": lambda: defaults([SECRET]),
+    "method of a tensor": lambda: tensor().add,
+    "method of an object": lambda: Settings(x=array()).__init__,
+    "object": lambda: Settings(x=tensor()),
+    "object in an object": lambda: Settings(x=[Settings(y={"z": array()})]),
+    "slots": lambda: slotted(array()),
+    "reduced": lambda: Reduced([SECRET]),
+    "named tuple": lambda: Named2(tensor()),
+    "module": lambda: (lambda m: (m.weight.data.fill_(SECRET), m)[1])(torch.nn.Linear(5, 5).double()),
+    "modules": lambda: [(lambda m: (m.weight.data.fill_(SECRET), m)[1])(torch.nn.Linear(5, 5).double())],
+    "parameter": lambda: [torch.nn.Parameter(tensor())],
+    "iterator": lambda: iter([SECRET, SECRET]),
+    "many integers": lambda: array().view(np.int64).tolist(),
+}
+HARMLESS = {
+    "number": lambda: 0.5,
+    "name": lambda: "relu",
+    "nothing": lambda: None,
+    "sizes": lambda: (3, 3),
+    "shape": lambda: torch.Size([1, 2]),
+    "names": lambda: [["weight_ih", "bias"], ("relu", None)],
+    "settings": lambda: {"dropout": 0.1, "heads": 4, "act": "gelu", "inner": {"eps": 1e-5}},
+    "object": lambda: Settings(rate=0.1, sizes=[1, 2], inner=Settings(name="x")),
+    "dtype": lambda: torch.float32,
+    "dtype of NumPy": lambda: np.dtype("f4"),
+    "device": lambda: torch.device("cpu"),
+    "class": lambda: torch.nn.ReLU,
+    "function": lambda: torch.relu,
+    "function of Python": lambda: closure,
+    "closure": lambda: closure("x"),
+    "partial": lambda: functools.partial(torch.nn.LayerNorm, eps=1e-6),
+    "range": lambda: range(1000),
+    "lock": threading.Lock,
+    "library": lambda: np,
+    "cycle": lambda: (lambda x: (x.append(x), x)[1])([]),
+}
+PLACES = {
+    "attribute": lambda module, value: module.__dict__.__setitem__("cache", value),
+    "usual attribute": lambda module, value: module.__dict__.__setitem__("training", value),
+    "attribute of a parameter": lambda module, value: setattr(next(module.parameters()), "cache", value),
+    "hook": lambda module, value: module.register_forward_hook(functools.partial(hooked, value=value)),
+    "list": lambda module, value: setattr(module, "cache", [1, [value]]),
+    "mapping": lambda module, value: setattr(module, "cache", {"a": value}),
+}
+
+
+def hooked(*_, value):
+    return None
+
+
+def network(rng):
+    """Linear layers in one another."""
+    layers = [torch.nn.Linear(2, 2) for _ in range(rng.randint(1, 3))]
+    inner = torch.nn.ModuleDict({"a": torch.nn.Sequential(*layers), "b": torch.nn.Conv2d(1, 1, 1)})
+    return torch.nn.Sequential(inner, torch.nn.LayerNorm(2)) if rng.random() < 0.5 else inner
+
+
+def holds_the_secret(data):
+    return any(np.array(SECRET, kind).tobytes() in data for kind in ("<f8", ">f8", "<f4", ">f4"))
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("leak", LEAKS)
+def test_attributes_that_may_hold_weights_are_refused(leak, place):
+    model = network(random.Random(1))
+    PLACES[place](model["b"], LEAKS[leak]())
+    before = copy.deepcopy([p.detach() for p in model.parameters()])
+    with pytest.raises(ValueError, match=r"(attribute 'b\.|parameter '.*' carries ).*torch\.save\(model\)"):
+        perturb(model)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("harmless", HARMLESS)
+def test_attributes_that_hold_nothing_are_taken(harmless):
+    for place in ("attribute", "attribute of a parameter", "hook"):
+        model = network(random.Random(1))
+        PLACES[place](model["b"], HARMLESS[harmless]())
+        perturb(model)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_wrappers_of_torch_hold_nothing_of_their_own(world):
+    for wrapper in (torch.compile, torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel):
+        model = torch.nn.Linear(3, 3)
+        perturb(wrapper(model))
+        assert values(model.weight) <= outputs(0.0, 1.0)
+        refuses(ValueError, "holds a tensor", wrapper(linear(cache=tensor())))
+
+
+def test_modules_that_store_what_is_no_attribute():
+    with pytest.raises(ValueError, match=r"attribute '__getstate__\(\)' holds a tensor"):
+        perturb(with_own_state(tensor()))
+    perturb(with_own_state("x"))
+
+
+def test_what_was_perturbed_has_no_secret_in_any_file():
+    """Random modules of these ingredients: where perturb_ goes through, no file of them has the secret's bytes."""
+    rng, taken, refused = random.Random(7), 0, 0
+    ingredients = [*((LEAKS, name) for name in LEAKS), *((HARMLESS, name) for name in HARMLESS)]
+    for _ in range(400):
+        model = network(rng)
+        for p in model.parameters():
+            p.data.fill_(SECRET)
+        for _ in range(rng.randint(1, 3)):
+            kind, name = rng.choice(ingredients[len(LEAKS) :] if rng.random() < 0.6 else ingredients)
+            module = rng.choice([m for m in model.modules() if next(m.parameters(recurse=False), None) is not None])
+            rng.choice([*PLACES.values()])(module, kind[name]())
+        try:
+            perturb(model)
+        except ValueError:
+            refused += 1
+            continue
+        with contextlib.suppress(TypeError, AttributeError, pickle.PicklingError):  # locks, local functions: no file
+            assert not holds_the_secret(saved(model))
+            assert not holds_the_secret(pickle.dumps(model))
+            taken += 1
+    assert min(taken, refused) > 50, (taken, refused)

@@ -40,6 +40,7 @@ arguments arrays decimals dtypes gpu optional plot
 LEVELS = {name: -level for level, line in enumerate(LAYERS.split("\n")) for name in line.split()}
 # What is imported where it is used: what needs torch, Triton or SciPy, what is slow on purpose, a command's work.
 LATE = ("ldpkernels.ops", "ldpkernels.triton", "ldpkernels.reference", "ldpkernels.accounting", "ldpkernels._cuda")
+TEMPORARY_CIRCLE = {"ldpkernels.commands.ldp_fed"}  # until the two halves of that command are one
 MOST_MODULES = 20
 MOST_LATE_IMPORTS = 40  # before: 89
 MOST_ANYS = 29  # before: 584
@@ -96,9 +97,12 @@ def level(module):
 
 
 def test_no_module_waits_for_itself():
+    """Nor do imports inside of functions lead back: what is imported late is a part of the same work."""
     graph = {module: set() for module in MODULES}
-    for one in EARLY:
-        graph[one.module].add(one.imported)
+    for one in IMPORTS:
+        if not one.typing:
+            graph[one.module].add(one.imported)
+    graph["ldpkernels.commands.ldp_fed_run"] -= TEMPORARY_CIRCLE
     list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
 
 

@@ -16,6 +16,7 @@
 #include "../cpu/dispatch.h"
 #include "../cpu/parallel.h"
 #include "../tables.h"
+#include "../unlocked.h"
 
 namespace ldpk {
 

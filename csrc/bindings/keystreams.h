@@ -16,7 +16,7 @@ inline Table<uint32_t> keystream(const Table<uint32_t>& key_words, uint32_t stre
   Table<uint32_t> out(blocks * (key.size == ChaCha20::key_words ? ChaCha20::block_words : Philox::block_words));
   const Kernels& kernels = kernels_named(isa);
   uint32_t* words = out.mutable_data();
-  const py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   kernels.keystream(key, stream, first_block, blocks, words);
   return out;
 }

@@ -21,7 +21,7 @@ inline void tally_add(Tally& tally, const std::vector<Bytes>& reports, int64_t t
     if (report.size() != tally.bytes()) throw std::invalid_argument("a report of another size");
     pointers.push_back(report.data());
   }
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   tally.add(pointers, threads);
 }
 
@@ -31,13 +31,13 @@ void tally_decode(const Tally& tally, int64_t first, double offset, double step,
     throw std::invalid_argument("elements outside the tally");
   Float* p = out.mutable_data();
   const int64_t n = out.size();
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   tally.decode(first, n, offset, step, p, threads);
 }
 
 inline Bytes tally_planes(const Tally& tally) {
   const auto planes = [&] {
-    py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return tally.planes();
   }();
   Bytes out(std::vector<py::ssize_t>{static_cast<int64_t>(planes.size()), tally.bytes()});
@@ -50,18 +50,18 @@ inline void tally_restore(Tally& tally, int64_t count, const Bytes& planes) {
   if (planes.ndim() != 2 || planes.shape(1) != tally.bytes()) throw std::invalid_argument("planes of another size");
   const uint8_t* data = planes.data();
   const int64_t n = planes.shape(0);
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   tally.restore(count, data, n);
 }
 
 inline void tally_merge(Tally& into, const Tally& from) {
   if (into.bytes() != from.bytes()) throw std::invalid_argument("a tally of another size");
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   into.merge(from);
 }
 
 inline int64_t tally_count(const Tally& tally) {
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   return tally.count();
 }
 
@@ -70,7 +70,7 @@ inline uint32_t crc32c(const py::buffer& data, const std::string& way) {
   if (bytes.itemsize != 1 || bytes.ndim != 1 || (bytes.size > 1 && bytes.strides[0] != 1))
     throw std::invalid_argument("a digest is of contiguous bytes");
   const auto* p = static_cast<const uint8_t*>(bytes.ptr);
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   if (way == "table") return Crc32c::by_table(p, bytes.size);
 #if defined(__x86_64__) || defined(__ARM_FEATURE_CRC32)
   if (way == "instruction" && Crc32c::has_instruction()) return Crc32c::by_instruction(p, bytes.size);
@@ -106,7 +106,7 @@ inline std::vector<bool> uploads_like(const py::tuple& uploads, const std::strin
   const uint8_t* masks = unused.data();
   const int64_t masked = at.size();
   {
-    py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     parallel_for(static_cast<int64_t>(alike.size()), threads, [&](int64_t i) {
       One& one = alike[i];
       const uint8_t* payload = one.data + head.size();
@@ -131,7 +131,7 @@ void add_bytes(Table<Counter> counters, const std::vector<Bytes>& reports, int64
     pointers.push_back(report.data());
   }
   Counter* sums = counters.mutable_data();
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   parallel_for((n + chunk - 1) / chunk, threads, [&](int64_t t) {
     const int64_t begin = t * chunk, size = std::min(chunk, n - begin);
     for (size_t first = 0; first < pointers.size(); first += 257) {

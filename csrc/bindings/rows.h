@@ -18,7 +18,7 @@ inline Table<double> clipped_squares(const py::array& spans, int64_t rows, const
   double* out = squares.mutable_data();
   const Span* s = records<Span>(spans, "spans");
   const int64_t count = spans.size();
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   for (int64_t i = 0; i < count; ++i) square_rows(kernels, s[i], rows, threads, out + i, count);
   return squares;
 }
@@ -32,7 +32,7 @@ inline Table<double> clipped_scales(const Table<double>& norms, const Table<doub
   const double* norm = norms.data();
   double* scale = scales.mutable_data();
   const int64_t rows = norms.shape(0), layers = bounds.size();
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   scale_rows(kernels, bounds.data(), layers, rows, threads, norm, scale);
   return scales;
 }
@@ -49,7 +49,7 @@ inline void clipped_sums(const py::array& spans, const Table<double>& scales, do
   const Span* s = records<Span>(spans, "spans");
   const double* scale = scales.data();
   const int64_t count = spans.size(), rows = scales.shape(0), stride = scales.shape(1);
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   for (int64_t i = 0; i < count; ++i)
     sum_columns(kernels, s[i], {scale + (stride > 1 ? i : 0), stride, bound}, rows, noise, key, threads);
 }
@@ -66,7 +66,7 @@ inline void narrow_sums(const py::array& spans, int64_t rows, std::optional<Tabl
   const Key key = key_of(key_words);
   const ClippedNoise noise{stddev, divisor, unit, grid_std};
   double* out = norms ? norms->mutable_data() : nullptr;
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   sum_narrow(kernels, *s, bound, rows, noise, key, threads, out);
 }
 

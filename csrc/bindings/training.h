@@ -157,7 +157,7 @@ inline void train_chain(const std::vector<LayerOf>& described, const Table<float
   };
   copy_weights([](float& own, float& theirs) { own = theirs; });
   {
-    py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     const int64_t epochs = order.shape(0), each = order.shape(1);
     const int64_t pixels = first_layer.ih * first_layer.iw, numbers = first_layer.ci * pixels;
     for (int64_t epoch = 0; epoch < epochs; ++epoch) {

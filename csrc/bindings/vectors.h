@@ -28,7 +28,7 @@ inline std::pair<uint64_t, uint64_t> lattice_quantise(const py::array& spans, do
   const Span* s = records<Span>(spans, "spans");
   const int64_t count = spans.size();
   std::atomic<uint64_t> low{0}, high{0};
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   for_chunks(s, count, kTask, threads, [&](int64_t i, int64_t begin, int64_t end) {
     const Squares part = kernels.quantise(s[i], scale, key.size ? &key : nullptr, stream, begin, end);
     low += part.low;
@@ -54,7 +54,7 @@ inline void lattice_noise_integers(const py::array& spans, const Table<uint32_t>
   const LatticeOut to{bits == 0 ? 0u : 0xffffffffu >> (32 - bits), unit};
   const Span* s = records<Span>(spans, "spans");
   const int64_t count = spans.size();
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   for_chunks(s, count, kTask, threads,
              [&](int64_t i, int64_t begin, int64_t end) { kernels.noise_integers(table, key, s[i], to, begin, end); });
 }
@@ -66,7 +66,7 @@ inline double normal_product(const py::array& spans, const Table<uint32_t>& key_
   const Key key = key_of(key_words);
   const Span* s = records<Span>(spans, "spans");
   const int64_t count = spans.size();
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   std::vector<std::vector<double>> parts(count);
   for (int64_t i = 0; i < count; ++i) parts[i].resize(divided_up(s[i].numel, kStretch));
   for_chunks(s, count, kStretch, threads, [&](int64_t i, int64_t begin, int64_t end) {
@@ -86,7 +86,7 @@ inline void moved_normals(const py::array& spans, const Table<uint32_t>& key_wor
   const Key key = key_of(key_words);
   const Span* s = records<Span>(spans, "spans");
   const int64_t count = spans.size();
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   for_chunks(s, count, kTask, threads, [&](int64_t i, int64_t begin, int64_t end) {
     kernels.moved_normals(s[i], key, stream, along, factor, begin, end);
   });
@@ -101,7 +101,7 @@ inline void rotate(Table<float> x, const Table<uint32_t>& key_words, bool invers
   const Key key = key_of(key_words);
   const int64_t block = key.size == ChaCha20::key_words ? ChaCha20::block_words : Philox::block_words;
   float* data = x.mutable_data();
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   const int64_t blocks = divided_up(divided_up(n, 32), block);
   const std::unique_ptr<uint32_t[]> signs(new uint32_t[blocks * block]);
   int levels = 0;
@@ -137,7 +137,7 @@ inline void reflect(Table<double> x, const Table<double>& normals, bool back, co
   const Kernels& kernels = kernels_named(isa);
   double* data = x.mutable_data();
   const double* g = normals.data();
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   const DefaultFloatEnvironment environment;
   kernels.reflect(g, k, back, data);
 }

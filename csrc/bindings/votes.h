@@ -25,7 +25,7 @@ bool majority_vote(const Table<Int>& votes, int64_t classes, Table<Int> labels, 
       votes.data(), labels.mutable_data(), reinterpret_cast<uint8_t*>(keep.mutable_data()), votes.shape(0), n, classes,
       sizeof(Int)};
   std::atomic<bool> ok{true};
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   parallel_for((n + chunk - 1) / chunk, threads, [&](int64_t t) {
     if (!run_chunk(ballots, t * chunk, std::min((t + 1) * chunk, n))) ok = false;
   });

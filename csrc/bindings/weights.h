@@ -3,12 +3,10 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <vector>
 
 #include "../cpu/select.h"
-#include "../plain.h"
 #include "call.h"
 
 namespace ldpk {
@@ -74,7 +72,7 @@ inline void launch(const std::string& mechanism, const std::string& output, cons
     const Span* s = records<Span>(spans, "spans");
     const Law* law = records<Law>(laws, "laws");
     const int64_t count = spans.size(), step = laws.size() > 1 ? 1 : 0;
-    py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     const auto run = [&](int64_t i, int64_t begin, int64_t end, Shared* shared) {
       run_chunk(s[i], law + i * step, key, begin, end, shared);
     };
@@ -88,7 +86,7 @@ inline std::vector<Summary> summarize_spans(const py::array& spans, const std::s
   const int64_t count = spans.size();
   std::vector<std::vector<Summary>> parts(count);
   for (int64_t i = 0; i < count; ++i) parts[i].resize(divided_up(s[i].numel, kSummaryPart));
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   for_chunks(s, count, kSummaryPart, threads, [&](int64_t i, int64_t begin, int64_t end) {
     parts[i][begin / kSummaryPart] = kernels.summarize(s[i], begin, end);
   });
@@ -103,28 +101,21 @@ inline std::vector<double> select(const py::array& spans, const std::vector<int6
   if (threads < 1) throw std::invalid_argument("at least one thread");
   const Span* s = records<Span>(spans, "spans");
   const int64_t count = spans.size();
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   return order_statistics(s, count, ranks, threads);
 }
 
-// Addresses of functions and their answers, in the order of their records (torch_tensors.h).
-inline TorchTensors torch_tensors(const std::array<uint64_t, 10>& addresses, const std::array<int32_t, 6>& codes,
-                                  const py::tuple& samples, const std::vector<uint64_t>& impls) {
-  static_assert(sizeof(TorchFunctions) == sizeof(addresses) && sizeof(TorchCodes) == sizeof(codes));
-  std::vector<PyObject*> tensors;
-  for (const py::handle sample : samples) tensors.push_back(sample.ptr());
-  return {bit_cast<TorchFunctions>(addresses), bit_cast<TorchCodes>(codes), tensors, impls};
+// Where arrays lie: by NumPy's own attributes, this is an object for each and most of a microsecond.
+inline std::vector<uint64_t> addresses_of(const std::vector<py::array>& arrays) {
+  std::vector<uint64_t> found;
+  for (const py::array& array : arrays) found.push_back(reinterpret_cast<uint64_t>(array.data()));
+  return found;
 }
 
 inline void bind_weights(py::module_& m) {
   m.def("launch", launch, py::arg("mechanism"), py::arg("output"), py::arg("spans"), py::arg("laws"),
         py::arg("key_words"), py::arg("isa"), py::arg("threads"));
-  m.def("plain_arrays", plain_arrays);
-  py::class_<TorchTensors>(m, "TorchTensors").def(py::init(&torch_tensors));
-  py::class_<PlainTensors>(m, "PlainTensors")
-      .def(py::init<TorchTensors, py::tuple, py::object, py::object, py::set>())
-      .def("tensors", &PlainTensors::tensors)
-      .def("module", &PlainTensors::module);
+  m.def("addresses", addresses_of);
   py::class_<Summary>(m, "Summary")
       .def(py::init([](double min, double max, double sum, double sum_squares, int64_t finite) {
         return Summary{min, max, sum, sum_squares, finite};

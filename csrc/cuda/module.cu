@@ -7,6 +7,7 @@
 #include <string>
 
 #include "../tables.h"
+#include "../unlocked.h"
 #include "cells.cuh"
 #include "clipped_noise.cuh"
 #include "keystream.cuh"
@@ -131,7 +132,7 @@ void launch(const std::string& mechanism, const std::string& output, const py::a
     const auto* l = records<typename Entry::Law>(laws, "laws");
     const int64_t count = spans.size();
     const Place place{reinterpret_cast<const uint32_t*>(key_address), device, reinterpret_cast<cudaStream_t>(stream)};
-    py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     const OnDevice on_device(device);
     if (key_words == Philox::key_words) {
       Shape::template run<Philox, result>(s, l, count, place);
@@ -188,7 +189,7 @@ void clipped_sums(const py::array& spans, const Table<double>& bounds, int64_t r
                          reinterpret_cast<double*>(norms_address),
                          reinterpret_cast<double*>(workspace_address)};
   const ClippedLauncher launcher{reinterpret_cast<cudaStream_t>(stream_handle)};
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   const OnDevice on_device(device);
   key_words == Philox::key_words ? call.run<Philox>(launcher) : call.run<ChaCha20>(launcher);
 }
@@ -200,7 +201,7 @@ void keystream(uint64_t key_address, int key_words, uint32_t stream_number, uint
   const auto key = reinterpret_cast<const uint32_t*>(key_address);
   const auto out = reinterpret_cast<uint32_t*>(out_address);
   const auto stream = reinterpret_cast<cudaStream_t>(stream_handle);
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   const OnDevice on_device(device);
   if (blocks <= 0) return;
   const auto kernel = key_words == Philox::key_words ? keystream_kernel<Philox> : keystream_kernel<ChaCha20>;
@@ -211,7 +212,7 @@ void keystream(uint64_t key_address, int key_words, uint32_t stream_number, uint
 
 // The next key of a device's state, to eight words at `out_address`.
 void next_key(uint64_t state_address, uint64_t out_address, int device, uint64_t stream_handle) {
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   const OnDevice on_device(device);
   next_key_kernel<<<1, 1, 0, reinterpret_cast<cudaStream_t>(stream_handle)>>>(
       reinterpret_cast<KeyState*>(state_address), reinterpret_cast<uint32_t*>(out_address));

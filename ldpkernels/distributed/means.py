@@ -12,8 +12,9 @@ from ldpkernels.arrays import AnyArray
 from ldpkernels.inputs.agreement import Statement, agreed
 from ldpkernels.inputs.containers import Buffers, Numbers, Weights
 from ldpkernels.inputs.shards import is_sharded
-from ldpkernels.keys import Generator, Key, numpy_key, torch_key
+from ldpkernels.keys import Generator, Key, numpy_key
 from ldpkernels.laws.registry import MechanismName
+from ldpkernels.ops.keys import torch_key
 from ldpkernels.ops.shards import unpacked
 from ldpkernels.perturb import report
 from ldpkernels.reports import Report, contained

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, TypeAlias
 import numpy as np
 
 from ldpkernels.arrays import AnyArray
-from ldpkernels.inputs.checks import PLAIN_KINDS, refuse_strange_kind
+from ldpkernels.inputs.checks import PLAIN_KINDS, refuse_strangers
 from ldpkernels.inputs.modules import Buffers as Buffers
 from ldpkernels.inputs.modules import Modules, decided, module_tensors, untied, unwrapped
 from ldpkernels.inputs.remains import refuse_unvouched
@@ -57,50 +57,56 @@ def collect(
     if buffers not in (None, "perturb", "keep"):
         raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
     compiling = is_compiling()
-    container: Container
-    named: list[tuple[str, Any]]
-    modules: Modules = []
-    if isinstance(model, np.ndarray):
-        container, named = "tensor", [("", model)]
-    elif is_module(model):
-        container = "module"
-        named, modules = module_tensors(model, buffers, in_place)
-    elif isinstance(model, Mapping):
-        container, named = "mapping", decided([(_name(k), v) for k, v in model.items()], buffers)
-    elif is_tensor(model):
-        container, named = "tensor", [("", model)]
-    elif isinstance(model, (Sequence, GeneratorType)) and not isinstance(model, (str, bytes)):
-        container, named = "sequence", [(str(i), v) for i, v in enumerate(model)]
-    else:
-        raise TypeError(
-            f"model is a {type(model).__name__}: pass a module, a tensor, or a sequence or mapping of tensors"
-        )
+    container, names, values, modules = _opened(model, buffers, in_place)
     if not compiling:
         if draws:
-            refuse_rows(draws, (value for _, value in named))
+            refuse_rows(draws, values)
         if reads:
-            refuse_unread(reads, (value for _, value in named))
-        if container == "mapping":
-            named = untied(named)
-    if not named:
+            refuse_unread(reads, values)
+    if not names:
         raise ValueError(f"the {container} has no tensors: there is nothing to perturb")
-    if compiling:  # a tensor that the graph makes has no id in torch 2.11
-        unique = [pair for i, pair in enumerate(named) if not any(pair[1] is other for _, other in named[:i])]
-    else:
-        once = {id(pair[1]): pair for pair in reversed(named)}  # tied tensors under their first name
-        unique = [pair for pair in named if once[id(pair[1])] is pair] if len(once) < len(named) else named
-    names, values = [name for name, _ in unique], [value for _, value in unique]
+    if compiling or len({*map(id, values)}) < len(values) or container == "mapping":
+        named = _once([*zip(names, values, strict=True)], compiling, container)
+        names, values = [name for name, _ in named], [value for _, value in named]
     is_torch = container == "module" or (not isinstance(values[0], np.ndarray) and is_tensor(values[0]))
     if sharded:
-        refuse_unvouched_parts(unique, modules, whole=in_place, keep=buffers == "keep")
+        pairs = [*zip(names, values, strict=True)]
+        refuse_unvouched_parts(pairs, modules, whole=in_place, keep=buffers == "keep")
     elif not compiling:
-        if not PLAIN_KINDS.issuperset(map(type, values)):
-            for name, value in unique:
-                refuse_strange_kind(name, value)
-        if is_torch:
-            refuse_unvouched(unique, modules, whole=in_place and container in ("module", "mapping"), buffers=buffers)
+        kinds = {*map(type, values)}
+        if len(kinds) > 1 or not PLAIN_KINDS.issuperset(kinds):
+            refuse_strangers(names, values, is_torch)
+        whole = in_place and container in ("module", "mapping")
+        if is_torch and (whole or any([t.__dict__ for t in values])):
+            refuse_unvouched([*zip(names, values, strict=True)], modules, whole=whole, buffers=buffers)
     tensors = Tensors(names, values, container, is_torch, compiling)
     return tensors, [per_tensor(argument, value, names) for argument, value in numbers.items()]
+
+
+def _opened(model: object, buffers: Buffers | None, in_place: bool) -> tuple[Container, list[str], list[Any], Modules]:
+    """What a model is, its tensors and their names, and the modules in it."""
+    if isinstance(model, np.ndarray) or is_tensor(model):
+        return "tensor", [""], [model], []
+    if is_module(model):
+        named, modules = module_tensors(model, buffers, in_place)
+        return "module", [name for name, _ in named], [value for _, value in named], modules
+    if isinstance(model, Mapping):
+        chosen = decided([(_name(k), v) for k, v in model.items()], buffers)
+        return "mapping", [name for name, _ in chosen], [value for _, value in chosen], []
+    if isinstance(model, (Sequence, GeneratorType)) and not isinstance(model, (str, bytes)):
+        values = list(model)
+        return "sequence", [*map(str, range(len(values)))], values, []
+    raise TypeError(f"model is a {type(model).__name__}: pass a module, a tensor, or a sequence or mapping of tensors")
+
+
+def _once(named: list[tuple[str, Any]], compiling: bool, container: Container) -> list[tuple[str, Any]]:
+    """Each tensor under the first of its names."""
+    if compiling:  # a tensor that the graph makes has no id in torch 2.11
+        return [pair for i, pair in enumerate(named) if not any(pair[1] is other for _, other in named[:i])]
+    if container == "mapping":
+        named = untied(named)
+    first = {id(pair[1]): pair for pair in reversed(named)}
+    return [pair for pair in named if first[id(pair[1])] is pair]
 
 
 def per_tensor(argument: str, value: object, names: Sequence[str]) -> list[float]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +31,7 @@ def sizes(tensors: Tensors) -> list[int]:
 
 
 def in_host_memory(values: Sequence[AnyArray]) -> list[AnyArray]:
-    """Each in contiguous memory of the host."""
+    """Give each value in contiguous memory of the host."""
     return [np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v.detach().cpu().contiguous() for v in values]
 
 
@@ -54,7 +54,7 @@ def address(value: AnyArray) -> int:
 
 
 def float64s(values: Sequence[AnyArray]) -> Floats:
-    """All of them, in host memory, one after another."""
+    """Give the numbers of all values as one fp64 array in host memory, one value after another."""
     return np.concatenate([_at(value, slice(None)) for value in values] or [np.empty(0)])
 
 
@@ -64,7 +64,7 @@ def at(values: Sequence[AnyArray], sizes: Sequence[int], places: Integers) -> Fl
 
 
 def narrowed(value: AnyArray) -> AnyArray:
-    """The same numbers in fp32, where they are."""
+    """Give the numbers of a value in fp32, on its device."""
     return value.astype(np.float32) if isinstance(value, np.ndarray) else value.float()
 
 
@@ -135,3 +135,43 @@ def _as_library(array: AnyArray, is_torch: bool) -> AnyArray:
     import torch
 
     return torch.from_numpy(array)
+
+
+def empty(size: int, kind: type[np.generic], device: torch.device | None) -> AnyArray:
+    """Room for numbers on a device; None is the host, and an array. Tensors have int32 for uint32."""
+    if device is None:
+        return np.empty(size, kind)
+    import torch
+
+    kinds: dict[type[np.generic], torch.dtype] = {
+        np.uint8: torch.uint8,
+        np.float64: torch.float64,
+        np.float32: torch.float32,
+        np.int32: torch.int32,
+        np.uint32: torch.int32,
+    }
+    return torch.empty(size, dtype=kinds[kind], device=device)
+
+
+def norms_of(squares: Floats, columns: int) -> Floats:
+    """Norms of whole rows, or of each matrix's, from the sums of squares of each matrix's; in their memory."""
+    if columns == 1 and squares.shape[1] > 1:
+        total = np.zeros((len(squares), 1))
+        for column in squares.T:  # in this order, on every backend
+            total[:, 0] += column
+        squares = total
+    return np.sqrt(squares, out=squares)
+
+
+def interpolated(finite: Integers, q: Floats, select: Callable[[Integers], Floats]) -> Floats:
+    """The quantiles q, from 0 to 1, of each layer's finite weights, as np.quantile gives them: [layers, len(q)].
+
+    `finite` is how many a layer has, 1 or more; `select` gives those of ranks, [layers, ranks]: the smallest has 0.
+    """
+    places = (finite[:, None] - 1) * q[None, :]
+    below = np.floor(places).astype(np.int64)
+    above = np.minimum(below + 1, finite[:, None] - 1)
+    ranks = np.stack([below, above], -1)
+    ends = select(ranks.reshape(len(finite), -1)).reshape(ranks.shape)
+    shares = places - below
+    return np.array([[np.quantile(e, s) for e, s in zip(*row, strict=True)] for row in zip(ends, shares, strict=True)])

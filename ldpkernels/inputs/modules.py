@@ -34,7 +34,7 @@ def module_tensors(module: torch.nn.Module, buffers: Buffers | None, in_place: b
     modules: Modules = []
     _walk(module, "", set(), parameters, floating, modules)
     for name, parameter in parameters:
-        if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
+        if type(parameter) is torch.nn.parameter.UninitializedParameter:
             raise ValueError(f"parameter {name!r} is not initialized: run the module once before perturbing it")
     if buffers == "keep":
         return parameters, modules
@@ -46,7 +46,7 @@ def module_tensors(module: torch.nn.Module, buffers: Buffers | None, in_place: b
 
 
 def decided(named: list[tuple[str, Value]], buffers: Buffers | None) -> list[tuple[str, Value]]:
-    """The same rule for the statistics in a mapping, which are known by their names."""
+    """Apply the rule for buffers to the statistics in a mapping, which are known by their names."""
     statistics = [name for name, _ in named if name.endswith(_STATISTICS)]
     if not statistics or buffers == "perturb":
         return named

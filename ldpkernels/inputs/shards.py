@@ -19,7 +19,7 @@ import numpy as np
 from ldpkernels.arrays import Integers
 from ldpkernels.inputs.checks import refuse_strange_kind, torch_dtype
 from ldpkernels.inputs.modules import Modules
-from ldpkernels.inputs.remains import check_attributes, is_fully_sharded, refuse_remains
+from ldpkernels.inputs.remains import is_fully_sharded, refuse_attributes, refuse_remains
 from ldpkernels.optional import is_compiling, is_module
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def groups_of(mesh: DeviceMesh) -> list[ProcessGroup]:
 
 
 def refuse_unvouched_parts(named: Sequence[tuple[str, object]], modules: Modules, whole: bool, keep: bool) -> None:
-    """An error for tensors that are no DTensor, or not of one mesh, and for what would leave with them unperturbed.
+    """Raise for tensors that are no DTensor, or not of one mesh, and for what would leave with them unperturbed.
 
     `whole`: the tensors themselves may leave, and not a report of them.
     """
@@ -91,7 +91,7 @@ def refuse_unvouched_parts(named: Sequence[tuple[str, object]], modules: Modules
         part = part_of(name, tensor)
         parts.append((name, part.local))
         if whole:
-            check_attributes(name, tensor.__dict__)
+            refuse_attributes(name, tensor)
             _refuse_rest(name, part.local)
     if whole and modules:
         refuse_remains(modules, parts, keep, sharded=True)
@@ -124,7 +124,7 @@ class Part:
     first: bool  # of all ranks that have the same part, this one speaks for them
 
     def of(self, whole: torch.Tensor) -> torch.Tensor:
-        """The same elements of another tensor of the whole's shape."""
+        """Take this part's elements of another tensor, of the whole's shape."""
         import torch
 
         flat, runs = whole.detach().reshape(-1), zip(self.starts.tolist(), self.lengths.tolist(), strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import accumulate, chain
 
 import numpy as np
 
@@ -17,11 +18,7 @@ INTEGERS = 4  # a span's dtype where its elements are int64
 
 def first_elements(sizes: Sequence[int]) -> list[int]:
     """Where each tensor starts in the stream: at the multiple of 8 that follows the one before."""
-    starts, next_start = [], 0
-    for size in sizes:
-        starts.append(next_start)
-        next_start += (size + 7) // 8 * 8
-    return starts
+    return [0, *accumulate([(size + 7) // 8 * 8 for size in sizes])][: len(sizes)]
 
 
 def report_bytes(sizes: Sequence[int]) -> int:
@@ -31,11 +28,10 @@ def report_bytes(sizes: Sequence[int]) -> int:
 
 def span_table(addresses: Sequence[int], outs: Sequence[int], sizes: Sequence[int], dtypes: Sequence[Dtype]) -> Spans:
     """The kernels' description of the tensors."""
-    fields: list[int] = []
-    for row in zip(addresses, outs, sizes, first_elements(sizes), dtypes, strict=True):
-        fields += row[:4]
-        fields.append(row[4].code)
-    return np.frombuffer(bytearray(struct.pack(f"{len(fields)}q", *fields)), _native.SPAN)  # twice as fast as np.array
+    codes = [dtype.code for dtype in dtypes]
+    fields = chain.from_iterable(zip(addresses, outs, sizes, first_elements(sizes), codes, strict=True))
+    table = bytearray(struct.pack(f"{5 * len(codes)}q", *fields))  # twice as fast as np.array
+    return np.frombuffer(table, _native.SPAN)
 
 
 def integer_span(address: int, out: int, size: int) -> Spans:

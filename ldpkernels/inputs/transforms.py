@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, NoReturn, ParamSpec, TypeGuard, TypeVar
 
+from ldpkernels.inputs.checks import PLAIN_KINDS
 from ldpkernels.keys import refuse_trace
 from ldpkernels.optional import is_compiling, is_tensor
 
@@ -19,17 +20,39 @@ Result = TypeVar("Result")
 
 
 def refuse_rows(function: str, values: Iterable[object]) -> None:
-    """Rows of torch.vmap are one call, and one call has one key."""
-    for value in values:
-        while is_transformed(value):
-            from torch._C._functorch import get_unwrapped, is_batchedtensor
+    """Refuse rows of torch.vmap: they are one call, and one call has one key."""
+    torch = sys.modules.get("torch")
+    if torch is None or is_compiling():
+        return
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    for value in filter(torch._C._functorch.is_functorch_wrapped_tensor, tensors):
+        from torch._C._functorch import get_unwrapped, is_batchedtensor
 
-            if is_batchedtensor(value):
+        inner: object = value
+        while is_transformed(inner):
+            if is_batchedtensor(inner):
                 raise RuntimeError(
                     f"{function} under torch.vmap would give every row the same noise: call it outside of vmap, on all "
                     "rows at once or once a row"
                 )
-            value = get_unwrapped(value)
+            inner = get_unwrapped(inner)
+
+
+def is_seen_by_torch(values: Sequence[object]) -> bool:
+    """Whether something of torch's stands between a call and its tensors' memory, which has to see an operation.
+
+    That is a graph, a mode, a transform, a trace or a profiler, or a class of tensors by which torch traces.
+    """
+    import torch
+
+    return (
+        not PLAIN_KINDS.issuperset(map(type, values))
+        or bool(torch._C._len_torch_dispatch_stack())
+        or bool(torch._C._len_torch_function_stack())
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._get_tracing_state() is not None
+        or bool(torch._C._autograd._profiler_enabled())
+    )
 
 
 def refuse_unread(function: str, values: Iterable[object]) -> None:

@@ -1,29 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only dispatch: from checked tables to the kernels of the chosen backend. Importing it imports no torch.
 
-There is a function for every shape of work: weights (`run`), rows (`clipped_sums`), ballots (`majority_vote`), whole
-vectors on a grid (`quantise`, `add_noise`), rotated or by their normals, ranges (`summaries`, `quantiles`). Kernels of
-weights go by the names of the registries: csrc/mechanisms/registry.h, ldpkernels/triton/registry.py,
-ldpkernels/reference/registry.py.
+There is a function for every shape of work: weights (`overwrite`, `report`, and `run` below them), rows
+(`clipped_sums`), ballots (`majority_vote`), whole vectors on a grid (`quantise`, `add_noise`), rotated or by their
+normals, ranges (`summaries`, `quantiles`). Kernels of weights go by the names of the registries:
+csrc/mechanisms/registry.h, ldpkernels/triton/registry.py, ldpkernels/reference/registry.py.
 """
 
+from ldpkernels.inputs.flat import empty
 from ldpkernels.launch.ballots import majority_vote
 from ldpkernels.launch.device_keys import next_key
 from ldpkernels.launch.dispatch import (
     clipped_sums,
     clipped_sums_on_cpu,
     narrow_sum,
-    norms_of,
-    report_plain,
+    overwrite,
+    report,
     run,
-    run_plain,
     threads_for,
 )
-from ldpkernels.launch.ranges import interpolated, quantiles, summaries
+from ldpkernels.launch.ranges import quantiles, summaries
 from ldpkernels.launch.vectors import (
     add_noise,
     copied,
-    empty,
     moved_normals,
     norm,
     normal_product,
@@ -38,21 +37,19 @@ __all__ = [
     "clipped_sums_on_cpu",
     "copied",
     "empty",
-    "interpolated",
     "majority_vote",
     "moved_normals",
     "narrow_sum",
     "next_key",
     "norm",
     "normal_product",
-    "norms_of",
+    "overwrite",
     "quantiles",
     "quantise",
     "reflect",
-    "report_plain",
+    "report",
     "rotate",
     "run",
-    "run_plain",
     "summaries",
     "threads_for",
 ]

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from ldpkernels import _native, capabilities
-from ldpkernels.arrays import AnyArray, Array, Floats, Laws, Spans, Words
+from ldpkernels.arrays import AnyArray, Array, Floats, Integers, Laws, Spans, Words
 from ldpkernels.dtypes import Dtype
 from ldpkernels.gpu import call_cuda
-from ldpkernels.inputs.plain import Plain, note_write
+from ldpkernels.inputs.flat import address, empty, norms_of
+from ldpkernels.inputs.memory import Located, note_write, write_back
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Key
 
@@ -21,38 +23,58 @@ if TYPE_CHECKING:
 
     from ldpkernels.laws.clipped_noise import Noise
 
-AnyKey: TypeAlias = "Key | torch.Tensor"
+AnyKey: TypeAlias = "Key | bytes | torch.Tensor"
 Launch: TypeAlias = "Callable[[str, str, Spans, Laws, AnyKey, torch.Tensor | None], None]"
 
 SMALL = 1 << 17  # elements below which a thread costs more than it saves
 SMALL_CLDP = 1 << 14
 
 
+def overwrite(kernel: str, weights: Located, laws: Laws, key: AnyKey) -> None:
+    """Overwrite weights by one kernel, with one law for each tensor or one for all: all of them, or none."""
+    device = "cpu" if weights.device is None else weights.device.type
+    run(kernel, "values", weights.spans, laws, key, device, numel=weights.numel)
+    if weights.flat is not weights.values:
+        write_back(weights.values, weights.flat)
+    if weights.device is not None:
+        note_write(weights.values)
+
+
+def report(
+    kernel: str, output: str, weights: Located, laws: Laws, key: AnyKey, size: int, offsets: Sequence[int] | Integers
+) -> AnyArray:
+    """The report of weights, of so many bytes and each tensor's from its offset on; a tensor where they are tensors."""
+    payload = empty(size, np.uint8, weights.device)
+    weights.spans["out"] = np.asarray(offsets, np.int64) + address(payload)
+    out = None if isinstance(payload, np.ndarray) else payload
+    device = "cpu" if weights.device is None else weights.device.type
+    run(kernel, output, weights.spans, laws, key, device, out, numel=weights.numel)
+    return payload
+
+
 def run(
-    kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, device: str, out: torch.Tensor | None = None
+    kernel: str,
+    output: str,
+    spans: Spans,
+    laws: Laws,
+    key: AnyKey,
+    device: str,
+    out: torch.Tensor | None = None,
+    numel: int | None = None,
 ) -> None:
-    """Run one kernel over all spans: weights of a type of device, under the law of each.
+    """Run one kernel over all spans: weights of a type of device, under the law of each, or one law of all.
 
     `out` is the tensor into which the spans' `out` point; None where they point into arrays, or weights are written.
     """
-    name = capabilities.chosen(kernel, device, _index(key))
+    name = capabilities.chosen(kernel, device, None if device == "cpu" else _index(key))
     if name in _LAUNCHES:
+        laws = laws if len(laws) == len(spans) else np.repeat(laws, len(spans))
         _LAUNCHES[name](kernel, output, spans, laws, key, out)
-    else:
-        small = SMALL_CLDP if kernel == "ordinal_cldp" else SMALL
-        _native.launch(kernel, output, spans, laws, _words(key), name, threads_for(int(spans["numel"].sum()), small))
-
-
-def run_plain(kernel: str, plain: Plain, laws: Laws, key: bytes, isa: str) -> None:
-    """Overwrite plain weights by one kernel of an instruction set, with one law for each tensor or one for all."""
-    _native.launch(kernel, "values", plain.spans, laws, key, isa, threads_for(plain.numel))
-    if plain.is_torch:
-        note_write(plain.values)
-
-
-def report_plain(kernel: str, output: str, plain: Plain, laws: Laws, key: bytes, isa: str) -> None:
-    """Report plain weights to their spans' `out`, likewise."""
-    _native.launch(kernel, output, plain.spans, laws, key, isa, threads_for(plain.numel))
+        return
+    small = SMALL_CLDP if kernel == "ordinal_cldp" else SMALL
+    work = int(spans["numel"].sum()) if numel is None else numel
+    words = key if isinstance(key, bytes) else _words(key)  # bytes are made in half of the time
+    _native.launch(kernel, output, spans, laws, words, name, threads_for(work, small))
 
 
 def _run_cuda(kernel: str, output: str, spans: Spans, laws: Laws, key: AnyKey, out: torch.Tensor | None) -> None:
@@ -94,7 +116,7 @@ def clipped_sums(
         from ldpkernels.triton import clipped_noise
 
         return clipped_noise.clipped_sums(tensors(x), tensors(sums), limits, noise, divisor, _tensor(key))
-    spans = span_table(_addresses(x), _addresses(sums), [_size(s) for s in sums], dtypes)
+    spans = span_table([address(t) for t in x], [address(s) for s in sums], [math.prod(s.shape) for s in sums], dtypes)
     if name == "cuda":
         return _clipped_sums_cuda(spans, rows, limits, noise, divisor, _tensor(key))
     if name == "reference":
@@ -125,7 +147,7 @@ def _clipped_sums_cuda(
 def clipped_sums_on_cpu(
     spans: Spans, rows: int, limits: Sequence[float], noise: Noise, divisor: float, key: Words, isa: str
 ) -> Floats:
-    """The same on one instruction set, from a table."""
+    """Write the noised sums of clipped rows on one instruction set, from a table of matrices; the rows' norms."""
     columns = int(spans["numel"].sum())
     if len(spans) == 1 and 0 < columns <= _native.NARROW:
         norms = np.empty((rows, 1))
@@ -145,27 +167,17 @@ def clipped_sums_on_cpu(
 
 
 def narrow_sum(
-    plain: Plain, rows: int, out: Array, limit: float, noise: Noise, divisor: float, key: bytes, isa: str
+    weights: Located, rows: int, out: Array, limit: float, noise: Noise, divisor: float, key: AnyKey, isa: str
 ) -> None:
-    """Write the noised sum of one plain matrix's clipped rows to `out`: the same in one pass, without their norms."""
-    spans = span_table([int(plain.spans["data"][0])], [out.ctypes.data], [out.size], plain.dtypes)
+    """Write the noised sum of one matrix's clipped rows to `out` in one pass, without their norms."""
+    spans = span_table([int(weights.spans["data"][0])], [out.ctypes.data], [out.size], weights.dtypes)
     law = (limit, noise.stddev, divisor, noise.unit, noise.grid_std)
-    _native.narrow_sums(spans, rows, None, *law, key, isa, _threads_for_narrow(out.size, rows))
+    _native.narrow_sums(spans, rows, None, *law, _words(key), isa, _threads_for_narrow(out.size, rows))
 
 
 def _threads_for_narrow(columns: int, rows: int) -> int:
     """One thread clamps two million single numbers about as soon as four, three of whom have to wake."""
     return threads_for(rows // 8 if columns == 1 else 4 * columns * rows)
-
-
-def norms_of(squares: Floats, columns: int) -> Floats:
-    """Norms of whole rows, or of each matrix's, from the sums of squares of each matrix's; in their memory."""
-    if columns == 1 and squares.shape[1] > 1:
-        total = np.zeros((len(squares), 1))
-        for column in squares.T:  # in this order, on every backend
-            total[:, 0] += column
-        squares = total
-    return np.sqrt(squares, out=squares)
 
 
 def threads_for(work: int, small: int | None = None) -> int:
@@ -175,27 +187,25 @@ def threads_for(work: int, small: int | None = None) -> int:
 
 
 def _index(key: AnyKey) -> int | None:
-    return None if isinstance(key, Key) else key.device.index
+    return None if isinstance(key, (Key, bytes)) else key.device.index
 
 
 def _words(key: AnyKey) -> Words:
+    if isinstance(key, bytes):
+        return np.frombuffer(key, np.uint32)
     return key.uint32() if isinstance(key, Key) else key.numpy().view(np.uint32)
 
 
 def _tensor(key: AnyKey) -> torch.Tensor:
+    if isinstance(key, bytes):  # Triton's interpreter
+        import torch
+
+        return torch.frombuffer(bytearray(key), dtype=torch.int64)
     return key.tensor() if isinstance(key, Key) else key
 
 
 def tensors(arrays: Sequence[AnyArray]) -> list[torch.Tensor]:
-    """The same memory as tensors: Triton's interpreter takes no arrays."""
+    """Arrays as tensors over their memory: Triton's interpreter takes no arrays."""
     import torch
 
     return [torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in arrays]
-
-
-def _addresses(arrays: Sequence[AnyArray]) -> list[int]:
-    return [a.ctypes.data if isinstance(a, np.ndarray) else a.data_ptr() for a in arrays]
-
-
-def _size(array: AnyArray) -> int:
-    return int(array.size if isinstance(array, np.ndarray) else array.numel())

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ldpkernels import _native, capabilities
 from ldpkernels.arrays import Floats, Integers, Spans
+from ldpkernels.inputs.flat import interpolated
 from ldpkernels.launch.dispatch import threads_for
 
 if TYPE_CHECKING:
@@ -39,17 +40,3 @@ def quantiles(spans: Spans, layers: Integers, finite: Integers, q: Floats, devic
         return np.array([_native.order_statistics(part, row, threads_for(size, 1 << 20)) for part, row, size in rows])
 
     return interpolated(finite, q, select)
-
-
-def interpolated(finite: Integers, q: Floats, select: Callable[[Integers], Floats]) -> Floats:
-    """The quantiles q, from 0 to 1, of each layer's finite weights, as np.quantile gives them: [layers, len(q)].
-
-    `finite` is how many a layer has, 1 or more; `select` gives those of ranks, [layers, ranks]: the smallest has 0.
-    """
-    places = (finite[:, None] - 1) * q[None, :]
-    below = np.floor(places).astype(np.int64)
-    above = np.minimum(below + 1, finite[:, None] - 1)
-    ranks = np.stack([below, above], -1)
-    ends = select(ranks.reshape(len(finite), -1)).reshape(ranks.shape)
-    shares = places - below
-    return np.array([[np.quantile(e, s) for e, s in zip(*row, strict=True)] for row in zip(ends, shares, strict=True)])

@@ -11,8 +11,9 @@ import numpy as np
 from ldpkernels import _native, capabilities
 from ldpkernels.arrays import AnyArray, Array, Floats, Spans
 from ldpkernels.gpu import capturing
-from ldpkernels.keys import Key, torch_key
-from ldpkernels.launch.dispatch import SMALL, norms_of, tensors, threads_for
+from ldpkernels.inputs.flat import norms_of
+from ldpkernels.keys import Key, key_on
+from ldpkernels.launch.dispatch import SMALL, tensors, threads_for
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +41,7 @@ def quantise(spans: Spans, scale: float, key: Key | None, stream: int = 0, devic
     """
     name, device = _of_vectors(device)
     if name == "triton" and device is not None:
-        words_there = None if key is None else torch_key(key, device)
+        words_there = None if key is None else key_on(key, device)
         return int(_on_triton().quantise(spans, scale, words_there, stream, device))
     if name == "reference":
         return int(_twin().quantise(spans, scale, None if key is None else key.uint32(), stream))
@@ -61,7 +62,7 @@ def add_noise(
     """The spans' int32 and noise from a table, to their `out`: modulo 2^bits as uint32, or as numbers times `unit`."""
     name, device = _of_vectors(device)
     if name == "triton" and device is not None:
-        _on_triton().add_noise(spans, table, torch_key(key, device), bits, unit, device)
+        _on_triton().add_noise(spans, table, key_on(key, device), bits, unit, device)
         return
     if name == "reference":
         _twin().add_noise(spans, table, key.uint32(), bits, unit)
@@ -74,7 +75,7 @@ def normal_product(spans: Spans, key: Key, stream: int, device: torch.device | N
     """The sum of products of weights with the normals of their elements, of keystream `stream`."""
     name, device = _of_vectors(device, "normals")
     if name == "triton" and device is not None:
-        return float(_privunitg_on_triton().normal_product(spans, torch_key(key, device), stream, device))
+        return float(_privunitg_on_triton().normal_product(spans, key_on(key, device), stream, device))
     if name == "reference":
         return float(_twin().normal_product(spans, key.uint32(), stream))
     return _native.normal_product(spans, key.uint32(), stream, name, threads_for(int(spans["numel"].sum())))
@@ -86,7 +87,7 @@ def moved_normals(
     """(g + along x) factor for weights x and the same normals g, to each span's `out`: fp64 for fp64, else fp32."""
     name, device = _of_vectors(device, "normals")
     if name == "triton" and device is not None:
-        _privunitg_on_triton().moved_normals(spans, torch_key(key, device), stream, along, factor, device)
+        _privunitg_on_triton().moved_normals(spans, key_on(key, device), stream, along, factor, device)
         return
     if name == "reference":
         _twin().moved_normals(spans, key.uint32(), stream, along, factor)
@@ -99,7 +100,7 @@ def rotate(x: AnyArray, key: Key, *, inverse: bool = False) -> None:
     """The Walsh-Hadamard transform with signs from a key, of a power of two of fp32 numbers, in place."""
     name, device = _of_vectors(None if isinstance(x, np.ndarray) or x.device.type == "cpu" else x.device)
     if name == "triton" and device is not None:
-        _on_triton().rotate(tensors([x])[0], torch_key(key, device), inverse)
+        _on_triton().rotate(tensors([x])[0], key_on(key, device), inverse)
         return
     numbers = x if isinstance(x, np.ndarray) else x.detach().numpy()
     if name == "reference":
@@ -117,16 +118,6 @@ def reflect(x: Floats, normals: Floats, *, back: bool = False) -> None:
         _twin().reflect(x, normals, back)
         return
     _native.reflect(x, normals, back, capabilities.host_isa())
-
-
-def empty(size: int, kind: type[np.generic], device: torch.device | None) -> AnyArray:
-    """Room for numbers on a device; None is the host, and an array. Tensors have int32 for uint32."""
-    if device is None:
-        return np.empty(size, kind)
-    import torch
-
-    kinds = {np.float64: torch.float64, np.float32: torch.float32, np.int32: torch.int32, np.uint32: torch.int32}
-    return torch.empty(size, dtype=kinds[kind], device=device)
 
 
 def copied(array: Array, device: torch.device | None) -> AnyArray:

@@ -2,7 +2,8 @@
 """`torch.ops.ldpkernels`: importing this registers every operation."""
 
 from ldpkernels.ops.clipped_noise import clipped_noised_sum
-from ldpkernels.ops.keys import fresh_key
+from ldpkernels.ops.define import named
+from ldpkernels.ops.keys import fresh_key, torch_key
 from ldpkernels.ops.ordinal_cldp import ordinal_cldp_, ordinal_cldp_sample
 from ldpkernels.ops.two_point import two_point_threshold
 from ldpkernels.ops.votes import majority_vote
@@ -13,7 +14,9 @@ __all__ = [
     "clipped_noised_sum",
     "fresh_key",
     "majority_vote",
+    "named",
     "ordinal_cldp_",
     "ordinal_cldp_sample",
+    "torch_key",
     "two_point_threshold",
 ]

@@ -13,7 +13,7 @@ from ldpkernels import launch
 from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.checks import check_key, torch_dtype
 from ldpkernels.inputs.containers import rows_of
-from ldpkernels.inputs.views import contiguous
+from ldpkernels.inputs.memory import contiguous
 from ldpkernels.laws import clipped_noise as law
 from ldpkernels.ops.define import define, library, refuse_apart
 

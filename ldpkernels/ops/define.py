@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from ldpkernels.inputs.checks import checked_tensors
+from ldpkernels.inputs.memory import locate
 from ldpkernels.keys import refuse_trace
 from ldpkernels.optional import refuse_old_torch
 
@@ -84,16 +84,16 @@ def _refuse_vmap(name: str) -> Operation:
     return refuse
 
 
-def named(operation: Operation, tensors: Sequence[torch.Tensor], names: Sequence[str], *arguments: object) -> Any:
+def named(operation: str, tensors: Sequence[torch.Tensor], names: Sequence[str], *arguments: object) -> Any:
     """Call an operation on tensors. Its errors number them, so that where it fails the same check is asked by name."""
     if any(getattr(t, "is_meta", False) for t in tensors):  # one would turn the operation into its fake
-        checked_tensors(tensors, names=names)
+        locate(tensors, names)
     try:
         with torch.no_grad():
-            return operation(tensors, *arguments)
+            return getattr(torch.ops.ldpkernels, operation)(tensors, *arguments)
     except Exception:
         with contextlib.suppress(RuntimeError):  # of tensors that have no memory of their own, as under vmap
-            checked_tensors(tensors, names=names)
+            locate(tensors, names)
         raise
 
 

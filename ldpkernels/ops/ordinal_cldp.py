@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from ldpkernels import launch
-from ldpkernels.inputs.checks import check_key, checked_tensors, refuse_freed, refuse_outside
-from ldpkernels.inputs.spans import integer_span, span_table
-from ldpkernels.inputs.views import contiguous, through
+from ldpkernels.inputs.checks import check_key, refuse_freed, refuse_outside
+from ldpkernels.inputs.memory import contiguous, locate
+from ldpkernels.inputs.spans import integer_span
 from ldpkernels.laws.ordinal_cldp_integers import Noise
 from ldpkernels.laws.ordinal_cldp_thresholds import Rounding, integer_laws, weight_laws
 from ldpkernels.ops.define import define, no_output, refuse_apart
@@ -25,18 +23,9 @@ def _ordinal_cldp_(
     mechanism: Noise,
     rounding: Rounding,
 ) -> None:
-    dtypes, device, plain = checked_tensors(tensors, key)
-    laws = weight_laws(alpha, c, rho, dtypes, mechanism, rounding)
-
-    def run(flat: Sequence[torch.Tensor]) -> None:
-        spans = span_table([t.data_ptr() for t in flat], [0] * len(flat), [t.numel() for t in flat], dtypes)
-        launch.run("ordinal_cldp", "values", spans, laws, key, device)
-
-    if plain:
-        run(tensors)
-    else:
-        through(tensors, contiguous(tensors), run)
-    torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])
+    weights = locate(tensors, key=key, written=True)
+    laws = weight_laws(alpha, c, rho, weights.dtypes, mechanism, rounding)
+    launch.overwrite("ordinal_cldp", weights, laws, key)
 
 
 def _ordinal_cldp_sample(v: torch.Tensor, key: torch.Tensor, alpha: float, M: int, mechanism: Noise) -> torch.Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import NamedTuple, SupportsFloat
 
@@ -24,14 +24,14 @@ from ldpkernels._native import SPAN, Summary
 from ldpkernels.arrays import Integers, Laws, Spans
 from ldpkernels.dtypes import Dtype
 from ldpkernels.inputs.agreement import SECRET, Statement, agreed, gathered
-from ldpkernels.inputs.checks import checked_tensors
 from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, collect
+from ldpkernels.inputs.memory import locate, note_write, write_back
 from ldpkernels.inputs.shards import Part, groups_of, mesh_of, part_of
-from ldpkernels.inputs.spans import first_elements, span_table
-from ldpkernels.inputs.views import contiguous, uninterrupted
-from ldpkernels.keys import Generator, Key, secure_key, torch_key
+from ldpkernels.inputs.spans import first_elements
+from ldpkernels.keys import Generator, Key, is_secure, secure_key
 from ldpkernels.laws.registry import executed, mechanism_named
 from ldpkernels.laws.weightwise import Output, Weightwise
+from ldpkernels.ops.keys import torch_key
 from ldpkernels.wire.layout import Layout
 
 
@@ -66,19 +66,13 @@ def perturb_(asked: Asked) -> None:
     """Perturb the parts of this rank in place."""
     call, key = _agreed(asked, "values")
     pieces = _pieces(call)
+    if any(piece.memory is not piece.local for piece in pieces):  # then all are written back at once
+        pieces = [piece.apart() for piece in pieces]
     spans, laws = _table(call, pieces, None)
-
-    def run() -> None:
-        launch.run(call.mechanism.kernel, "values", spans, laws, key, call.device.type)
-        for piece in pieces:
-            piece.write_back()
-
-    if call.device.type == "cuda":
-        run()
-    else:
-        uninterrupted(run)
-    changed = [*call.tensors.values, *(part.local for part in call.parts)]
-    torch.autograd.graph.increment_version([t for t in changed if not t.is_inference()])
+    launch.run(call.mechanism.kernel, "values", spans, laws, key, call.device.type)
+    copies = [piece for piece in pieces if piece.memory is not piece.local]
+    write_back([piece.local for piece in copies], [piece.result() for piece in copies])
+    note_write([*call.tensors.values, *(part.local for part in call.parts)])
 
 
 def report(asked: Asked) -> tuple[Layout, torch.Tensor]:
@@ -106,10 +100,8 @@ def summaries(model: object, prepare: Callable[[], tuple[Tensors, Statement]]) -
     mesh = mesh_of(model)
     tensors, _ = agreed(groups_of(mesh), prepare)
     parts = [part_of(name, t) for name, t in zip(tensors.names, tensors.values, strict=True)]
-    flat = contiguous([part.local for part in parts])
-    dtypes, _, _ = checked_tensors(flat, names=tensors.names)
-    spans = span_table([t.data_ptr() for t in flat], [0] * len(flat), [t.numel() for t in flat], dtypes)
-    found = launch.summaries(spans, flat[0].device)
+    weights = locate([part.local for part in parts], tensors.names)
+    found = launch.summaries(weights.spans, weights.device)
     nothing = (math.inf, -math.inf, 0.0, 0.0, 0.0)
     rows = torch.tensor(
         [
@@ -179,11 +171,14 @@ class _Piece:
         lengths, firsts = before + part.lengths, first + part.starts - before
         return cls(part.local, memory, at, room, offsets, slots, lengths, firsts)
 
-    def write_back(self) -> None:
-        """What was written to a copy."""
-        if self.memory is not self.local:
-            with torch.inference_mode():
-                self.local.copy_(self.memory[self.at].reshape(self.local.shape))
+    def apart(self) -> _Piece:
+        """This piece in a copy."""
+        return replace(self, memory=self.local.clone()) if self.memory is self.local else self
+
+    def result(self) -> torch.Tensor:
+        """The part's elements, in the part's shape."""
+        found = self.memory if self.memory.shape == self.local.shape else self.memory[self.at]
+        return found.reshape(self.local.shape)
 
 
 def _pieces(call: _Call) -> list[_Piece]:
@@ -210,16 +205,15 @@ def _agreed(asked: Asked, output: Output) -> tuple[_Call, torch.Tensor]:
     """The call as all ranks of the mesh make it, and its key."""
     model, C, R, eps, mechanism, generator, buffers = asked
     mesh = mesh_of(model)
-    default = generator is None or (isinstance(generator, str) and generator == "secure")
 
     def prepare() -> tuple[_Call, Statement]:
         law = mechanism_named(mechanism, eps)
         tensors, (c, r) = collect(model, buffers, in_place=output == "values", sharded=True, C=C, R=R)
         parts = [part_of(name, t) for name, t in zip(tensors.names, tensors.values, strict=True)]
-        dtypes, _, _ = checked_tensors([part.local for part in parts], names=tensors.names)
+        dtypes = locate([part.local for part in parts], tensors.names).dtypes
         _, laws = executed(mechanism, law.eps, c, r, dtypes, output)
         device = parts[0].local.device
-        key = None if default else torch_key(generator, device)
+        key = None if is_secure(generator) else torch_key(generator, device)
         layout = Layout.of(tensors, c, r, law, dtypes)
         said = {
             "the call": "perturb_" if output == "values" else "report",

@@ -6,9 +6,7 @@ from __future__ import annotations
 import torch
 
 from ldpkernels import launch
-from ldpkernels.inputs.checks import checked_tensors
-from ldpkernels.inputs.spans import span_table
-from ldpkernels.inputs.views import contiguous
+from ldpkernels.inputs.memory import locate
 from ldpkernels.laws.registry import law_table
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.laws.weightwise import Output
@@ -16,13 +14,12 @@ from ldpkernels.ops.define import define
 
 
 def _two_point_threshold(x: torch.Tensor, c: float, r: float, eps: float, output: Output) -> torch.Tensor:
-    dtypes, device, _ = checked_tensors([x])
-    laws = law_table(TwoPoint(eps), [c], [r], dtypes, output)
-    (flat,) = contiguous([x])
+    weights = locate([x])
+    laws = law_table(TwoPoint(eps), [c], [r], weights.dtypes, output)
     thresholds = torch.empty(x.shape, dtype=torch.int64, device=x.device)
     key = torch.zeros(1, dtype=torch.int64, device=x.device)  # thresholds draw nothing
-    spans = span_table([flat.data_ptr()], [thresholds.data_ptr()], [flat.numel()], dtypes)
-    launch.run("two_point", "thresholds", spans, laws, key, device, thresholds)
+    weights.spans["out"] = thresholds.data_ptr()
+    launch.run("two_point", "thresholds", weights.spans, laws, key, x.device.type, thresholds)
     return thresholds
 
 

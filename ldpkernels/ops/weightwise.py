@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from ldpkernels import launch
-from ldpkernels.inputs.checks import checked_tensors
-from ldpkernels.inputs.spans import span_table
-from ldpkernels.inputs.views import contiguous, through
+from ldpkernels.inputs.memory import locate
 from ldpkernels.laws.registry import MECHANISMS, executed, mechanism_named
 from ldpkernels.ops.define import Operation, define, no_output
 from ldpkernels.wire.codec import codec_of
@@ -29,31 +26,19 @@ class Operations:
 
 def _operations(name: str, kernel: str) -> Operations:
     def perturb_(tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float) -> None:
-        dtypes, device, plain = checked_tensors(tensors, key)
-        mechanism, laws = executed(name, eps, c, r, dtypes, "values")
-
-        def run(flat: Sequence[torch.Tensor]) -> None:
-            spans = span_table([t.data_ptr() for t in flat], [0] * len(flat), [t.numel() for t in flat], dtypes)
-            launch.run(mechanism.kernel, "values", spans, laws, key, device)
-
-        if plain:
-            run(tensors)
-        else:
-            through(tensors, contiguous(tensors), run)
-        torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])
+        weights = locate(tensors, key=key, written=True)
+        mechanism, laws = executed(name, eps, c, r, weights.dtypes, "values")
+        launch.overwrite(mechanism.kernel, weights, laws, key)
 
     def report(
         tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float
     ) -> torch.Tensor:
-        dtypes, device, plain = checked_tensors(tensors, key)
-        mechanism, laws = executed(name, eps, c, r, dtypes, "report")
-        flat = tensors if plain else contiguous(tensors)
-        sizes, codec = [t.numel() for t in flat], codec_of(mechanism.reported)
-        payload = torch.empty(codec.payload_bytes(sizes), dtype=torch.uint8, device=key.device)
-        outs = [payload.data_ptr() + offset for offset in codec.offsets(sizes)]
-        spans = span_table([t.data_ptr() for t in flat], outs, sizes, dtypes)
-        launch.run(mechanism.kernel, mechanism.reported, spans, laws, key, device, payload)
-        return payload
+        weights = locate(tensors, key=key)
+        mechanism, laws = executed(name, eps, c, r, weights.dtypes, "report")
+        sizes, codec = [t.numel() for t in tensors], codec_of(mechanism.reported)
+        room = codec.payload_bytes(sizes), codec.offsets(sizes)
+        payload = launch.report(mechanism.kernel, mechanism.reported, weights, laws, key, *room)
+        return torch.as_tensor(payload)
 
     def fake_report(
         tensors: list[torch.Tensor], key: torch.Tensor, c: list[float], r: list[float], eps: float

@@ -3,22 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import SupportsFloat, TypeAlias, TypeVar
 
 from ldpkernels import launch
-from ldpkernels.arrays import Array
-from ldpkernels.capabilities import chosen_isa
-from ldpkernels.inputs.checks import checked_arrays
 from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, collect
-from ldpkernels.inputs.plain import plain, ranges_of
+from ldpkernels.inputs.memory import locate
 from ldpkernels.inputs.shards import is_sharded
-from ldpkernels.inputs.spans import span_table
-from ldpkernels.inputs.views import contiguous, through
-from ldpkernels.keys import Generator, host_key, numpy_key, torch_key
-from ldpkernels.laws.registry import MechanismName, executed, kind_named, law_table, mechanism_named
+from ldpkernels.keys import Generator
+from ldpkernels.laws.registry import MechanismName, kind_named, mechanism_named
 from ldpkernels.laws.weightwise import Weightwise
-from ldpkernels.optional import is_tensor
+from ldpkernels.perturb.call import key_of, laws_of, perform, takes_operation
 
 Model = TypeVar("Model", bound="Weights")
 Range: TypeAlias = Numbers
@@ -67,69 +61,23 @@ def perturb_(
     >>> out is w, sorted(set(out.tolist())), round(float(out.mean()), 1)
     (True, [-2.1639535427093506, 2.1639535427093506], 0.3)
     """
-    if _perturbed_plain(model, C, R, eps, mechanism, generator, buffers):
-        return model
     if is_sharded(model):
         from ldpkernels.ops import shards
 
         shards.perturb_(shards.Asked(model, C, R, eps, mechanism, generator, buffers))
         return model
     tensors, (c, r) = collect(model, buffers, in_place=True, draws="perturb_", C=C, R=R)
-    if tensors.compiling:
-        kind_named(mechanism)
-        kind = None
-    else:
-        kind = mechanism_named(mechanism, eps)
+    law = None if tensors.compiling else mechanism_named(mechanism, eps)
     if buffers == "perturb":
-        refuse_negative_variances(tensors, c, r, kind)
-    if tensors.is_torch:
-        from ldpkernels.ops import OPERATIONS, define
-
-        key = torch_key(generator, tensors.values[0].device)
-        define.named(OPERATIONS[mechanism].perturb, tensors.values, tensors.names, key, c, r, float(eps))
-    else:
-        _perturb_arrays(tensors, c, r, mechanism_named(mechanism, eps), generator)
+        refuse_negative_variances(tensors, c, r, law)
+    if law is None or takes_operation(tensors):
+        operation = f"{kind_named(mechanism).kernel}_"
+        perform(operation, tensors, generator, c, r, float(eps) if law is None else law.eps)
+        return model
+    key = key_of(generator, tensors)
+    weights = locate(tensors.values, tensors.names, key=key, written=True)
+    launch.overwrite(law.kernel, weights, laws_of(law, c, r, weights.dtypes, "values"), key)
     return model
-
-
-def _perturbed_plain(
-    model: Weights,
-    C: Range,
-    R: Range,
-    eps: SupportsFloat,
-    mechanism: MechanismName,
-    generator: Generator,
-    buffers: Buffers | None,
-) -> bool:
-    """Whether nothing of a call is out of the ordinary, and it is done: torch's dispatcher costs more than the kernel
-    of a small model."""
-    found = plain(model, buffers)
-    if found is None or isinstance(C, Mapping) or isinstance(R, Mapping) or is_tensor(generator):
-        return False
-    isa = chosen_isa(kind_named(mechanism).kernel)
-    if isa is None:
-        return False
-    c, r, dtypes = ranges_of(found, C, R)
-    kind, laws = executed(mechanism, eps, c, r, dtypes, "values")
-    launch.run_plain(kind.kernel, found, laws, host_key(generator, found.is_torch), isa)
-    return True
-
-
-def _perturb_arrays(
-    tensors: Tensors, c: list[float], r: list[float], mechanism: Weightwise, generator: Generator
-) -> None:
-    dtypes = checked_arrays(tensors.names, tensors.values, written=True)
-    laws, key = law_table(mechanism, c, r, dtypes, "values"), numpy_key(generator)
-
-    def run(flat: Sequence[Array]) -> None:
-        spans = span_table([a.ctypes.data for a in flat], [0] * len(flat), [a.size for a in flat], dtypes)
-        launch.run(mechanism.kernel, "values", spans, laws, key, "cpu")
-
-    flat = contiguous(tensors.values)
-    if flat is tensors.values:
-        run(flat)
-    else:
-        through(tensors.values, flat, run)
 
 
 def refuse_negative_variances(tensors: Tensors, c: list[float], r: list[float], mechanism: Weightwise | None) -> None:

@@ -4,21 +4,25 @@
 from __future__ import annotations
 
 import itertools
-from typing import Generic, NoReturn, SupportsFloat
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Generic, NoReturn, SupportsFloat
 
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.arrays import AnyArray
-from ldpkernels.capabilities import chosen_isa
-from ldpkernels.inputs.checks import checked_arrays, checked_tensors
+from ldpkernels.arrays import AnyArray, Array
 from ldpkernels.inputs.containers import Buffers, Tensors, collect
-from ldpkernels.inputs.plain import plain
+from ldpkernels.inputs.memory import Located, addresses, locate
 from ldpkernels.inputs.shards import is_sharded
-from ldpkernels.keys import Generator, host_key
-from ldpkernels.laws.registry import MechanismName, law_table, mechanism_named
-from ldpkernels.optional import is_compiling, is_tensor
+from ldpkernels.keys import Generator
+from ldpkernels.laws.registry import MechanismName, mechanism_named
+from ldpkernels.optional import is_compiling
+from ldpkernels.perturb.call import key_of, laws_of, takes_operation
 from ldpkernels.perturb.in_place import Model, Range, perturb_, refuse_negative_variances
+
+if TYPE_CHECKING:
+    import torch
 
 
 def prepare(
@@ -56,49 +60,75 @@ class Prepared(Generic[Model]):
     ) -> None:
         if is_sharded(model):
             raise TypeError("prepare takes no DTensors: call perturb_, where the ranks agree on every call")
-        tensors, (self._c, self._r) = collect(model, buffers, in_place=True, draws="prepare", C=C, R=R)
-        kind = mechanism_named(mechanism, eps)
+        self._model, self._mechanism, self._buffers = model, mechanism, buffers
+        self._tensors, (self._c, self._r) = collect(model, buffers, in_place=True, draws="prepare", C=C, R=R)
+        self._law = mechanism_named(mechanism, eps)
         if buffers == "perturb":
-            refuse_negative_variances(tensors, self._c, self._r, kind)
-        if tensors.is_torch:
-            dtypes = checked_tensors(tensors.values, names=tensors.names).dtypes
-        else:
-            dtypes = checked_arrays(tensors.names, tensors.values, written=True)
-        self._laws = law_table(kind, self._c, self._r, dtypes, "values")
-        self._model, self._eps, self._mechanism, self._buffers = model, kind.eps, mechanism, buffers
-        self._kernel, self._names, self._values = kind.kernel, tensors.names, tensors.values
-        self._places = [_place(value) for value in tensors.values]
-        self._plain = plain(model, buffers, shapes=True)
+            refuse_negative_variances(self._tensors, self._c, self._r, self._law)
+        self._weights = locate(self._tensors.values, self._tensors.names, written=True)
+        self._laws = laws_of(self._law, self._c, self._r, self._weights.dtypes, "values")
+        self._places = _places(self._weights.values)
 
     def __call__(self, generator: Generator = None) -> Model:
         """Perturb the tensors in place, and return the model."""
-        found = None if is_tensor(generator) else plain(self._model, self._buffers, shapes=True)
-        if found is not None and self._plain is not None and found.same(self._plain):
-            isa = chosen_isa(self._kernel)
-            if isa is not None:
-                launch.run_plain(self._kernel, found, self._laws, host_key(generator, found.is_torch), isa)
-                return self._model
         if not is_compiling():
-            self._refuse_changes(collect(self._model, self._buffers, in_place=True, draws="a prepared call")[0])
-        numbers, mechanism = (self._c, self._r, self._eps), self._mechanism
+            if not self._is_of_the_same():
+                self._refuse_others(collect(self._model, self._buffers, in_place=True, draws="a prepared call")[0])
+            key = key_of(generator, self._tensors)
+            self._refuse_moved()
+            if not takes_operation(self._tensors):
+                launch.overwrite(self._law.kernel, self._located(), self._laws, key)
+                return self._model
+        numbers, mechanism = (self._c, self._r, self._law.eps), self._mechanism
         return perturb_(self._model, *numbers, mechanism=mechanism, generator=generator, buffers=self._buffers)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a prepared call is for its own tensors: prepare another for a copy, or in another process")
 
-    def _refuse_changes(self, now: Tensors) -> None:
-        for name, other in itertools.zip_longest(self._names, now.names):
+    def _is_of_the_same(self) -> bool:
+        """Whether a tensor, or a sequence of them, is of the same objects; modules and mappings are walked again."""
+        if self._tensors.container == "tensor":
+            return True
+        model = self._model
+        values = self._tensors.values
+        return isinstance(model, (list, tuple)) and len(model) == len(values) and all(map(operator.is_, model, values))
+
+    def _located(self) -> Located:
+        """Memory as it was found; views are copied anew."""
+        if self._weights.flat is self._weights.values:
+            return self._weights
+        return locate(self._tensors.values, self._tensors.names, written=True)
+
+    def _refuse_others(self, now: Tensors) -> None:
+        for name, other in itertools.zip_longest(self._tensors.names, now.names):
             if name != other:
                 raise ValueError(f"tensor {name or other!r} came or went since the call was prepared: prepare it again")
-        for name, value, before, place in zip(self._names, now.values, self._values, self._places, strict=True):
-            if value is not before or _place(value) != place:
-                raise ValueError(
-                    f"tensor {name!r} is another one, or lies elsewhere, or has another shape or dtype than when the "
-                    "call was prepared: prepare it again"
-                )
+        for name, one, other in zip(now.names, now.values, self._tensors.values, strict=True):
+            if one is not other:
+                raise _changed(name)
+
+    def _refuse_moved(self) -> None:
+        places = _places(self._tensors.values)
+        if places != self._places:
+            same = map(operator.eq, places, self._places)
+            raise _changed(self._tensors.names[[*same].index(False)])
 
 
-def _place(value: AnyArray) -> tuple[object, ...]:
-    if isinstance(value, np.ndarray):
-        return value.ctypes.data, value.shape, value.strides, value.dtype
-    return value.data_ptr(), value.shape, value.stride(), value.dtype, value.device
+def _changed(name: str) -> ValueError:
+    return ValueError(
+        f"tensor {name!r} is another one, or lies elsewhere, or has another shape or dtype than when the call was "
+        "prepared: prepare it again"
+    )
+
+
+def _places(values: Sequence[AnyArray]) -> list[tuple[object, ...]]:
+    """Read what says of each tensor or array which memory is its own."""
+    if isinstance(values[0], np.ndarray):
+        arrays: Sequence[Array] = values  # type: ignore[assignment]
+        both = zip(addresses(arrays), arrays, strict=True)
+        return [(at, a.shape, a.strides, a.dtype, a.flags.writeable) for at, a in both]
+    tensors: Sequence[torch.Tensor] = values  # type: ignore[assignment]
+    return [
+        (t.data_ptr(), t.shape, t.stride(), t.dtype, t.device, t.untyped_storage().nbytes(), t.is_neg())
+        for t in tensors
+    ]

@@ -9,9 +9,8 @@ import numpy as np
 
 from ldpkernels import launch
 from ldpkernels.arrays import AnyArray, Array, Integers
-from ldpkernels.inputs.checks import checked_arrays, checked_tensors
 from ldpkernels.inputs.containers import collect
-from ldpkernels.inputs.spans import span_table
+from ldpkernels.inputs.memory import locate
 from ldpkernels.keys import Key
 from ldpkernels.laws.registry import law_table
 from ldpkernels.laws.two_point import TwoPoint
@@ -60,12 +59,11 @@ def two_point_threshold(
         try:
             found: torch.Tensor = operation(x, c_values[0], r_values[0], float(eps), output)
         except Exception:
-            checked_tensors(tensors.values, names=[""])  # the same error, without the tensor's number
+            locate(tensors.values, [""])  # the same error, without the tensor's number
             raise
         return found
-    dtypes = checked_arrays([""], tensors.values, written=False)
-    laws = law_table(TwoPoint(checked_eps(eps)), c_values, r_values, dtypes, output)
-    flat, thresholds = np.ascontiguousarray(x), np.empty(x.shape, np.int64)
-    spans = span_table([flat.ctypes.data], [thresholds.ctypes.data], [flat.size], dtypes)
-    launch.run("two_point", "thresholds", spans, laws, Key((0,)), "cpu")
+    weights, thresholds = locate(tensors.values, [""]), np.empty(x.shape, np.int64)
+    weights.spans["out"] = thresholds.ctypes.data
+    laws = law_table(TwoPoint(checked_eps(eps)), c_values, r_values, weights.dtypes, output)
+    launch.run("two_point", "thresholds", weights.spans, laws, Key((0,)), "cpu")
     return thresholds

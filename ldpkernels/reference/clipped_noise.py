@@ -10,7 +10,7 @@ import numpy as np
 
 from ldpkernels.arrays import Array, Floats, Spans, Words
 from ldpkernels.dtypes import DTYPES
-from ldpkernels.launch import norms_of
+from ldpkernels.inputs.flat import norms_of
 from ldpkernels.laws.clipped_noise import Noise, is_single, scales
 from ldpkernels.reference.ciphers import chacha20, keystream, philox4x32
 from ldpkernels.reference.memory import memory, weights

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from ldpkernels.arrays import Floats, Integers, Spans
 from ldpkernels.dtypes import FLOAT64
-from ldpkernels.launch import interpolated
+from ldpkernels.inputs.flat import interpolated
 from ldpkernels.triton import launch
 from ldpkernels.triton import table as tables
 from ldpkernels.triton.table import SPAN, Columns, Part, row_of

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -15,7 +14,6 @@ import numpy as np
 from ldpkernels.arrays import Bytes, Integers
 from ldpkernels.dtypes import DTYPES, FLOAT64, Dtype
 from ldpkernels.inputs.containers import Container, Tensors
-from ldpkernels.inputs.plain import Plain
 from ldpkernels.laws.registry import MECHANISMS, executed_ranges, mechanism_named
 from ldpkernels.laws.weightwise import Weightwise
 from ldpkernels.wire.codec import Codec, codec_of
@@ -58,22 +56,6 @@ class Layout:
         library = "torch" if tensors.is_torch else "numpy"
         ranges = tuple(c), tuple(r), tuple(dtypes)
         return _layout(tuple(tensors.names), shapes, *ranges, mechanism, tensors.container, library)
-
-    @staticmethod
-    def of_plain(
-        plain: Plain,
-        names: tuple[str, ...],
-        c: tuple[float, ...],
-        r: tuple[float, ...],
-        mechanism: Weightwise,
-        container: Container,
-    ) -> Layout:
-        """The layout of reports of plain tensors, whose shapes were read; c and r are one for all, or one for each."""
-        numbers = iter(np.frombuffer(plain.shapes, np.int64).tolist())  # of each, how many dimensions, and they
-        shapes = tuple([tuple(itertools.islice(numbers, dimensions)) for dimensions in numbers])
-        n = len(names)
-        ranges = c * (n // len(c)), r * (n // len(r)), plain.dtypes * (n // len(plain.dtypes))
-        return _layout(names, shapes, *ranges, mechanism, container, "torch" if plain.is_torch else "numpy")
 
     @cached_property
     def codec(self) -> Codec:
