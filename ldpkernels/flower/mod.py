@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 
 import numpy as np
@@ -21,12 +21,16 @@ from flwr.app import Context, Message
 from ldpkernels.accounting import BudgetExceeded, Ledger, LedgerError, arguments
 from ldpkernels.flower import records
 from ldpkernels.flower.integers import Packing, countable
+from ldpkernels.flower.sums import MASKED, Member
 from ldpkernels.inputs.containers import Weights
 from ldpkernels.inputs.modules import Buffers
 from ldpkernels.keys import Generator
+from ldpkernels.laws.distributed import Shares
 from ldpkernels.releases.budget import Budget
 from ldpkernels.releases.layouts import Layouts, changed
-from ldpkernels.releases.release import Arrays, leaving, release_of
+from ldpkernels.releases.release import Arrays, leaving
+from ldpkernels.releases.shares import SharesOfNoise, released
+from ldpkernels.secure_sums import ProtocolError, State
 
 logger = logging.getLogger("ldpkernels.flower")
 
@@ -48,7 +52,15 @@ class LdpMod:
     means.
 
     Args:
-        eps: Privacy parameter.
+        eps: Privacy parameter; None with a law.
+        law: `DistributedGaussian` or `DistributedSkellam`: the update leaves with a share of its noise, by a secure sum
+            and by nothing else (docs/secure_sums.md). The ledger charges `law.event`, which is right against a server
+            that follows the protocol, or with a roster.
+        threshold: With a law, the fewest clients whose sum is opened; less `colluders` it must be `law.clients`.
+        colluders: How many clients may be in league with the server, or with whoever reads the model; that one counts
+            itself if it is a client.
+        roster: The Ed25519 public keys of those who may take part, by number (`secure_sums.new_identity`).
+        identity: With a roster, this client's number and private key.
         mechanism: "two-point" (one bit a weight), "piecewise", "hybrid"; "privunitg", "k-of-d" or "gaussian".
         norm: For whole vectors, the L2 norm to which an update is clipped.
         bound: For "k-of-d", as for `perturb_vector`.
@@ -77,9 +89,14 @@ class LdpMod:
 
     def __init__(
         self,
-        eps: float,
+        eps: float | None = None,
         mechanism: str = "two-point",
         *,
+        law: Shares | None = None,
+        threshold: int | None = None,
+        colluders: int = 1,
+        roster: Mapping[int, bytes] | None = None,
+        identity: tuple[int, bytes] | None = None,
         norm: float | None = None,
         bound: float | None = None,
         upload: str = "updates",
@@ -93,7 +110,8 @@ class LdpMod:
         secure: bool = False,
         generator: KeyOf | None = None,
     ) -> None:
-        self.release = release_of(eps, mechanism, norm, bound, delta)
+        self.release = released(eps, mechanism, norm, bound, delta, law, threshold, colluders, roster)
+        self.member = Member(self.release, identity) if isinstance(self.release, SharesOfNoise) else None
         self.upload = records.checked_upload(upload)
         if isinstance(metrics, str):
             raise TypeError(f"metrics={metrics!r} is one name: pass a list of names")
@@ -116,6 +134,8 @@ class LdpMod:
             )
         arrived = time.monotonic()
         try:
+            if self.member is not None and self.member.stage(message) != MASKED:
+                return self.member.step(message, context)
             received = records.arrays_of(message.content, "the message")
             before = leaving(received, self.buffers)
             if self.like is not None:
@@ -123,20 +143,23 @@ class LdpMod:
             told = records.told(message, self.release, self.upload, list(before), self.secure)
             unchanged = before if self.upload == "weights" else {n: np.zeros_like(a) for n, a in before.items()}
             metrics: records.Metrics = dict.fromkeys(self.metrics, 0.0)  # all of them leave, whatever the app gives
-            self._upload(message, unchanged, told, None, metrics)
+            self._upload(message, context, unchanged, told, None, metrics)
             key = None if self.generator is None else self.generator(message, context)
             event, times = self.release.event([array.size for array in before.values()])
             with self._opened(context) as ledger:
                 if ledger is not None:  # before the app is called: from here on a report leaves
                     metrics[records.EPSILON] = ledger.spend(event, times).epsilon
-        except (ValueError, TypeError, BudgetExceeded) as error:
+        except (ValueError, TypeError, BudgetExceeded, ProtocolError) as error:
             return records.refusal(message, str(error))
         except (LedgerError, OSError):
             logger.exception("this client's ledger cannot be used")
             return records.refusal(message, "this client's ledger cannot be used; its log says why")
         answer = self._trained(message, context, call_next, before, received, told, key, metrics)
         if answer is None:
-            answer = self._upload(message, unchanged, told, key, metrics)
+            answer = self._upload(message, context, unchanged, told, key, metrics)
+        answer, state = answer
+        if self.member is not None and state is not None:
+            self.member.keep(message, context, state)
         time.sleep(max(0.0, arrived + self.answer_after - time.monotonic()))
         return answer
 
@@ -150,27 +173,41 @@ class LdpMod:
         told: records.Told,
         key: Generator,
         metrics: records.Metrics,
-    ) -> Message | None:
+    ) -> tuple[Message, State | None] | None:
         """The report of what the app trained; None where it failed, for whatever reason, which the log has."""
         try:
             reply = call_next(message, context)
             if reply.has_error():
                 raise RuntimeError(f"the app answers with error {reply.error.code}: {reply.error.reason}")
             update = changed(before, received, records.arrays_of(reply.content, "the app's reply"), self.upload)
-            return self._upload(message, update, told, key, metrics | records.allowed(reply.content, self.metrics))
+            return self._upload(
+                message, context, update, told, key, metrics | records.allowed(reply.content, self.metrics)
+            )
         except (Exception, SystemExit):
             logger.exception("this client's training failed: what leaves is a report of no change")
             return None
 
     def _upload(
-        self, message: Message, update: Arrays, told: records.Told, key: Generator, metrics: records.Metrics
-    ) -> Message:
-        """The reply with the report. Called on zeros before training, it refuses what no report can have."""
+        self,
+        message: Message,
+        context: Context,
+        update: Arrays,
+        told: records.Told,
+        key: Generator,
+        metrics: records.Metrics,
+    ) -> tuple[Message, State | None]:
+        """The reply with the report, and of a secure sum the state that follows it.
+
+        Called on zeros before training, it refuses what no report can have.
+        """
+        if self.member is not None:
+            return self.member.upload(message, context, update, key, metrics)
+        assert not isinstance(self.release, SharesOfNoise)
         if not self.secure:
-            return records.answer(message, self.release.report(update, told.ranges, key), metrics)
+            return records.answer(message, self.release.report(update, told.ranges, key), metrics), None
         release = countable(self.release)
         integers = Packing.of(release, told.clients).packed(release.reported(update, told.ranges, key))
-        return records.secure_answer(message, integers, metrics)
+        return records.secure_answer(message, integers, metrics), None
 
     def _opened(self, context: Context) -> AbstractContextManager[Ledger | None]:
         return self.budget.opened({"node-id": context.node_id, **context.node_config})

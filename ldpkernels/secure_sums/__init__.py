@@ -37,9 +37,9 @@ It needs the package cryptography: pip install 'ldpkernels[secure]'.
 [11, 22, 33, 44]
 """
 
-from ldpkernels.secure_sums.client import State, agree, begin, disclose, mask, share
+from ldpkernels.secure_sums.client import State, agree, begin, disclose, mask, new_identity, share
 from ldpkernels.secure_sums.server import RoundLost, Server
-from ldpkernels.secure_sums.terms import ProtocolError, Terms, new_identity
+from ldpkernels.secure_sums.terms import ProtocolError, Terms
 
 __all__ = [
     "ProtocolError",

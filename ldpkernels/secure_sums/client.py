@@ -58,6 +58,12 @@ class State:
         return cls(terms, number, STAGES[data[0]], data[41:73], data[_HEAD:end], boxes, data[stop:])
 
 
+def new_identity() -> tuple[bytes, bytes]:
+    """A client's long-lived Ed25519 keys: the private one, for `begin` and `agree`, and the roster's public one."""
+    private = secrets.token_bytes(32)
+    return private, primitives.verifying_key(private)
+
+
 def begin(terms: Terms, number: int, identity: bytes | None = None) -> tuple[State, bytes]:
     """Step 1: announce two public keys of this round.
 

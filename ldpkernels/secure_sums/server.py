@@ -43,13 +43,18 @@ class Server:
         """Those whose integers are in the sum."""
         return sorted(self._present)
 
+    def fault(self, number: int, announcement: bytes) -> str | None:
+        """Why an announcement of step 1 can't be this client's; None where it can."""
+        size = Hello.size(self.terms)
+        if len(announcement) != size:
+            return f"its announcement is not of {size} bytes"
+        return Hello.of(announcement).fault(self.terms, number)
+
     def keys(self, announcements: Mapping[int, bytes]) -> bytes:
         """From step 1: the list of keys, for every client on it."""
-        size = Hello.size(self.terms)
         rows: dict[int, bytes] = {}
         for number, message in announcements.items():
-            wrong_size = f"its announcement is not of {size} bytes"
-            fault = Hello.of(message).fault(self.terms, number) if len(message) == size else wrong_size
+            fault = self.fault(number, message)
             if fault is not None:
                 self.refused[number] = fault
             elif len(rows) < self.terms.invited:

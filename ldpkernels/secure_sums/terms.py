@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -140,11 +139,3 @@ class Terms:
         arguments.count("number", number, 0, MOST_NUMBER)
         if self.roster is not None and number not in self.roster:
             raise ProtocolError(f"client {number} is not on the roster")
-
-
-def new_identity() -> tuple[bytes, bytes]:
-    """A client's long-lived Ed25519 keys: the private one, for `begin` and `agree`, and the roster's public one."""
-    from ldpkernels.secure_sums import primitives
-
-    private = secrets.token_bytes(32)
-    return private, primitives.verifying_key(private)
