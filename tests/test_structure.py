@@ -24,6 +24,7 @@ __main__
 commands
 flower nvflare
 federated audit distributed releases trainers
+secure_sums
 ldpkernels
 planning updates
 adaptive_ranges cldp clipped_noise dp_sgd expectation loading perturb reports vector votes

@@ -30,7 +30,7 @@ from ldpkernels.federated import ldp_fl, training
 from ldpkernels.federated.training import Client, Weights
 from ldpkernels.flower import records
 from ldpkernels.flower.mod import LdpMod
-from ldpkernels.flower.strategy import replies
+from ldpkernels.flower.replies import replies
 from ldpkernels.keys import Key
 from ldpkernels.releases.release import Arrays, EachWeight
 

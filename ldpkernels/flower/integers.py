@@ -13,7 +13,7 @@ import numpy as np
 from ldpkernels.arrays import Integers
 from ldpkernels.expectation import Expected
 from ldpkernels.laws.registry import mechanism_named
-from ldpkernels.releases.release import Arrays, EachWeight, Release
+from ldpkernels.releases.release import Arrays, EachWeight
 from ldpkernels.reports import Aggregate, Report
 from ldpkernels.wire.codec import sums_dtype
 from ldpkernels.wire.envelope import encode
@@ -22,7 +22,7 @@ from ldpkernels.wire.layout import Layout
 MODULUS = 2**32  # the largest of Flower's SecAgg+
 
 
-def countable(release: Release) -> EachWeight:
+def countable(release: object) -> EachWeight:
     """The release, if its reports are integers: whole vectors are real numbers."""
     if not isinstance(release, EachWeight):
         raise ValueError("secure aggregation adds counts: use 'two-point', 'piecewise' or 'hybrid' with it")

@@ -2,28 +2,36 @@
 """A mod for Flower's ClientApp: what training changed leaves as a report under local differential privacy.
 
 Whatever the app's own function puts into its reply, what leaves is built here: a report, the metrics of a list, and the
-ledger's epsilon. An error says what is wrong with the message or the settings, and never what training raised.
+ledger's epsilon. What can be refused is refused before the app is called, by what the server and the settings say. From
+then on the round is spent and a report leaves: a training that fails, or answers nonsense, is reported as no change, so
+that failing tells nothing.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 
 import numpy as np
 from flwr.app import Context, Message
-from flwr.common.constant import ErrorCode
 
+from ldpkernels import arguments
 from ldpkernels.accounting import BudgetExceeded, Ledger, LedgerError
-from ldpkernels.arrays import Array
 from ldpkernels.flower import records
 from ldpkernels.flower.integers import Packing, countable
+from ldpkernels.flower.sums import MASKED, Member
+from ldpkernels.inputs.containers import Weights
 from ldpkernels.inputs.modules import Buffers
 from ldpkernels.keys import Generator
+from ldpkernels.laws.distributed import Shares
 from ldpkernels.releases.budget import Budget
-from ldpkernels.releases.release import Arrays, leaving, release_of
+from ldpkernels.releases.layouts import Layouts, changed
+from ldpkernels.releases.release import Arrays, leaving
+from ldpkernels.releases.shares import SharesOfNoise, released
+from ldpkernels.secure_sums import ProtocolError, State
 
 logger = logging.getLogger("ldpkernels.flower")
 
@@ -36,7 +44,8 @@ class LdpMod:
 
     Give the ServerApp's `LdpFedAvg` the same settings; a round with others is refused, so that no server chooses a
     client's eps. C and R of the round come from the server. Only "train" messages are answered: replies to "evaluate"
-    and "query" would leave as they are, and are refused before the app sees them.
+    and "query" would leave as they are, and are refused before the app sees them. **A training that fails is reported
+    as one that changed nothing.** Its reason stays in this client's log: an error would be an exact bit about the data.
 
     **eps is the privacy of each weight of a report on its own** ("two-point", "piecewise", "hybrid"), or of a whole
     update ("privunitg", "k-of-d", "gaussian", with `norm`). What a client spends in all is what its ledger says. The
@@ -44,7 +53,15 @@ class LdpMod:
     means.
 
     Args:
-        eps: Privacy parameter.
+        eps: Privacy parameter; None with a law.
+        law: `DistributedGaussian` or `DistributedSkellam`: the update leaves with a share of its noise, by a secure sum
+            and by nothing else (docs/secure_sums.md). The ledger charges `law.event`, which is right against a server
+            that follows the protocol, or with a roster.
+        threshold: With a law, the fewest clients whose sum is opened; less `colluders` it must be `law.clients`.
+        colluders: How many clients may be in league with the server, or with whoever reads the model; that one counts
+            itself if it is a client.
+        roster: The Ed25519 public keys of those who may take part, by number (`secure_sums.new_identity`).
+        identity: With a roster, this client's number and private key.
         mechanism: "two-point" (one bit a weight), "piecewise", "hybrid"; "privunitg", "k-of-d" or "gaussian".
         norm: For whole vectors, the L2 norm to which an update is clipped.
         bound: For "k-of-d", as for `perturb_vector`.
@@ -56,6 +73,10 @@ class LdpMod:
         metrics: Names of the app's metrics that leave as they are. They are in no epsilon: a loss is private, and so is
             a number of examples.
         buffers: For models with the statistics of batch normalisation, "perturb" or "keep", as for `report`.
+        like: What the server may ask a report of: a model, or arrays or tensors by name. Another layout is refused.
+            Give it where you can: a server that chooses the layout can choose one by which training takes long.
+        answer_after: Seconds from a message's arrival before which no answer leaves, so that a shorter training is not
+            told from a longer one. A training that takes longer is told from others.
         secure: Whether reports leave as integers for secure aggregation: put `secaggplus_mod` before this mod.
         generator: For simulations that must be reproduced, a function of (message, context) that gives the key of a
             report. None draws a key from the operating system. A key for each client and round must not be used for
@@ -69,9 +90,14 @@ class LdpMod:
 
     def __init__(
         self,
-        eps: float,
+        eps: float | None = None,
         mechanism: str = "two-point",
         *,
+        law: Shares | None = None,
+        threshold: int | None = None,
+        colluders: int = 1,
+        roster: Mapping[int, bytes] | None = None,
+        identity: tuple[int, bytes] | None = None,
         norm: float | None = None,
         bound: float | None = None,
         upload: str = "updates",
@@ -80,10 +106,13 @@ class LdpMod:
         delta: float = 1e-5,
         metrics: Collection[str] = (),
         buffers: Buffers | None = None,
+        like: Weights | None = None,
+        answer_after: float = 0.0,
         secure: bool = False,
         generator: KeyOf | None = None,
     ) -> None:
-        self.release = release_of(eps, mechanism, norm, bound, delta)
+        self.release = released(eps, mechanism, norm, bound, delta, law, threshold, colluders, roster)
+        self.member = Member(self.release, identity) if isinstance(self.release, SharesOfNoise) else None
         self.upload = records.checked_upload(upload)
         if isinstance(metrics, str):
             raise TypeError(f"metrics={metrics!r} is one name: pass a list of names")
@@ -92,6 +121,8 @@ class LdpMod:
         if secure:
             countable(self.release)
         self.budget = Budget(ledger, budget, delta)
+        self.answer_after = arguments.non_negative("answer_after", answer_after)
+        self.like = None if like is None else Layouts.of(like, buffers)
         self.metrics, self.buffers, self.secure, self.generator = tuple(metrics), buffers, secure, generator
 
     def __call__(self, message: Message, context: Context, call_next: CallNext) -> Message:
@@ -102,79 +133,82 @@ class LdpMod:
                 "this client answers train messages only: an answer to evaluate or query would leave unperturbed. "
                 "Evaluate on the server, with evaluate_fn",
             )
+        arrived = time.monotonic()
         try:
+            if self.member is not None and self.member.stage(message) != MASKED:
+                return self.member.step(message, context)
             received = records.arrays_of(message.content, "the message")
             before = leaving(received, self.buffers)
+            if self.like is not None:
+                self.like.check(before)
             told = records.told(message, self.release, self.upload, list(before), self.secure)
-            self._upload(message, {name: np.zeros_like(array) for name, array in before.items()}, told, None, {})
+            unchanged = before if self.upload == "weights" else {n: np.zeros_like(a) for n, a in before.items()}
+            metrics: records.Metrics = dict.fromkeys(self.metrics, 0.0)  # all of them leave, whatever the app gives
+            self._upload(message, context, unchanged, told, None, metrics)
+            key = None if self.generator is None else self.generator(message, context)
             event, times = self.release.event([array.size for array in before.values()])
             with self._opened(context) as ledger:
-                if ledger is not None and not ledger.rounds_left(event, times):
-                    ledger.spend(event, times)  # which raises, with the figures
-        except (ValueError, TypeError, BudgetExceeded) as error:
+                if ledger is not None:  # before the app is called: from here on a report leaves
+                    metrics[records.EPSILON] = ledger.spend(event, times).epsilon
+        except (ValueError, TypeError, BudgetExceeded, ProtocolError) as error:
             return records.refusal(message, str(error))
         except (LedgerError, OSError):
-            return self._failed(message, "this client's ledger cannot be used")
+            logger.exception("this client's ledger cannot be used")
+            return records.refusal(message, "this client's ledger cannot be used; its log says why")
+        answer = self._trained(message, context, call_next, before, received, told, key, metrics)
+        if answer is None:
+            answer = self._upload(message, context, unchanged, told, key, metrics)
+        answer, state = answer
+        if self.member is not None and state is not None:
+            self.member.keep(message, context, state)
+        time.sleep(max(0.0, arrived + self.answer_after - time.monotonic()))
+        return answer
+
+    def _trained(
+        self,
+        message: Message,
+        context: Context,
+        call_next: CallNext,
+        before: Arrays,
+        received: Arrays,
+        told: records.Told,
+        key: Generator,
+        metrics: records.Metrics,
+    ) -> tuple[Message, State | None] | None:
+        """The report of what the app trained; None where it failed, for whatever reason, which the log has."""
         try:
             reply = call_next(message, context)
             if reply.has_error():
                 raise RuntimeError(f"the app answers with error {reply.error.code}: {reply.error.reason}")
-        except Exception:
-            return self._failed(message, "this client's training failed", ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
-        try:
-            update = self._update(before, received, reply)
-            key = None if self.generator is None else self.generator(message, context)
-            with self._opened(context) as ledger:
-                metrics = records.allowed(reply.content, self.metrics)
-                if ledger is not None:
-                    metrics[records.EPSILON] = ledger.spend(event, times).epsilon  # before anything is released
-            return self._upload(message, update, told, key, metrics)
-        except (ValueError, TypeError, BudgetExceeded) as error:
-            return records.refusal(message, str(error))
-        except (LedgerError, OSError):
-            return self._failed(message, "this client's ledger cannot be used")
-        except Exception:
-            return self._failed(message, "this client's report could not be made")
-
-    def _update(self, before: Arrays, received: Arrays, reply: Message) -> Arrays:
-        """What is reported, under the names and in the formats that were received."""
-        trained = records.arrays_of(reply.content, "the app's reply")
-        if list(trained) != list(received):
-            raise ValueError("the app's reply has other arrays than it received: send back the same names, in order")
-        for name, array in before.items():
-            after = trained[name]
-            if after.shape != array.shape or after.dtype != array.dtype:
-                raise ValueError(
-                    f"array {name!r} came as {array.dtype} of shape {array.shape}, and the app's reply has "
-                    f"{after.dtype} of shape {after.shape}"
-                )
-        if self.upload == "weights":
-            return {name: trained[name] for name in before}
-        return {name: _difference(trained[name], array) for name, array in before.items()}
+            update = changed(before, received, records.arrays_of(reply.content, "the app's reply"), self.upload)
+            return self._upload(
+                message, context, update, told, key, metrics | records.allowed(reply.content, self.metrics)
+            )
+        except (Exception, SystemExit):
+            logger.exception("this client's training failed: what leaves is a report of no change")
+            return None
 
     def _upload(
-        self, message: Message, update: Arrays, told: records.Told, key: Generator, metrics: records.Metrics
-    ) -> Message:
-        """The reply with the report. Called on zeros before training, it refuses what no report can have."""
+        self,
+        message: Message,
+        context: Context,
+        update: Arrays,
+        told: records.Told,
+        key: Generator,
+        metrics: records.Metrics,
+    ) -> tuple[Message, State | None]:
+        """The reply with the report, and of a secure sum the state that follows it.
+
+        Called on zeros before training, it refuses what no report can have.
+        """
+        if self.member is not None:
+            return self.member.upload(message, context, update, key, metrics)
+        assert not isinstance(self.release, SharesOfNoise)
         if not self.secure:
-            return records.answer(message, self.release.report(update, told.ranges, key), metrics)
+            return records.answer(message, self.release.report(update, told.ranges, key), metrics), None
         release = countable(self.release)
         integers = Packing.of(release, told.clients).packed(release.reported(update, told.ranges, key))
-        return records.secure_answer(message, integers, metrics)
+        return records.secure_answer(message, integers, metrics), None
 
     def _opened(self, context: Context) -> AbstractContextManager[Ledger | None]:
         return self.budget.opened({"node-id": context.node_id, **context.node_config})
-
-    def _failed(self, message: Message, what: str, code: int | None = None) -> Message:
-        """The exception goes to the client's own log: its words may be of private data."""
-        logger.exception(what)
-        return records.refusal(message, f"{what}; its log says why", code)
-
-
-def _difference(after: Array, before: Array) -> Array:
-    """What training changed, in the arrays' own format, 0-d arrays too.
-
-    Infinite weights give NaN, which a report takes for its center.
-    """
-    with np.errstate(all="ignore"):
-        return np.subtract(after, before, out=np.empty_like(before))

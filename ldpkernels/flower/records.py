@@ -23,6 +23,7 @@ from flwr.compat.common.recorddict_compat import fitres_to_recorddict
 from ldpkernels.arrays import Integers
 from ldpkernels.inputs.containers import collect
 from ldpkernels.releases.release import Arrays, EachWeight, Ranges, Release
+from ldpkernels.releases.shares import SharesOfNoise
 
 TERMS, REPORT, METRICS = "ldp", "report", "metrics"  # keys of records
 CLIENTS = "clients"  # of a secure sum: how many were selected, which decides how weights are packed
@@ -42,7 +43,7 @@ class Told:
     clients: int  # of a secure sum; else 0
 
 
-def terms(release: Release, upload: Upload, round_: int, like: Arrays, ranges: Ranges) -> ConfigRecord:
+def terms(release: Release | SharesOfNoise, upload: Upload, round_: int, like: Arrays, ranges: Ranges) -> ConfigRecord:
     """The record that goes out with a round's model: what both sides agreed on, and the ranges by array."""
     record = ConfigRecord({**release.terms, "upload": upload, "round": round_})
     if isinstance(release, EachWeight):
@@ -51,7 +52,9 @@ def terms(release: Release, upload: Upload, round_: int, like: Arrays, ranges: R
     return record
 
 
-def told(message: Message, release: Release, upload: Upload, names: Sequence[str], secure: bool) -> Told:
+def told(
+    message: Message, release: Release | SharesOfNoise, upload: Upload, names: Sequence[str], secure: bool
+) -> Told:
     """What a message says of its round; a ValueError where it is not what this client agreed to."""
     record = message.content.config_records.get(TERMS)
     if record is None:

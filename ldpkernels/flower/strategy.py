@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import logging
-import math
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,18 +16,38 @@ from flwr.serverapp.strategy import FedAvg, Result
 from ldpkernels import adaptive_ranges
 from ldpkernels.adaptive_ranges import By, Method
 from ldpkernels.arrays import Array
-from ldpkernels.flower import checkpoint, records
+from ldpkernels.flower import checkpoint, records, sums
 from ldpkernels.flower.integers import countable
+from ldpkernels.flower.replies import replies
 from ldpkernels.flower.secure import SecureSum
 from ldpkernels.inputs.containers import Numbers
 from ldpkernels.inputs.modules import Buffers
-from ldpkernels.releases.release import Arrays, EachWeight, Ranges, Total, leaving, release_of
+from ldpkernels.laws.distributed import Shares
+from ldpkernels.releases.release import Arrays, EachWeight, Ranges, Total, leaving
+from ldpkernels.releases.shares import SharesOfNoise, released
 
 logger = logging.getLogger("ldpkernels.flower")
 
-_PAUSE = 0.1  # seconds between two looks for replies
 _BATCH = 15  # reports that the counters take at once
 Evaluate = Callable[[int, ArrayRecord], "MetricRecord | None"]
+
+
+@dataclass
+class Summed:
+    """What a secure sum gave, as the sums of reports have it."""
+
+    clients: int
+    means: Arrays
+    skipped: int
+    reasons: dict[str, int]
+
+    def add(self, *reports: bytes) -> None:
+        """Refused: the sum is closed."""
+        raise TypeError("a secure sum takes no reports")
+
+    def mean(self) -> Arrays:
+        """The clients' mean, by name."""
+        return self.means
 
 
 class LdpFedAvg(FedAvg):
@@ -39,7 +58,11 @@ class LdpFedAvg(FedAvg):
     number of examples is private.
 
     Args:
-        eps: The clients' privacy parameter.
+        eps: The clients' privacy parameter; None with a law.
+        law: `DistributedGaussian` or `DistributedSkellam`: clients add shares of its noise and send their updates by a
+            secure sum (docs/secure_sums.md), as `LdpMod(law=...)`. A round costs them `law.event`.
+        threshold: With a law, the fewest clients whose sum is opened.
+        colluders: With a law, as for `LdpMod`, and so is `roster`.
         mechanism: As for `LdpMod`, and so are `norm`, `bound`, `delta`, `upload` and `buffers`.
         C: Centers of the ranges of the first round: a number, or one for each array or module by name.
         R: Radii, likewise. With upload="updates" they are of what a round of training changes. Both are public, and
@@ -65,9 +88,13 @@ class LdpFedAvg(FedAvg):
 
     def __init__(
         self,
-        eps: float,
+        eps: float | None = None,
         mechanism: str = "two-point",
         *,
+        law: Shares | None = None,
+        threshold: int | None = None,
+        colluders: int = 1,
+        roster: Mapping[int, bytes] | None = None,
         C: Numbers = 0.0,
         R: Numbers | None = None,
         norm: float | None = None,
@@ -90,7 +117,7 @@ class LdpFedAvg(FedAvg):
                 "unperturbed, and LdpMod refuses it: evaluate on the server, with evaluate_fn"
             )
         super().__init__(**options)
-        self.release = release_of(eps, mechanism, norm, bound, delta)
+        self.release = released(eps, mechanism, norm, bound, delta, law, threshold, colluders, roster)
         self.upload = records.checked_upload(upload)
         if not isinstance(self.release, EachWeight):
             if R is not None or ranges is not None:
@@ -134,6 +161,8 @@ class LdpFedAvg(FedAvg):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Add reports as they come; the next model, and what there is to say of the round."""
+        if isinstance(self.release, SharesOfNoise):
+            raise TypeError("shares of noise are summed by start, and there are no replies to aggregate")
         total = self.release.total(leaving(self._arrays, self.buffers), self.ranges)
         waiting, failures, strange, epsilon = set(self._asked), 0, 0, 0.0
         reports: list[bytes] = []  # several at once are added faster
@@ -180,7 +209,9 @@ class LdpFedAvg(FedAvg):
         for round_ in range(first, num_rounds + 1):
             config = ConfigRecord(dict(train_config or {}))
             messages = list(self.configure_train(round_, arrays, config, grid))
-            if self.secure is None:
+            if isinstance(self.release, SharesOfNoise):
+                after, metrics = self._summed_round(round_, grid, messages, timeout)
+            elif self.secure is None:
                 after, metrics = self.aggregate_train(round_, replies(grid, messages, timeout))
             else:
                 after, metrics = self._secure_round(round_, grid, messages, timeout)
@@ -196,6 +227,9 @@ class LdpFedAvg(FedAvg):
         """Take over the model; what no round can have is refused before a client trains."""
         self._arrays = {str(name): array.numpy() for name, array in arrays.items()}
         like = leaving(self._arrays, self.buffers)
+        if isinstance(self.release, SharesOfNoise):
+            self.release.event([array.size for array in like.values()])  # it refuses another number of weights
+            return
         self.release.total(like, self.ranges)
         self._after({name: np.zeros_like(array) for name, array in like.items()}, clients=10**9)  # no warning of noise
 
@@ -207,6 +241,18 @@ class LdpFedAvg(FedAvg):
         found = self.secure.collect(server_round, grid, messages, timeout, release, release.expected(like, self.ranges))
         missing = len(messages) - found.reports
         return self._next(server_round, found.total, missing, int(found.refused), 0, found.epsilon)
+
+    def _summed_round(
+        self, round_: int, grid: Grid, messages: list[Message], timeout: float
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        assert isinstance(self.release, SharesOfNoise)
+        run, like = messages[0].metadata.run_id, leaving(self._arrays, self.buffers)
+        found = sums.collect(self.release, run, round_, grid, messages, timeout)
+        mean: Arrays = {}
+        if found.total is not None:
+            mean = self.release.mean(found.total, like, found.clients, run, round_)
+        total = Summed(found.clients, mean, sum(found.refused.values()), found.refused)
+        return self._next(round_, total, 0, 0, len(messages) - found.clients, found.epsilon)
 
     def _next(
         self, server_round: int, total: Total | None, failures: int, strange: int, silent: int, epsilon: float
@@ -230,7 +276,7 @@ class LdpFedAvg(FedAvg):
 
     def _after(self, mean: Arrays, clients: int) -> Ranges:
         """The ranges that follow from a mean of so many reports."""
-        if self.method is None:
+        if self.method is None or isinstance(self.release, SharesOfNoise):
             return self.ranges
         return adaptive_ranges.ranges(
             mean, method=self.method, by=self.by, growth=self.growth, previous=self.ranges, eps=self.release.eps,
@@ -277,17 +323,3 @@ class LdpFedAvg(FedAvg):
 def _noted(where: dict[int, MetricRecord], round_: int, metrics: MetricRecord | None) -> None:
     if metrics is not None:
         where[round_] = metrics
-
-
-def replies(grid: Grid, messages: list[Message], timeout: float) -> Iterator[Message]:
-    """Replies as they arrive, each once: a server needs no memory for all of them."""
-    waiting = set(grid.push_messages(messages))
-    end = time.monotonic() + (timeout or math.inf)
-    while waiting and time.monotonic() < end:
-        found = 0
-        for reply in grid.pull_messages(waiting):
-            found += 1
-            waiting.discard(reply.metadata.reply_to_message_id)
-            yield reply
-        if not found:
-            time.sleep(_PAUSE)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters for the results of NVFLARE's tasks. What they don't know they refuse: NVFLARE then sends an error code alone.
+"""Filters for the results of NVFLARE's tasks.
+
+A result that is no update of the model that was received, an error among them, is reported as no change: what failed
+tells nothing. What is refused before a task is known to have run is refused by NVFLARE's error code alone.
 
 NVFLARE writes a job's components down as JSON and makes them anew from it, so every argument is an attribute of its
 name, and a number, a word or a mapping of them.
@@ -28,7 +31,6 @@ from ldpkernels.releases.release import Arrays, EachWeight, leaving, release_of
 
 REPORT = "ldpkernels.report"  # the key of the bytes
 KINDS = {"updates": DataKind.WEIGHT_DIFF, "weights": DataKind.WEIGHTS}
-CODES = frozenset(value for name, value in vars(ReturnCode).items() if name.isupper())
 
 
 class _Agreed(Filter):
@@ -80,10 +82,11 @@ class _Agreed(Filter):
 class LdpFilter(_Agreed):
     """The last filter of a client's task results: of a result nothing leaves but a report.
 
-    Give the server's `LdpDecoder` the same settings. What is no DXO of the expected kind with arrays of floating-point
-    numbers is refused, and with it a metric, an evaluation, a whole model where an update was agreed on. NVFLARE then
-    sends the code of a filter's error, and the words stay in the client's log. Meta properties (numbers of steps,
-    metrics) and headers do not leave. The result of a task for which this filter did not run is emptied.
+    Give the server's `LdpDecoder` the same settings. **A result that is no update of the model that the task came with
+    is reported as no change**: an error's code, a metric, a whole model where an update was agreed on. The round is
+    spent, and the reason stays in the client's log. Meta properties (numbers of steps, metrics) and headers do not
+    leave. The result of a task for which this filter did not run is emptied, and what another filter made of a report
+    is undone. A task without a model, and a round past the budget, get the code of a filter's error.
 
     Args:
         eps: Privacy parameter: of each weight for "two-point", "piecewise" and "hybrid", of the whole update for
@@ -120,45 +123,74 @@ class LdpFilter(_Agreed):
         super().__init__(eps, mechanism, C, R, norm, bound, delta, upload, buffers)
         self.ledger, self.budget = ledger, budget
         self._purse = Budget(ledger, budget, delta)
-        self._answer: Shareable | None = None  # the last, which may leave
+        self._asked: Arrays = {}  # the model that the current task came with
+        self._answer: bytes | None = None  # the report that may leave
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """NVFLARE's call: a new result that has the report, or an error's code."""
         self._answer = None
-        self._answer = self._answered(shareable, fl_ctx)
-        return self._answer
-
-    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """NVFLARE's call, of every event: a result that did not come from here is emptied before it is sent."""
-        if event_type != EventType.AFTER_TASK_RESULT_FILTER:
-            return
-        result = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
-        if isinstance(result, Shareable) and result is not self._answer:
-            self.log_error(fl_ctx, "a task's result did not go through LdpFilter last: nothing of it leaves")
-            result.clear()
-            result.update(make_reply(ReturnCode.TASK_RESULT_FILTER_ERROR))
-
-    def _answered(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        code = shareable.get_return_code()
-        if code != ReturnCode.OK:
-            return make_reply(code if code in CODES else ReturnCode.EXECUTION_EXCEPTION)
         try:
-            dxo = from_shareable(shareable)
-            if dxo.data_kind != (kind := KINDS[self.upload]):
-                raise ValueError(
-                    f"a result of kind {dxo.data_kind!r}, and upload={self.upload!r} sends {kind.value!r} only: have "
-                    "the client send that (params_type), and evaluate on the server"
-                )
-            update = self._reported(dxo.data)
-            event, times = self._release.event([array.size for array in update.values()])
-            self._release.report({name: np.zeros_like(array) for name, array in update.items()}, self._ranges, None)
-            with self._purse.opened({"site": fl_ctx.get_identity_name()}) as ledger:
-                if ledger is not None:
-                    ledger.spend(event, times)  # before anything is released
-            report = self._release.report(update, self._ranges, None)
+            report = self._report(shareable, fl_ctx)
         except (ValueError, TypeError, ArithmeticError, BudgetExceeded, LedgerError, OSError) as error:
             raise ContentBlockedException(f"nothing leaves: {error}") from error
+        self._answer = report
         return DXO(DataKind.APP_DEFINED, {REPORT: report}).to_shareable()
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """NVFLARE's call, of every event. A task's model is noted, and what is sent is made anew from the report."""
+        if event_type == EventType.AFTER_TASK_DATA_FILTER:
+            self._asked, self._answer = self._received(fl_ctx), None
+        elif event_type == EventType.AFTER_TASK_RESULT_FILTER:
+            result = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
+            if not isinstance(result, Shareable):
+                return
+            answer = make_reply(ReturnCode.TASK_RESULT_FILTER_ERROR)
+            if self._answer is None:
+                self.log_error(fl_ctx, "a task's result did not go through LdpFilter last: nothing of it leaves")
+            else:
+                answer = DXO(DataKind.APP_DEFINED, {REPORT: self._answer}).to_shareable()
+            result.clear()
+            result.update(answer)
+
+    def _received(self, fl_ctx: FLContext) -> Arrays:
+        """The arrays that a report of this task is of; none where the task brought no model."""
+        task = fl_ctx.get_prop(FLContextKey.TASK_DATA)
+        try:
+            return self._reported(from_shareable(task).data)
+        except (ValueError, TypeError) as error:
+            self.log_error(fl_ctx, f"no report can be made of this task: {error}")
+            return {}
+
+    def _report(self, shareable: Shareable, fl_ctx: FLContext) -> bytes:
+        asked = self._asked
+        if not asked:
+            raise ValueError("the task came with no model, so that a report has no shape")
+        unchanged = asked if self.upload == "weights" else {n: np.zeros_like(a) for n, a in asked.items()}
+        event, times = self._release.event([array.size for array in asked.values()])
+        nothing = self._release.report(unchanged, self._ranges, None)
+        with self._purse.opened({"site": fl_ctx.get_identity_name()}) as ledger:
+            if ledger is not None:
+                ledger.spend(event, times)  # before anything is released
+        try:
+            return self._release.report(self._update(shareable, asked), self._ranges, None)
+        except Exception as error:
+            self.log_error(fl_ctx, f"the task failed, and what leaves is a report of no change: {error!r}")
+            return nothing
+
+    def _update(self, shareable: Shareable, asked: Arrays) -> Arrays:
+        """What the task made of the model that it came with; the errors are for the client's own log."""
+        if (code := shareable.get_return_code()) != ReturnCode.OK:
+            raise ValueError(f"the task answers {code}")
+        dxo = from_shareable(shareable)
+        if dxo.data_kind != (kind := KINDS[self.upload]):
+            raise ValueError(
+                f"a result of kind {dxo.data_kind!r}, and upload={self.upload!r} sends {kind.value!r} only: have "
+                "the client send that (params_type), and evaluate on the server"
+            )
+        update = self._reported(dxo.data)
+        if {n: a.shape for n, a in update.items()} != {n: a.shape for n, a in asked.items()}:
+            raise ValueError("the result has other names or shapes than the model that was received")
+        return {name: update[name].astype(array.dtype) for name, array in asked.items()}
 
 
 class LdpDecoder(_Agreed):

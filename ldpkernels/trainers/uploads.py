@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Literal, SupportsFloat
 
 from ldpkernels.inputs.containers import Numbers, collect
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 Sent = Literal["update", "weights"]
+logger = logging.getLogger("ldpkernels.trainers")
 
 
 def trainable(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -43,6 +45,8 @@ class Upload:
     `start` before training and `finish` after it, or a callback that calls both: `huggingface(upload)`,
     `lightning(upload)`. Then `report` holds what may leave. **Nothing else may**: neither the model, nor checkpoints or
     logged losses of the trainer. Each report costs eps a weight; `ldpkernels.accounting` has a ledger.
+
+    **A training that fails must not be told from others**: where it raises, call `failed`, which reports no change.
 
     Args:
         C, R, eps, mechanism, generator: As for `ldpkernels.report`. The server chooses C and R for what is sent.
@@ -82,21 +86,34 @@ class Upload:
         self._before = {name: p.detach().clone() for name, p in trainable(model).items()}
 
     def finish(self, model: torch.nn.Module, first: bool = True) -> Report | None:
-        """Make the report. `first`: of several processes that hold one model this is the one that reports it.
+        """Make the report. What went wrong with the parameters is logged, and reported as no change.
 
-        Processes that hold parts of it (DTensor) all report, together, and all have the report.
+        `first`: of several processes that hold one model this is the one that reports it. Processes that hold parts of
+        it (DTensor) all report, together, and all have the report.
         """
         if self._before is None:
             raise RuntimeError("finish without start: what training started from is not known")
-        after, before, self._before = trainable(model), self._before, None
-        if after.keys() != before.keys():
-            name = min(after.keys() ^ before.keys())
-            raise ValueError(
-                f"parameter {name!r} was frozen or thawed by the training: start again with what it trains"
-            )
+        before, self._before = self._before, None
+        try:
+            after = trainable(model)
+            if {n: p.shape for n, p in after.items()} != {n: p.shape for n, p in before.items()}:
+                raise ValueError("training froze, thawed or reshaped parameters: start again with what it trains")
+        except ValueError:
+            logger.exception("the training failed: what leaves is a report of no change")
+            after = before
         if not first and not is_sharded(after):
             return None
         sent = after if self.sent == "weights" else {name: _difference(after[name], before[name]) for name in before}
+        return self._reported(sent)
+
+    def failed(self) -> Report:
+        """Report that nothing changed: for a training that raised, after `start`."""
+        if self._before is None:
+            raise RuntimeError("failed without start: what training started from is not known")
+        before, self._before = self._before, None
+        return self._reported(before if self.sent == "weights" else {n: _difference(p, p) for n, p in before.items()})
+
+    def _reported(self, sent: dict[str, torch.Tensor]) -> Report:
         self.report = report(sent, self.C, self.R, self.eps, mechanism=self.mechanism, generator=self.generator)
         return self.report
 

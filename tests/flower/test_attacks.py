@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import os
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -24,8 +25,8 @@ from tests.flower.test_rounds import NODES, START, app_of, keyed, started
 RANGES = (0.0, 0.1)
 
 
-def message_of(kind="train", eps=1.0):
-    terms = records.terms(release_of(eps, "two-point"), "updates", 1, START, RANGES)
+def message_of(kind="train", eps=1.0, upload="updates"):
+    terms = records.terms(release_of(eps, "two-point"), upload, 1, START, RANGES)
     message = Message(RecordDict({"arrays": records.record_of(START), "ldp": terms}), NODES[0], kind)
     message.metadata.__dict__["_message_id"] = "1"
     return message
@@ -112,37 +113,131 @@ def test_arrays_of_every_kind_are_reported_or_refused(dtype):
     assert dtype == "float16" or "'x'" in reply.error.reason
 
 
-def test_what_training_raises_stays_with_the_client(caplog):
-    secret = "patient 4711 has no label"
-
-    def fails(message, context):
-        raise ValueError(secret)
-
-    def answers(message, context):
-        return Message(Error(code=2, reason=secret), reply_to=message)
-
-    for train in (fails, answers, lambda message, context: None):
-        caplog.clear()
-        with caplog.at_level(logging.ERROR, "ldpkernels.flower"):
-            reply = LdpMod(1.0)(message_of(), context_of(), train)
-        assert reply.has_error()
-        assert reply.error.reason == "this client's training failed; its log says why"
-        assert secret in caplog.text or train not in (fails, answers)
+def raises(message, context):
+    raise ValueError("patient 4711 has no label")
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"a.weight": np.zeros((6, 5), np.float64)},
-        {"a.weight": np.zeros((5, 6), np.float32)},
-        {"more": np.zeros(1)},
-    ],
-)
-def test_an_app_that_answers_with_another_model(changed):
+def exits(message, context):
+    raise SystemExit("patient 4711 has no label")
+
+
+def errs(message, context):
+    return Message(Error(code=2, reason="patient 4711 has no label"), reply_to=message)
+
+
+def nothing(message, context):
+    return None
+
+
+def answering(**changed):
     def train(message, context):
         return Message(RecordDict({"arrays": records.record_of({**START, **changed})}), reply_to=message)
 
-    assert LdpMod(1.0)(message_of(), context_of(), train).has_error()
+    return train
+
+
+def empty(message, context):
+    return Message(RecordDict({}), reply_to=message)
+
+
+FAILURES = {
+    "raises": raises,
+    "exits": exits,
+    "errs": errs,
+    "nothing": nothing,
+    "empty": empty,
+    "another dtype": answering(**{"a.weight": np.zeros((6, 5), np.float64)}),
+    "another shape": answering(**{"a.weight": np.zeros((5, 6), np.float32)}),
+    "one more": answering(more=np.zeros(1)),
+    "diverged": answering(**{"a.weight": np.full((6, 5), np.nan, np.float32)}),
+}
+
+
+def form(reply):
+    """All that a server sees of a reply but for the report's bits and the ledger's figure."""
+    assert not reply.has_error()
+    report = records.report_in(reply.content)
+    layout = ldpkernels.Report.from_bytes(report).layout
+    metrics = {name: sorted(record) for name, record in reply.content.metric_records.items()}
+    return len(report), layout, metrics, list(reply.content), reply.metadata.message_type
+
+
+@pytest.mark.parametrize("upload", ["updates", "weights"])
+@pytest.mark.parametrize("train", FAILURES.values(), ids=FAILURES)
+def test_a_training_that_fails_is_a_report_of_no_change(train, upload, tmp_path, caplog):
+    """Its form is that of a training that went well, the round is spent, and the reason stays in the client's log."""
+    settings = {"upload": upload, "metrics": ["loss"], "budget": 1e6}
+    message = message_of(eps=30.0, upload=upload)
+    well = LdpMod(30.0, ledger=tmp_path / "well.jsonl", **settings)(message, context_of(), answering())
+    with caplog.at_level(logging.ERROR, "ldpkernels.flower"):
+        failed = LdpMod(30.0, ledger=tmp_path / "failed.jsonl", **settings)(message, context_of(), train)
+    assert form(failed) == form(well)
+    sums = [ldpkernels.aggregate([records.report_in(reply.content)] * 2) for reply in (failed, well)]
+    unchanged = {name: array if upload == "weights" else np.zeros_like(array) for name, array in START.items()}
+    if train is not FAILURES["diverged"]:  # whose NaN is the center of the range, as in any report
+        assert "patient 4711" in caplog.text or train not in (raises, exits, errs)
+        assert "report of no change" in caplog.text
+        reported = LdpMod(30.0, upload=upload, generator=keyed)(message, context_of(), train)
+        key = keyed(message, context_of())
+        expected = ldpkernels.report(unchanged, *RANGES, 30.0, generator=key, buffers="perturb").to_bytes()
+        assert records.report_in(reported.content) == expected
+    assert sums[0].keys() == sums[1].keys()
+    for name in ("well", "failed"):
+        with Ledger(tmp_path / f"{name}.jsonl", epsilon=1e6) as ledger:
+            assert len(ledger.history) == 1
+
+
+def test_a_label_is_not_read_from_which_heads_fail(tmp_path):
+    """A server sends heads of varying width; training raises where a label does not fit. Nothing tells it so."""
+    largest = 83
+
+    def train(message, context):
+        heads = message.content["arrays"]["w"].numpy()
+        if largest >= heads.shape[1]:
+            raise IndexError(f"target {largest} is out of bounds")
+        return Message(RecordDict({"arrays": message.content["arrays"]}), reply_to=message)
+
+    def asked(width, **settings):
+        like = {"w": np.zeros((8, width), np.float32)}
+        terms = records.terms(release_of(1.0, "two-point"), "updates", 1, like, RANGES)
+        message = Message(RecordDict({"arrays": records.record_of(like), "ldp": terms}), NODES[0], "train")
+        return LdpMod(1.0, **settings)(message, context_of(), train)
+
+    ledger = {"ledger": tmp_path / "spent.jsonl", "budget": 1e6}
+    replies = {width: asked(width, **ledger) for width in (32, 83, 84, 128)}
+    assert not any(reply.has_error() for reply in replies.values())
+    with Ledger(tmp_path / "spent.jsonl", epsilon=1e6) as kept:
+        assert len(kept.history) == 4
+    pinned = {"like": {"w": np.zeros((8, 84), np.float32)}}
+    assert not asked(84, **pinned).has_error()
+    words = asked(83, **pinned).error.reason
+    assert words == "array 'w' is float32 of shape (8, 83), and this client was set up for float32 of shape (8, 84)"
+
+
+@pytest.mark.parametrize(
+    ("like", "words"),
+    [
+        ({"a.weight": START["a.weight"]}, "too many or missing"),
+        (dict(reversed(START.items())), "another order"),
+        (
+            {**START, "b": START["b"].astype(np.float32)},
+            "float64 of shape (3,), and this client was set up for float32",
+        ),
+    ],
+)
+def test_what_the_owner_pinned_is_all_that_is_reported(like, words, tmp_path):
+    mod = LdpMod(1.0, like=like, ledger=tmp_path / "spent.jsonl", budget=1e6)
+    assert words in mod(message_of(), context_of(), never).error.reason
+    with Ledger(tmp_path / "spent.jsonl", epsilon=1e6) as ledger:
+        assert not ledger.history
+
+
+def test_no_answer_leaves_before_its_time():
+    start = time.monotonic()
+    assert not LdpMod(1.0, answer_after=0.3)(message_of(), context_of(), raises).has_error()
+    assert time.monotonic() - start >= 0.3
+    with pytest.raises(ValueError, match="answer_after"):
+        LdpMod(1.0, answer_after=-1.0)
 
 
 def test_an_app_that_trains_in_place_is_compared_with_what_it_received():
@@ -233,9 +328,9 @@ def train_and_die(path, when):
     app(message_of(), context_of())
 
 
-@pytest.mark.parametrize(("when", "rounds"), [("training", 0), ("spent", 1)])
-def test_a_client_that_dies_has_spent_what_it_may_have_released(tmp_path, when, rounds):
-    """Killed while it trains it has released nothing; killed between ledger and reply, its ledger says it has."""
+@pytest.mark.parametrize("when", ["training", "spent"])
+def test_a_client_that_dies_has_spent_its_round(tmp_path, when):
+    """Killed while it trains, its silence may tell; killed between ledger and reply, it may have released a report."""
     path = tmp_path / "spent.jsonl"
     process = multiprocessing.get_context("spawn").Process(target=train_and_die, args=(path, when))
     process.start()
@@ -244,7 +339,7 @@ def test_a_client_that_dies_has_spent_what_it_may_have_released(tmp_path, when, 
     app = app_of(LdpMod(1.0, ledger=path, budget=1e6))
     assert not app(message_of(), context_of()).has_error()
     with Ledger(path, epsilon=1e6) as ledger:
-        assert len(ledger.history) == rounds + 1
+        assert len(ledger.history) == 2
 
 
 # Clients

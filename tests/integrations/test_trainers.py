@@ -162,13 +162,27 @@ def test_an_upload_is_of_one_training():
     upload.start(model)
     assert upload.finish(model, first=False) is None
     assert upload.report is None
-    upload.start(model)
-    model.bias.requires_grad_(False)
-    with pytest.raises(ValueError, match="'bias' was frozen or thawed"):
-        upload.finish(model)
+    with pytest.raises(RuntimeError, match="failed without start"):
+        upload.failed()
     for wrong in ({"eps": 0.0}, {"mechanism": "gaussian"}, {"sent": "gradients"}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             Upload(**{"C": C, "R": R, "eps": EPS, **wrong})
+
+
+@pytest.mark.parametrize("sent", ["update", "weights"])
+def test_a_training_that_failed_is_a_report_of_no_change(sent, caplog):
+    model, upload = torch.nn.Linear(3, 2), Upload(C, 1.0, EPS, generator=KEY, sent=sent)
+    unchanged = {n: p.detach().clone() if sent == "weights" else torch.zeros_like(p) for n, p in state(model).items()}
+    expected = report(unchanged, C, 1.0, EPS, generator=KEY).to_bytes()
+    upload.start(model)
+    model.weight.data.add_(0.5)
+    assert upload.failed().to_bytes() == expected
+    upload.start(model)
+    unchanged = state(model) if sent == "weights" else unchanged
+    expected = report(unchanged, C, 1.0, EPS, generator=KEY).to_bytes()
+    model.bias.requires_grad_(False)
+    assert upload.finish(model).to_bytes() == expected
+    assert "froze, thawed or reshaped" in caplog.text
 
 
 def test_weights_instead_of_updates_and_small_formats():

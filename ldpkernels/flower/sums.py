@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flower's messages for a secure sum (docs/secure_sums.md): five in a round, of which the third has the model.
+
+A client's state between two of them is in its node's context, so that a client that is restarted goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+
+from ldpkernels import secure_sums
+from ldpkernels.arrays import Array
+from ldpkernels.flower import records
+from ldpkernels.flower.replies import replies
+from ldpkernels.keys import Generator
+from ldpkernels.releases.release import Arrays
+from ldpkernels.releases.shares import SharesOfNoise
+from ldpkernels.secure_sums import ProtocolError, RoundLost, Server, State
+
+logger = logging.getLogger("ldpkernels.flower")
+
+SUM = "ldp-sum"  # the key of a record
+KEYS, SHARES, MASKED, AGREED, DISCLOSED = STAGES = "keys", "shares", "masked", "agreed", "disclosed"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A client's side: with a roster its number and private key on it, else the node's number is the client's."""
+
+    shares: SharesOfNoise
+    identity: tuple[int, bytes] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.shares.roster is None) != (self.identity is None):
+            raise ValueError("roster and identity go together: everyone's public keys, and this client's private one")
+
+    def stage(self, message: Message) -> str:
+        """Which of the five a message is."""
+        stage = message.content.config_records.get(SUM, {}).get("stage")
+        if stage not in STAGES:
+            raise ValueError("the server wants no secure sum of shares of noise: give LdpFedAvg the same law")
+        return str(stage)
+
+    def step(self, message: Message, context: Context) -> Message:
+        """The answer to any but the third."""
+        given = message.content.config_records[SUM]
+        if given["stage"] == KEYS:
+            terms = self.shares.sum_terms(context.run_id, _round(given))
+            number, private = self.identity or (context.node_id, None)
+            state, data = secure_sums.begin(terms, number, private)
+        else:
+            state = self._kept(context, given)
+            private = None if self.identity is None else self.identity[1]
+            data = b""
+            if given["stage"] == SHARES:
+                state, data = secure_sums.share(state, _bytes(given, "keys"))
+            elif given["stage"] == AGREED:
+                state, data = secure_sums.agree(state, _bytes(given, "present"), private)
+            else:
+                state, data = secure_sums.disclose(state, _bytes(given, "present"), _bytes(given, "consents"))
+        self._keep(context, given, state)
+        return _answer(message, state.number, data, {})
+
+    def upload(
+        self, message: Message, context: Context, update: Arrays, generator: Generator, metrics: records.Metrics
+    ) -> tuple[Message, State]:
+        """The answer to the third, and the state to keep if it leaves."""
+        given = message.content.config_records[SUM]
+        integers = self.shares.integers(update, context.run_id, _round(given), generator)
+        state, data = secure_sums.mask(self._kept(context, given), _bytes(given, "boxes"), integers)
+        return _answer(message, state.number, data, metrics), state
+
+    def keep(self, message: Message, context: Context, state: State) -> None:
+        """Keep what follows the third answer, before it leaves."""
+        self._keep(context, message.content.config_records[SUM], state)
+
+    def _kept(self, context: Context, given: ConfigRecord) -> State:
+        kept = context.state.config_records.get(SUM)
+        if kept is None or kept["round"] != _round(given):
+            raise ProtocolError("this client is in no such round")
+        return State.from_bytes(bytes(kept["state"]), self.shares.sum_terms(context.run_id, _round(given)))
+
+    def _keep(self, context: Context, given: ConfigRecord, state: State) -> None:
+        context.state[SUM] = ConfigRecord({"round": _round(given), "state": state.to_bytes()})
+
+
+@dataclass
+class Collected:
+    """What a round's secure sum gave; no total where it was lost."""
+
+    total: Array | None = None
+    clients: int = 0
+    epsilon: float = 0.0
+    refused: dict[str, int] = field(default_factory=dict)
+
+
+def collect(
+    shares: SharesOfNoise, run: int, round_: int, grid: Grid, messages: list[Message], timeout: float
+) -> Collected:
+    """One secure sum with the nodes to whom these messages would have gone."""
+    server, found = Server(shares.sum_terms(run, round_)), Collected()
+    contents = {int(message.metadata.dst_node_id): message.content for message in messages}
+    numbers: dict[int, int] = {}  # of nodes
+
+    def ask(stage: str, given: Mapping[int, Mapping[str, bytes]], whole: bool = False) -> dict[int, bytes]:
+        """What the clients of these nodes answer, by the clients' numbers."""
+        asked = []
+        for node, values in given.items():
+            record = ConfigRecord({"stage": stage, "round": round_, **values})
+            content = RecordDict({**contents[node], SUM: record}) if whole else RecordDict({SUM: record})
+            asked.append(Message(content, node, "train", group_id=str(round_)))
+        answers: dict[int, bytes] = {}
+        for reply in replies(grid, asked, timeout):
+            node = int(reply.metadata.src_node_id)
+            if reply.has_error():
+                found.refused[reply.error.reason] = found.refused.get(reply.error.reason, 0) + 1
+                logger.warning("round %d: node %d answers at %r: %s", round_, node, stage, reply.error.reason)
+                continue
+            record = reply.content.config_records.get(SUM, ConfigRecord())
+            number, data = _number(record.get("number")), record.get("data")
+            if stage == KEYS and isinstance(data, bytes) and number not in numbers.values():
+                signed = shares.roster is not None and server.fault(number, data) is None
+                if signed or number == node:  # nobody takes another's number
+                    numbers.setdefault(node, number)
+            if node not in given or not isinstance(data, bytes) or numbers.get(node) != number:
+                found.refused["no answer of this protocol"] = found.refused.get("no answer of this protocol", 0) + 1
+                continue
+            if stage == MASKED:  # added at once: a server holds one client's integers at a time
+                if server.masked(number, data):
+                    found.epsilon = max(found.epsilon, records.epsilon_in(reply.content))
+            else:
+                answers.setdefault(number, data)
+        return answers
+
+    def to(wanted: Mapping[int, object]) -> list[int]:
+        return [node for node, number in numbers.items() if number in wanted]
+
+    try:
+        announced = ask(KEYS, {node: {} for node in contents})
+        keys = server.keys(announced)
+        listed = [number for number in announced if number not in server.refused]
+        shared = ask(SHARES, {node: {"keys": keys} for node in to(dict.fromkeys(listed))})
+        boxes = server.shares(shared)
+        ask(MASKED, {node: {"boxes": boxes[numbers[node]]} for node in to(boxes)}, whole=True)
+        present, inside = server.present(), dict.fromkeys(server.clients)
+        consents = server.consents(ask(AGREED, {node: {"present": present} for node in to(inside)}))
+        last = {"present": present, "consents": consents}
+        found.total = server.total(ask(DISCLOSED, {node: last for node in to(inside)}))
+        found.clients = len(server.clients)
+    except RoundLost as error:
+        logger.warning("round %d is lost: %s", round_, error)
+        found.refused[str(error)] = 1
+    for number, reason in server.refused.items():
+        logger.warning("round %d: client %d is left out: %s", round_, number, reason)
+        found.refused[reason] = found.refused.get(reason, 0) + 1
+    return found
+
+
+def _answer(message: Message, number: int, data: bytes, metrics: records.Metrics) -> Message:
+    said = ConfigRecord({"number": number.to_bytes(8, "little"), "data": data})  # a node's number is past int64
+    content = RecordDict({SUM: said, records.METRICS: MetricRecord(metrics)})
+    return Message(content, reply_to=message)
+
+
+def _number(value: object) -> int:
+    return int.from_bytes(value, "little") if isinstance(value, bytes) and len(value) == 8 else -1
+
+
+def _round(given: Mapping[str, object]) -> int:
+    round_ = given.get("round")
+    if type(round_) is not int or not 0 < round_ < math.inf:
+        raise ValueError("the server says no round")
+    return round_
+
+
+def _bytes(given: Mapping[str, object], name: str) -> bytes:
+    value = given.get(name)
+    if not isinstance(value, bytes):
+        raise ValueError(f"the server's message of a secure sum has no {name}")
+    return value

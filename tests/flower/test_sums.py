@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shares of noise by a secure sum in Flower: the mean, the ledger, and who is lost or lies at which stage."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Error, Message, RecordDict
+
+import ldpkernels
+from ldpkernels.accounting import Ledger
+from ldpkernels.flower import LdpFedAvg, LdpMod, sums
+from ldpkernels.secure_sums import new_identity
+from tests.flower.grid import LocalGrid
+from tests.flower.test_attacks import context_of, raises
+from tests.flower.test_rounds import NODES, START, STEP, app_of, started
+
+FEW = NODES[:6]
+SIZE = sum(array.size for array in START.values())
+LAW = ldpkernels.DistributedGaussian(SIZE, 0.3, clients=4, grid_norm=500.0, stddev=80.0, bits=16, invited=6)
+BUDGET = LAW.epsilon(1e-5, 2) * 1.01  # of two rounds, and not of three
+TERMS = {"law": LAW, "threshold": 5}
+
+
+def moved(result):
+    """By how much the weights moved on average: its deviation is .005 a round, and a sum under masks is off by 2."""
+    return np.concatenate([(a.numpy() - START[n]).ravel() for n, a in result.arrays.items()]).mean()
+
+
+def stage_of(message):
+    return message.content.config_records[sums.SUM]["stage"]
+
+
+def test_the_mean_of_the_updates_moves_the_model(tmp_path):
+    mod = LdpMod(**TERMS, ledger=str(tmp_path / "{partition-id}.db"), budget=BUDGET)
+    grid = LocalGrid(app_of(mod), FEW)
+    result = started(LdpFedAvg(**TERMS), grid, rounds=2)
+    for metrics in result.train_metrics_clientapp.values():
+        assert {k: v for k, v in metrics.items() if k != "ldp-epsilon"} == {
+            "reports": 6, "skipped": 0, "failures": 0, "silent": 0,
+        }  # fmt: skip
+    assert abs(moved(result) - 2 * STEP) < 0.04
+    with Ledger(tmp_path / "0.db", epsilon=BUDGET) as ledger:
+        assert len(ledger.history) == 2
+        assert ledger.history[-1] <= BUDGET
+    third = started(LdpFedAvg(**TERMS), LocalGrid(app_of(mod), FEW))
+    assert third.train_metrics_clientapp[1]["reports"] == 0  # the budget is spent: nobody uploads
+
+
+@pytest.mark.parametrize("stage", sums.STAGES)
+def test_a_client_that_is_lost_at_any_stage(stage):
+    grid = LocalGrid(app_of(LdpMod(**TERMS)), FEW)
+    grid.dropped = lambda message: message.metadata.dst_node_id == FEW[1] and stage_of(message) == stage
+    result = started(LdpFedAvg(**TERMS), grid)
+    reports = 6 if stage in (sums.AGREED, sums.DISCLOSED) else 5
+    assert result.train_metrics_clientapp[1]["reports"] == reports
+    assert abs(moved(result) - STEP) < 0.03
+
+
+def test_below_the_threshold_the_round_is_lost_and_spent(tmp_path):
+    mod = LdpMod(**TERMS, ledger=str(tmp_path / "{partition-id}.db"), budget=BUDGET)
+    grid = LocalGrid(app_of(mod), FEW)
+    grid.dropped = lambda message: message.metadata.dst_node_id in FEW[:2] and stage_of(message) == sums.AGREED
+    strategy = LdpFedAvg(**TERMS)
+    result = started(strategy, grid)
+    assert result.train_metrics_clientapp[1]["reports"] == 0
+    assert "the threshold is 5" in " ".join(strategy.reasons)
+    assert moved(result) == 0
+    with Ledger(tmp_path / "5.db", epsilon=BUDGET) as ledger:
+        assert len(ledger.history) == 1
+
+
+def tampered(stage, change):
+    """A grid in which the second client's answer at a stage is changed on the way."""
+
+    def change_one(reply):
+        record = reply.content.config_records.get(sums.SUM) if reply.has_content() else None
+        if reply.metadata.src_node_id == FEW[1] and grid.stages.get(reply.metadata.reply_to_message_id) == stage:
+            return change(reply, record)
+        return [reply]
+
+    grid = LocalGrid(app_of(LdpMod(**TERMS)), FEW, tampered=change_one)
+    grid.stages, push = {}, grid.answer
+
+    def answer(message):
+        grid.stages[message.metadata.message_id] = stage_of(message)
+        return push(message)
+
+    grid.answer = answer
+    return grid
+
+
+def other(data=None, number=None, **more):
+    def change(reply, record):
+        said = {"number": record["number"] if number is None else number, "data": data(record["data"]), **more}
+        return [Message(RecordDict({sums.SUM: ConfigRecord(said)}), metadata=reply.metadata)]
+
+    return change
+
+
+LIES = {
+    "nonsense": other(lambda data: b"nonsense"),
+    "nothing": other(lambda data: b""),
+    "longer": other(lambda data: data + bytes(4)),
+    "another's number": other(lambda data: data, number=FEW[0].to_bytes(8, "little")),
+    "no number": other(lambda data: data, number=5),
+    "no record": lambda reply, _: [Message(RecordDict({}), metadata=reply.metadata)],
+    "an error": lambda reply, _: [Message(Error(code=1, reason="no"), metadata=reply.metadata)],
+    "silence": lambda reply, _: [],
+}
+
+
+@pytest.mark.parametrize("stage", sums.STAGES)
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_one_liar_of_six_loses_itself_alone(stage, lie):
+    strategy = LdpFedAvg(**TERMS)
+    result = started(strategy, tampered(stage, lie))
+    assert result.train_metrics_clientapp[1]["reports"] in (5, 6)
+    assert abs(moved(result) - STEP) < 0.03
+    if lie is not LIES["silence"] and stage not in (sums.AGREED,):
+        assert strategy.reasons or result.train_metrics_clientapp[1]["reports"] == 6
+
+
+def test_answers_that_come_twice_count_once():
+    for stage in sums.STAGES:
+        result = started(LdpFedAvg(**TERMS), tampered(stage, lambda reply, _: [reply, reply]))
+        assert result.train_metrics_clientapp[1]["reports"] == 6
+        assert abs(moved(result) - STEP) < 0.03
+
+
+def test_a_training_that_fails_is_an_update_of_zero():
+    grid = LocalGrid(app_of(LdpMod(**TERMS), step=0.0), FEW)
+    app, failing = grid.app, LdpMod(**TERMS)
+    grid.app = lambda message, context: (
+        failing(message, context, raises) if context.node_id == FEW[0] else app(message, context)
+    )
+    result = started(LdpFedAvg(**TERMS), grid)
+    assert result.train_metrics_clientapp[1]["reports"] == 6
+    assert abs(moved(result)) < 0.03
+
+
+def test_a_server_of_other_terms_is_refused_before_anything_is_spent(tmp_path):
+    law = dataclasses.replace(LAW, stddev=90.0)
+    for server in ({**TERMS, "law": law}, {**TERMS, "threshold": 6}):
+        mod = LdpMod(**TERMS, ledger=str(tmp_path / "{partition-id}.db"), budget=BUDGET)
+        strategy = LdpFedAvg(**server)
+        assert started(strategy, LocalGrid(app_of(mod), FEW)).train_metrics_clientapp[1]["reports"] == 0
+        assert "other terms" in " ".join(strategy.reasons)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_server_that_wants_reports_is_refused():
+    grid = LocalGrid(app_of(LdpMod(**TERMS)), FEW)
+    strategy = LdpFedAvg(4.0, R=0.1)
+    assert started(strategy, grid).train_metrics_clientapp[1]["failures"] == 6
+    grid = LocalGrid(app_of(LdpMod(4.0)), FEW)
+    strategy = LdpFedAvg(**TERMS)
+    assert started(strategy, grid).train_metrics_clientapp[1]["reports"] == 0
+    assert strategy.reasons
+
+
+def test_a_roster_has_its_clients_sign():
+    identities = {number: new_identity() for number in range(6)}
+    roster = {number: public for number, (_, public) in identities.items()}
+    mods = {node: LdpMod(**TERMS, roster=roster, identity=(i, identities[i][0])) for i, node in enumerate(FEW)}
+    apps = {node: app_of(mod) for node, mod in mods.items()}
+    grid = LocalGrid(lambda message, context: apps[context.node_id](message, context), FEW)
+    result = started(LdpFedAvg(**TERMS, roster=roster), grid)
+    assert result.train_metrics_clientapp[1]["reports"] == 6
+    assert abs(moved(result) - STEP) < 0.03
+    apps[FEW[0]] = app_of(LdpMod(**TERMS, roster=roster, identity=(0, new_identity()[0])))
+    assert started(LdpFedAvg(**TERMS, roster=roster), grid).train_metrics_clientapp[1]["reports"] == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"law": LAW}, "law and threshold"),
+        ({**TERMS, "eps": 4.0}, "without eps"),
+        ({**TERMS, "norm": 1.0}, "without eps, norm"),
+        ({"threshold": 5}, "pass eps, or a law"),
+        ({}, "pass eps, or a law"),
+        ({"law": LAW, "threshold": 4}, "threshold=5"),
+        ({"law": LAW, "threshold": 5, "colluders": 2}, "threshold=6"),
+    ],
+)
+@pytest.mark.parametrize("side", [LdpMod, LdpFedAvg])
+def test_settings_are_checked_where_they_are_given(side, settings, words):
+    with pytest.raises(ValueError, match=words):
+        side(**settings)
+
+
+def test_a_message_out_of_turn_is_refused():
+    mod, context = LdpMod(**TERMS), context_of()
+
+    def asked(stage, **more):
+        record = ConfigRecord({"stage": stage, "round": 1, **more})
+        message = Message(RecordDict({sums.SUM: record}), NODES[0], "train")
+        return mod(message, context, raises)
+
+    assert "no such round" in asked(sums.DISCLOSED, present=b"", consents=b"").error.reason
+    assert not asked(sums.KEYS).has_error()
+    assert "'begun'" in asked(sums.DISCLOSED, present=b"", consents=b"").error.reason
+    assert "has no keys" in asked(sums.SHARES).error.reason
+    assert "no secure sum" in asked("opened").error.reason
