@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from ldpkernels.__main__ import main
+from ldpkernels.accounting.ledger import recorded
 from ldpkernels.accounting.records import rounded_up
 from ldpkernels.commands import ldp_fl
 
@@ -73,12 +74,12 @@ def test_a_killed_run_goes_on_to_the_same_end(tmp_path):
 
 
 def test_a_budget_stops_the_run(tmp_path):
-    arguments = [*QUICK, "--rounds", "3", "--ledger", str(tmp_path / "spent.jsonl")]
+    arguments = [*QUICK, "--rounds", "3", "--ledger", str(tmp_path / "spent.ledger")]
     with pytest.raises(SystemExit, match="needs --budget EPS"):
         main(arguments)
     with pytest.raises(SystemExit, match=r"past the budget of 20,?000"):
         main([*arguments, "--budget", "20000"])  # two rounds of about 9,500 fit
-    assert (tmp_path / "spent.jsonl").read_text().count('"type":"spend"') == 2
+    assert len(recorded(tmp_path / "spent.ledger")[1]) == 2
     with pytest.raises(SystemExit, match="--budget needs --ledger FILE"):
         main([*QUICK, "--budget", "5"])
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ldpkernels.__main__ import main
+from ldpkernels.accounting.ledger import recorded
 
 QUICK = ["fl", "ldp-fed", "--clients", "20", "--select", "9", "--rate", "0.4", "--epochs", "3", "--quiet"]
 
@@ -72,10 +73,10 @@ def test_a_run_is_not_stretched_beyond_its_budget(tmp_path):
 
 
 def test_a_budget_stops_the_run(tmp_path):
-    arguments = [*QUICK, "--rounds", "4", "--cycles", "2", "--ledger", str(tmp_path / "spent.jsonl")]
+    arguments = [*QUICK, "--rounds", "4", "--cycles", "2", "--ledger", str(tmp_path / "spent.ledger")]
     with pytest.raises(SystemExit, match="past the budget"):
         main([*arguments, "--budget", "1.1e10"])  # a cycle costs 1e10
-    assert (tmp_path / "spent.jsonl").read_text().count('"type":"spend"') == 2
+    assert len(recorded(tmp_path / "spent.ledger")[1]) == 2
     with pytest.raises(SystemExit, match="--ledger accounts for uploads under alpha-CLDP"):
         main([*arguments, "--budget", "1", "--method", "smc"])
 

@@ -101,11 +101,11 @@ def test_a_ledger_stops_the_client(tmp_path):
     event = ldpkernels.TwoPoint(4.0).event
     probe = Ledger(None, epsilon=1e9, delta=1e-5)
     two = [probe.spend(event, 34).epsilon for _ in range(2)][-1]
-    made = LdpFilter(4.0, R=0.1, ledger=str(tmp_path / "{site}.jsonl"), budget=two * 1.01)
+    made = LdpFilter(4.0, R=0.1, ledger=str(tmp_path / "{site}.ledger"), budget=two * 1.01)
     sent(made), sent(made)
     with pytest.raises(ContentBlockedException, match="past the budget"):
         sent(made)
-    assert (tmp_path / "site-1.jsonl").read_text().count('"type":"spend"') == 2
+    assert len(recorded(tmp_path / "site-1.ledger")[1]) == 2
     with pytest.raises(ContentBlockedException, match="no arrays"):
         sent(made, result({}))
 
@@ -218,7 +218,7 @@ def test_the_page_runs_in_nvflares_simulator(simulated):
     (saved,) = folder.rglob("server.npy")
     start = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], np.float32)
     assert np.allclose(np.load(saved), start + 2 * 0.05, atol=1e-5)
-    ledgers = list(folder.glob("spent-site-*.jsonl"))
+    ledgers = list(folder.glob("spent-site-*.ledger"))
     assert [len(recorded(path)[1]) for path in ledgers] == [2, 2]
 
 
