@@ -168,9 +168,9 @@ def test_a_training_that_fails_is_a_report_of_no_change(train, upload, tmp_path,
     """Its form is that of a training that went well, the round is spent, and the reason stays in the client's log."""
     settings = {"upload": upload, "metrics": ["loss"], "budget": 1e6}
     message = message_of(eps=30.0, upload=upload)
-    well = LdpMod(30.0, ledger=tmp_path / "well.jsonl", **settings)(message, context_of(), answering())
+    well = LdpMod(30.0, ledger=tmp_path / "well.ledger", **settings)(message, context_of(), answering())
     with caplog.at_level(logging.ERROR, "ldpkernels.flower"):
-        failed = LdpMod(30.0, ledger=tmp_path / "failed.jsonl", **settings)(message, context_of(), train)
+        failed = LdpMod(30.0, ledger=tmp_path / "failed.ledger", **settings)(message, context_of(), train)
     assert form(failed) == form(well)
     sums = [ldpkernels.aggregate([records.report_in(reply.content)] * 2) for reply in (failed, well)]
     unchanged = {name: array if upload == "weights" else np.zeros_like(array) for name, array in START.items()}
@@ -183,7 +183,7 @@ def test_a_training_that_fails_is_a_report_of_no_change(train, upload, tmp_path,
         assert records.report_in(reported.content) == expected
     assert sums[0].keys() == sums[1].keys()
     for name in ("well", "failed"):
-        with Ledger(tmp_path / f"{name}.jsonl", epsilon=1e6) as ledger:
+        with Ledger(tmp_path / f"{name}.ledger", epsilon=1e6) as ledger:
             assert len(ledger.history) == 1
 
 
@@ -203,10 +203,10 @@ def test_a_label_is_not_read_from_which_heads_fail(tmp_path):
         message = Message(RecordDict({"arrays": records.record_of(like), "ldp": terms}), NODES[0], "train")
         return LdpMod(1.0, **settings)(message, context_of(), train)
 
-    ledger = {"ledger": tmp_path / "spent.jsonl", "budget": 1e6}
+    ledger = {"ledger": tmp_path / "spent.ledger", "budget": 1e6}
     replies = {width: asked(width, **ledger) for width in (32, 83, 84, 128)}
     assert not any(reply.has_error() for reply in replies.values())
-    with Ledger(tmp_path / "spent.jsonl", epsilon=1e6) as kept:
+    with Ledger(tmp_path / "spent.ledger", epsilon=1e6) as kept:
         assert len(kept.history) == 4
     pinned = {"like": {"w": np.zeros((8, 84), np.float32)}}
     assert not asked(84, **pinned).has_error()
@@ -226,9 +226,9 @@ def test_a_label_is_not_read_from_which_heads_fail(tmp_path):
     ],
 )
 def test_what_the_owner_pinned_is_all_that_is_reported(like, words, tmp_path):
-    mod = LdpMod(1.0, like=like, ledger=tmp_path / "spent.jsonl", budget=1e6)
+    mod = LdpMod(1.0, like=like, ledger=tmp_path / "spent.ledger", budget=1e6)
     assert words in mod(message_of(), context_of(), never).error.reason
-    with Ledger(tmp_path / "spent.jsonl", epsilon=1e6) as ledger:
+    with Ledger(tmp_path / "spent.ledger", epsilon=1e6) as ledger:
         assert not ledger.history
 
 
@@ -264,7 +264,7 @@ def spent(epsilon_per_round, rounds, weights):
 def test_a_ledger_stops_the_client_and_says_how_much_was_spent(tmp_path):
     weights = sum(array.size for array in START.values())
     budget = spent(1.0, 3, weights) * 1.001
-    mod = LdpMod(1.0, ledger=str(tmp_path / "{partition-id}.jsonl"), budget=budget)
+    mod = LdpMod(1.0, ledger=str(tmp_path / "{partition-id}.ledger"), budget=budget)
     grid = LocalGrid(app_of(mod), NODES[:4])
     result = started(LdpFedAvg(1.0, R=0.1), grid, rounds=5)
     metrics = result.train_metrics_clientapp
@@ -273,24 +273,24 @@ def test_a_ledger_stops_the_client_and_says_how_much_was_spent(tmp_path):
     for rounds in (1, 2, 3):
         assert metrics[rounds]["ldp-epsilon"] == pytest.approx(spent(1.0, rounds, weights), rel=1e-9)
     assert "past the budget" in grid.received[-1].error.reason
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{i}.jsonl" for i in range(4)]
-    with Ledger(tmp_path / "0.jsonl", epsilon=budget) as ledger:
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{i}.ledger" for i in range(4)]
+    with Ledger(tmp_path / "0.ledger", epsilon=budget) as ledger:
         assert len(ledger.history) == 3
     again = LocalGrid(app_of(mod), NODES[:4])  # another run, other nodes: the budget is the client's
     assert started(LdpFedAvg(1.0, R=0.1), again).train_metrics_clientapp[1]["reports"] == 0
 
 
 def test_a_message_that_comes_twice_is_spent_twice_and_answered_with_other_bits(tmp_path):
-    mod = LdpMod(1.0, ledger=tmp_path / "spent.jsonl", budget=1e6)
+    mod = LdpMod(1.0, ledger=tmp_path / "spent.ledger", budget=1e6)
     app = app_of(mod)
     first, second = (records.report_in(app(message_of(), context_of()).content) for _ in range(2))
     assert first != second
-    with Ledger(tmp_path / "spent.jsonl", epsilon=1e6) as ledger:
+    with Ledger(tmp_path / "spent.ledger", epsilon=1e6) as ledger:
         assert len(ledger.history) == 2
 
 
 def test_nothing_is_released_that_the_ledger_could_not_write(tmp_path, monkeypatch):
-    mod = LdpMod(1.0, ledger=tmp_path / "spent.jsonl", budget=1e6)
+    mod = LdpMod(1.0, ledger=tmp_path / "spent.ledger", budget=1e6)
 
     def full(self, *_):
         raise OSError("No space left on device")
@@ -301,9 +301,9 @@ def test_nothing_is_released_that_the_ledger_could_not_write(tmp_path, monkeypat
     reply = app(message_of(), context_of())
     assert reply.error.reason == "this client's ledger cannot be used; its log says why"
     monkeypatch.undo()
-    (tmp_path / "spent.jsonl").write_text("nonsense\n")
+    (tmp_path / "spent.ledger").write_text("nonsense\n")
     assert app(message_of(), context_of()).has_error()
-    nowhere = LdpMod(1.0, ledger="{no-such-name}.jsonl", budget=1e6)
+    nowhere = LdpMod(1.0, ledger="{no-such-name}.ledger", budget=1e6)
     assert app_of(nowhere)(message_of(), context_of()).has_error()
 
 
@@ -331,7 +331,7 @@ def train_and_die(path, when):
 @pytest.mark.parametrize("when", ["training", "spent"])
 def test_a_client_that_dies_has_spent_its_round(tmp_path, when):
     """Killed while it trains, its silence may tell; killed between ledger and reply, it may have released a report."""
-    path = tmp_path / "spent.jsonl"
+    path = tmp_path / "spent.ledger"
     process = multiprocessing.get_context("spawn").Process(target=train_and_die, args=(path, when))
     process.start()
     process.join(60)
@@ -423,9 +423,9 @@ def test_a_vector_that_is_too_long_is_left_out():
 def test_gaussian_updates_spend_a_gaussian_event(tmp_path):
     """A ledger composes them as what they are, which is less than their eps added up."""
     both = {"norm": 0.5, "delta": 1e-6}
-    mod = LdpMod(2.0, "gaussian", ledger=tmp_path / "{node-id}.jsonl", budget=100.0, generator=keyed, **both)
+    mod = LdpMod(2.0, "gaussian", ledger=tmp_path / "{node-id}.ledger", budget=100.0, generator=keyed, **both)
     started(LdpFedAvg(2.0, "gaussian", **both), LocalGrid(app_of(mod), NODES[:2]), rounds=4)
-    with Ledger(tmp_path / f"{NODES[0]}.jsonl", epsilon=100.0, delta=1e-6) as ledger:
+    with Ledger(tmp_path / f"{NODES[0]}.ledger", epsilon=100.0, delta=1e-6) as ledger:
         event = release_of(2.0, "gaussian", **both).event([34])[0]
         assert ledger.epsilon == composed_epsilon([(event, 4)], 1e-6)
         assert 2.0 < ledger.epsilon < 8.0
@@ -486,7 +486,7 @@ def test_a_server_that_dies_in_a_round_asks_for_it_anew(tmp_path):
             raise Died
         return [reply]
 
-    mod = LdpMod(1.0, ledger=str(tmp_path / "{partition-id}.jsonl"), budget=1e6, generator=keyed)
+    mod = LdpMod(1.0, ledger=str(tmp_path / "{partition-id}.ledger"), budget=1e6, generator=keyed)
     options = {"R": 0.1, "save": tmp_path / "server"}
     started(LdpFedAvg(1.0, **options), LocalGrid(app_of(mod), NODES[:4]))
     with pytest.raises(Died):
@@ -495,7 +495,7 @@ def test_a_server_that_dies_in_a_round_asks_for_it_anew(tmp_path):
     assert list(result.train_metrics_clientapp) == [1, 2]
     rounds = []
     for i in range(4):
-        with Ledger(tmp_path / f"{i}.jsonl", epsilon=1e6) as ledger:
+        with Ledger(tmp_path / f"{i}.ledger", epsilon=1e6) as ledger:
             rounds.append(len(ledger.history))
     assert rounds[2] == 3
     assert set(rounds) <= {2, 3}

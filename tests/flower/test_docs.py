@@ -40,7 +40,7 @@ def test_the_page_is_an_app(page, tmp_path):
     result = page["main"](grid, None)
     assert [metrics["reports"] for metrics in result.train_metrics_clientapp.values()] == [3, 3, 3]
     assert set(result.evaluate_metrics_serverapp) == {0, 1, 2, 3}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.jsonl", "1.jsonl", "2.jsonl", "state"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.ledger", "1.ledger", "2.ledger", "state"]
     assert page["main"](grid, None).train_metrics_clientapp == result.train_metrics_clientapp  # it is done: no round
 
 

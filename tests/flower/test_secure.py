@@ -104,7 +104,7 @@ def test_what_the_server_receives_is_masked():
 def test_who_drops_out_before_uploading_is_left_out_of_the_sum(tmp_path):
     """The others' masks are opened: a mean of five, and the epsilon behind the sum is that of five clients."""
     grid = LocalGrid(
-        secure_app(ledger=str(tmp_path / "{partition-id}.jsonl"), budget=1e6),
+        secure_app(ledger=str(tmp_path / "{partition-id}.ledger"), budget=1e6),
         FEW,
         dropped=lambda message: message.metadata.dst_node_id == FEW[2] and masked_stage(message),
     )
@@ -112,7 +112,7 @@ def test_who_drops_out_before_uploading_is_left_out_of_the_sum(tmp_path):
     metrics = result.train_metrics_clientapp[1]
     assert (metrics["reports"], metrics["failures"]) == (5, 1)
     assert equal(result, in_the_clear([node for node in FEW if node != FEW[2]]))
-    assert not (tmp_path / "2.jsonl").exists()
+    assert not (tmp_path / "2.ledger").exists()
     assert shuffle_epsilon(1.0, 5).epsilon > shuffle_epsilon(1.0, 6).epsilon
 
 
@@ -129,7 +129,7 @@ def test_who_drops_out_after_uploading_is_in_the_sum():
 def test_who_drops_out_before_its_keys_are_shared_is_left_out(tmp_path, stage):
     """Flower's workflow by itself would lose the round, and what the others spent."""
     grid = LocalGrid(
-        secure_app(ledger=str(tmp_path / "{partition-id}.jsonl"), budget=1e6),
+        secure_app(ledger=str(tmp_path / "{partition-id}.ledger"), budget=1e6),
         FEW,
         dropped=lambda message: message.metadata.dst_node_id == FEW[1] and stage(message),
     )
@@ -158,7 +158,7 @@ def test_three_of_six_are_too_many(tmp_path, stage, who, spent):
     """Four are needed: the model stays, and whoever has uploaded has spent."""
     gone = FEW[:who]
     grid = LocalGrid(
-        secure_app(ledger=str(tmp_path / "{partition-id}.jsonl"), budget=1e6),
+        secure_app(ledger=str(tmp_path / "{partition-id}.ledger"), budget=1e6),
         FEW,
         dropped=lambda message: message.metadata.dst_node_id in gone and stage(message),
     )

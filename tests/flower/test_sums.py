@@ -32,7 +32,7 @@ def stage_of(message):
 
 
 def test_the_mean_of_the_updates_moves_the_model(tmp_path):
-    mod = LdpMod(**TERMS, ledger=str(tmp_path / "{partition-id}.db"), budget=BUDGET)
+    mod = LdpMod(**TERMS, ledger=str(tmp_path / "{partition-id}.ledger"), budget=BUDGET)
     grid = LocalGrid(app_of(mod), FEW)
     result = started(LdpFedAvg(**TERMS), grid, rounds=2)
     for metrics in result.train_metrics_clientapp.values():
@@ -40,7 +40,7 @@ def test_the_mean_of_the_updates_moves_the_model(tmp_path):
             "reports": 6, "skipped": 0, "failures": 0, "silent": 0,
         }  # fmt: skip
     assert abs(moved(result) - 2 * STEP) < 0.04
-    with Ledger(tmp_path / "0.db", epsilon=BUDGET) as ledger:
+    with Ledger(tmp_path / "0.ledger", epsilon=BUDGET) as ledger:
         assert len(ledger.history) == 2
         assert ledger.history[-1] <= BUDGET
     third = started(LdpFedAvg(**TERMS), LocalGrid(app_of(mod), FEW))
@@ -58,7 +58,7 @@ def test_a_client_that_is_lost_at_any_stage(stage):
 
 
 def test_below_the_threshold_the_round_is_lost_and_spent(tmp_path):
-    mod = LdpMod(**TERMS, ledger=str(tmp_path / "{partition-id}.db"), budget=BUDGET)
+    mod = LdpMod(**TERMS, ledger=str(tmp_path / "{partition-id}.ledger"), budget=BUDGET)
     grid = LocalGrid(app_of(mod), FEW)
     grid.dropped = lambda message: message.metadata.dst_node_id in FEW[:2] and stage_of(message) == sums.AGREED
     strategy = LdpFedAvg(**TERMS)
@@ -66,7 +66,7 @@ def test_below_the_threshold_the_round_is_lost_and_spent(tmp_path):
     assert result.train_metrics_clientapp[1]["reports"] == 0
     assert "the threshold is 5" in " ".join(strategy.reasons)
     assert moved(result) == 0
-    with Ledger(tmp_path / "5.db", epsilon=BUDGET) as ledger:
+    with Ledger(tmp_path / "5.ledger", epsilon=BUDGET) as ledger:
         assert len(ledger.history) == 1
 
 
@@ -142,7 +142,7 @@ def test_a_training_that_fails_is_an_update_of_zero():
 def test_a_server_of_other_terms_is_refused_before_anything_is_spent(tmp_path):
     law = dataclasses.replace(LAW, stddev=90.0)
     for server in ({**TERMS, "law": law}, {**TERMS, "threshold": 6}):
-        mod = LdpMod(**TERMS, ledger=str(tmp_path / "{partition-id}.db"), budget=BUDGET)
+        mod = LdpMod(**TERMS, ledger=str(tmp_path / "{partition-id}.ledger"), budget=BUDGET)
         strategy = LdpFedAvg(**server)
         assert started(strategy, LocalGrid(app_of(mod), FEW)).train_metrics_clientapp[1]["reports"] == 0
         assert "other terms" in " ".join(strategy.reasons)

@@ -88,7 +88,7 @@ FAILURES = {
 @pytest.mark.parametrize("failed", FAILURES.values(), ids=FAILURES)
 def test_what_failed_is_reported_as_no_change(failed, tmp_path):
     """In the form of what went well, for the price of it."""
-    made = LdpFilter(SURE, R=0.1, ledger=str(tmp_path / "{site}.jsonl"), budget=1e9)
+    made = LdpFilter(SURE, R=0.1, ledger=str(tmp_path / "{site}.ledger"), budget=1e9)
     answers = [sent(made, upload) for upload in (failed, result())]
     assert {frozenset(answer) for answer in answers} == {frozenset({"__headers__", "DXO"})}
     reports = [from_shareable(answer).data["ldpkernels.report"] for answer in answers]
@@ -96,12 +96,12 @@ def test_what_failed_is_reported_as_no_change(failed, tmp_path):
     numbers = from_shareable(LdpDecoder(SURE, R=0.1).process(answers[0], context())).data
     upper = np.concatenate([array.ravel() > 0 for array in numbers.values()])
     assert 4 < upper.sum() < 30  # of 34: bits of nothing, each right with probability 1/2
-    with Ledger(tmp_path / "site-1.jsonl", epsilon=1e9) as ledger:
+    with Ledger(tmp_path / "site-1.ledger", epsilon=1e9) as ledger:
         assert len(ledger.history) == 2
 
 
 def test_a_task_without_a_model_gets_no_report(tmp_path):
-    made = LdpFilter(4.0, R=0.1, ledger=str(tmp_path / "{site}.jsonl"), budget=1e9)
+    made = LdpFilter(4.0, R=0.1, ledger=str(tmp_path / "{site}.ledger"), budget=1e9)
     for model in (None, {}, {"b": np.arange(3)}):
         with pytest.raises(ContentBlockedException, match="no model"):
             sent(made, model=model)
@@ -132,11 +132,11 @@ def test_a_ledger_stops_the_client(tmp_path):
     event = ldpkernels.TwoPoint(4.0).event
     probe = Ledger(None, epsilon=1e9, delta=1e-5)
     two = [probe.spend(event, 34).epsilon for _ in range(2)][-1]
-    made = LdpFilter(4.0, R=0.1, ledger=str(tmp_path / "{site}.jsonl"), budget=two * 1.01)
+    made = LdpFilter(4.0, R=0.1, ledger=str(tmp_path / "{site}.ledger"), budget=two * 1.01)
     sent(made), sent(made)
     with pytest.raises(ContentBlockedException, match="past the budget"):
         sent(made)
-    assert (tmp_path / "site-1.jsonl").read_text().count('"type":"spend"') == 2
+    assert len(recorded(tmp_path / "site-1.ledger")[1]) == 2
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_the_page_runs_in_nvflares_simulator(simulated):
     (saved,) = folder.rglob("server.npy")
     start = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], np.float32)
     assert np.allclose(np.load(saved), start + 2 * 0.05, atol=1e-5)
-    ledgers = list(folder.glob("spent-site-*.jsonl"))
+    ledgers = list(folder.glob("spent-site-*.ledger"))
     assert [len(recorded(path)[1]) for path in ledgers] == [2, 2]
 
 
