@@ -7,6 +7,7 @@
 
 #include "bindings/keystreams.h"
 #include "bindings/laws.h"
+#include "bindings/masks.h"
 #include "bindings/reports.h"
 #include "bindings/rows.h"
 #include "bindings/training.h"
@@ -42,6 +43,7 @@ PYBIND11_MODULE(_native, m) {
   bind_weights(m);
   bind_laws(m);
   bind_keystreams(m);
+  bind_masks(m);
   bind_reports(m);
   bind_votes(m);
   bind_rows(m);

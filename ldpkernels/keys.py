@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Union
 
 import numpy as np
 
-from ldpkernels import _native, gpu
+from ldpkernels import _native, capabilities, gpu
 from ldpkernels.arrays import Words
 
 if TYPE_CHECKING:
@@ -19,27 +19,32 @@ if TYPE_CHECKING:
 
 Generator = Union[None, Literal["secure"], "Key", "torch.Generator", "torch.Tensor", np.random.Generator]
 
-PHILOX, CHACHA20 = 1, 4  # 64-bit words of a key
+CipherName = Literal["aes", "chacha20"]
+
+PHILOX, AES, CHACHA20 = 1, 2, 4  # 64-bit words of a key, which say whose it is
+CIPHERS = {PHILOX: "philox4x32", AES: "aes128", CHACHA20: "chacha20"}
+_SECURE: dict[CipherName, int] = {"aes": AES, "chacha20": CHACHA20}
 _DERIVATION = 1  # the counter's domain for derived keys
+_BEST = _native.isas()[0]
 _UNSEEDED = 67280421310721  # what a torch.Generator starts from until it is seeded
-_PACK = {size: struct.Struct(f"<{size}Q").pack for size in (PHILOX, CHACHA20)}
+_PACK = {size: struct.Struct(f"<{size}Q").pack for size in CIPHERS}
 
 
 @dataclass(frozen=True)
 class Key:
     """An explicit key: the same key gives the same bits on every backend. Use a key once.
 
-    `words` are 64-bit integers: one keys Philox4x32-10, four key ChaCha20.
+    `words` are 64-bit integers: one keys Philox4x32-10, two key AES-128 and four ChaCha20.
     """
 
     words: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if len(self.words) not in (PHILOX, CHACHA20) or any(not 0 <= w < 2**64 for w in self.words):
-            raise ValueError("a key has 1 or 4 words from 0 to 2^64 - 1")  # never the words: a key is a secret
+        if len(self.words) not in CIPHERS or any(not 0 <= w < 2**64 for w in self.words):
+            raise ValueError("a key has 1, 2 or 4 words from 0 to 2^64 - 1")  # never the words: a key is a secret
 
     def __repr__(self) -> str:
-        return f"Key({'philox4x32' if len(self.words) == PHILOX else 'chacha20'})"  # never the words
+        return f"Key({CIPHERS[len(self.words)]})"  # never the words
 
     def fold_in(self, i: int) -> Key:
         """The i-th key derived from this one, for a client, a round or a step.
@@ -83,9 +88,34 @@ def key(seed: int) -> Key:
     return Key((seed % 2**64,))
 
 
-def secure_key() -> Key:
-    """A fresh ChaCha20 key from the operating system: what every call without a generator draws."""
-    return Key(_words(np.frombuffer(secrets.token_bytes(32), "<u4")))
+def secure_key(cipher: CipherName | None = None) -> Key:
+    """A fresh key from the operating system.
+
+    Args:
+        cipher: "aes" for AES-128, which kernels on the CPU take; "chacha20" for all backends. None for what a call
+            without a generator draws here for numbers on the CPU: AES where the processor has instructions for it, else
+            ChaCha20.
+
+    >>> secure_key("chacha20")
+    Key(chacha20)
+    """
+    if cipher is not None and cipher not in _SECURE:
+        raise ValueError(f"cipher={cipher!r} must be 'aes', 'chacha20' or None")
+    size = default_size("cpu") if cipher is None else _SECURE[cipher]
+    return Key(_words(np.frombuffer(secrets.token_bytes(8 * size), "<u4")))
+
+
+def default_size(device: str) -> int:
+    """How many 64-bit words a key has that nobody asked for, of a call on a type of device.
+
+    It is AES's where an instruction set runs the call and has instructions for AES, else ChaCha20's.
+    """
+    return AES if device == "cpu" and (capabilities.forced() or _BEST) in _native.AES_ISAS else CHACHA20
+
+
+def refuse_aes(where: str) -> NoReturn:
+    """AES has no kernels beyond the CPU's, where it would be slower than ChaCha20."""
+    raise ValueError(f"an AES key is for the CPU, and there are no kernels for it {where}: use secure_key('chacha20')")
 
 
 def numpy_key(generator: Generator) -> Key:
@@ -108,16 +138,22 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
     if torch._C._get_tracing_state() is not None:
         refuse_trace()
     if isinstance(generator, torch.Tensor):
-        if generator.dtype != torch.int64 or generator.shape not in ((PHILOX,), (CHACHA20,)):
-            raise TypeError(f"a key tensor is int64 of 1 or 4 words, not {generator.dtype} of {tuple(generator.shape)}")
+        if generator.dtype != torch.int64 or generator.dim() != 1 or len(generator) not in CIPHERS:
+            raise TypeError(
+                f"a key tensor is int64 of 1, 2 or 4 words, not {generator.dtype} of {tuple(generator.shape)}"
+            )
         if generator.device != device:
             raise ValueError(f"the key is on {generator.device} and the tensors are on {device}: move the key there")
+        if device.type != "cpu" and len(generator) == AES:
+            refuse_aes(f"on {device.type!r}")
         return generator
     if isinstance(generator, Key):
+        if device.type != "cpu" and len(generator.words) == AES:
+            refuse_aes(f"on {device.type!r}")
         return _to_device(generator.tensor(), device)
     if generator is None or (isinstance(generator, str) and generator == "secure"):
         if device.type == "cpu" and not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack():
-            return torch.frombuffer(bytearray(secrets.token_bytes(8 * CHACHA20)), dtype=torch.int64)
+            return torch.frombuffer(bytearray(secrets.token_bytes(8 * default_size("cpu"))), dtype=torch.int64)
         import ldpkernels.ops  # noqa: F401  (registers the operation)
 
         key: torch.Tensor = torch.ops.ldpkernels.fresh_key(device)
@@ -143,7 +179,7 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
 def host_key(generator: Generator, is_torch: bool) -> bytes:
     """The key for one call on the host, as bytes; a key tensor is not for this."""
     if generator is None or (isinstance(generator, str) and generator == "secure"):
-        return secrets.token_bytes(8 * CHACHA20)
+        return secrets.token_bytes(8 * default_size("cpu"))
     if isinstance(generator, Key):
         return generator.little_endian()
     if not is_torch:

@@ -11,7 +11,7 @@ from ldpkernels import _native
 from ldpkernels.reference.ciphers import keystream
 from ldpkernels.updates import rotate_, rotate_back_
 
-KEYS = [ldpkernels.key(5), ldpkernels.Key((1, 2, 3, 4))]
+KEYS = [ldpkernels.key(5), ldpkernels.Key((1, 2)), ldpkernels.Key((1, 2, 3, 4))]
 SIZES = [1, 2, 4, 8, 16, 32, 64, 512, 4096, 8192, 1 << 15]
 
 

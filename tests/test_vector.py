@@ -166,7 +166,7 @@ def test_normals_and_the_cap(key):
     assert stats.kstest(along[~inside], stats.truncnorm(-np.inf, m.gamma).cdf).pvalue > 1e-6
 
 
-KEYS = [ldpkernels.key(5), ldpkernels.Key((1, 2, 3, 4))]
+KEYS = [ldpkernels.key(5), ldpkernels.Key((1, 2)), ldpkernels.Key((1, 2, 3, 4))]
 PARTS = [(1, "float32"), (17, "float64"), (70_001, "float32"), (1000, "float16"), (0, "float32"), (1025, "bfloat16")]
 
 

@@ -20,7 +20,7 @@ from ldpkernels.vector import vector_mechanism
 from tests.statistics import chi_square, fits, rejected
 
 FLOAT32 = DTYPES["float32"]
-KEYS = [ldpkernels.key(5), ldpkernels.Key((1, 2, 3, 4))]
+KEYS = [ldpkernels.key(5), ldpkernels.Key((1, 2)), ldpkernels.Key((1, 2, 3, 4))]
 TABLES = {
     "wide 1": wide_gaussian_table(1),
     "wide 5": wide_gaussian_table(5),

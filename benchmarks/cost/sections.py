@@ -21,8 +21,9 @@ def kernels() -> dict[str, Callable[[int], Callable[[], Any]]]:
     import ldpkernels
     from ldpkernels import _native
     from ldpkernels.updates import rotate_
+    from ldpkernels.updates.masks import add_masks
 
-    philox, chacha = ldpkernels.key(7), ldpkernels.Key((1, 2, 3, 4))
+    philox, aes, chacha = ldpkernels.key(7), ldpkernels.Key((1, 2)), ldpkernels.Key((1, 2, 3, 4))
 
     def weights(n: int, dtype: Any = np.float32) -> Any:
         return np.random.default_rng(0).normal(size=n).astype(dtype)
@@ -100,6 +101,10 @@ def kernels() -> dict[str, Callable[[int], Callable[[], Any]]]:
 
         return of
 
+    def masked(n: int) -> Callable[[], Any]:
+        numbers = np.zeros(n, np.uint32)
+        return lambda: add_masks(numbers, [aes], [1])
+
     def rotation(n: int) -> Callable[[], Any]:
         w = weights(n)
         return lambda: rotate_(w, philox)
@@ -111,10 +116,12 @@ def kernels() -> dict[str, Callable[[int], Callable[[], Any]]]:
     return {
         "perturb_, fp32, Philox": perturb(),
         "perturb_, fp32, ChaCha20": perturb(generator=chacha),
+        "perturb_, fp32, AES": perturb(generator=aes),
         "perturb_, fp64, Philox": perturb(dtype=np.float64),
         "perturb_, fp16, Philox": perturb(dtype=np.float16),
         "report, Philox": report(),
         "report, ChaCha20": report(generator=chacha),
+        "report, AES": report(generator=aes),
         "perturb_, sign": perturb(mechanism="sign"),
         "perturb_, piecewise": perturb(mechanism="piecewise"),
         "perturb_, hybrid": perturb(mechanism="hybrid"),
@@ -133,6 +140,7 @@ def kernels() -> dict[str, Callable[[int], Callable[[], Any]]]:
         "ranges, minmax": ranges,
         "majority_vote of 8 parties": votes,
         "digest of 8 bytes": digest,
+        "add_masks, uint32, AES": masked,
         "rotate_": rotation,
         "perturb_vector, gaussian": vector("gaussian", delta=1e-5),
         "perturb_vector, privunitg": vector("privunitg"),
@@ -194,12 +202,14 @@ def bare_kernels(path: str) -> dict[str, Callable[[int], Callable[[], Any]]]:
         data = bytes(8 * n)
         return lambda: native.crc32c(data)
 
-    philox, chacha = struct.pack("<Q", 7), struct.pack("<4Q", 1, 2, 3, 4)
+    philox, aes, chacha = struct.pack("<Q", 7), struct.pack("<2Q", 1, 2), struct.pack("<4Q", 1, 2, 3, 4)
     return {
         "perturb_, fp32, Philox": launched("values", philox),
         "perturb_, fp32, ChaCha20": launched("values", chacha),
+        "perturb_, fp32, AES": launched("values", aes),
         "report, Philox": launched("bits", philox),
         "report, ChaCha20": launched("bits", chacha),
+        "report, AES": launched("bits", aes),
         "two_point_threshold": launched("thresholds", philox),
         "Aggregate.add, 30 reports of 8 bits": added,
         "Aggregate.mean, bits": decoded,

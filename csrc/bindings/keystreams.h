@@ -82,6 +82,11 @@ inline void bind_keystreams(py::module_& m) {
     for (const AesUnit* unit : aes_units()) names.emplace_back(unit->name);
     return names;
   });
+  py::set isas;
+  for (const Kernels* k : available_kernels()) {
+    if (&aes_unit(k->bits) != aes_units().back()) isas.add(k->name);
+  }
+  m.attr("AES_ISAS") = py::frozenset(isas);
 }
 
 }  // namespace ldpk

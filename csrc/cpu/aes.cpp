@@ -60,7 +60,7 @@ void encrypt_by_logic(const Key& key, int64_t blocks, uint32_t* words) {
       [&](int64_t b, const uint32_t* block) { memcpy(words + 4 * b, block, 16); });
 }
 
-constexpr AesUnit kAesLogic = {"logic", 32, expand_by_logic, keystream_by_logic, encrypt_by_logic};
+constexpr AesUnit kAesLogic = {"logic", 32, expand_by_logic, keystream_by_logic, encrypt_by_logic, nullptr, nullptr};
 
 }  // namespace
 

@@ -38,9 +38,10 @@ struct AesRoundKeys {
   }
 };
 
-template <class Unit>
-void aes_keystream(const Key& key, uint32_t stream, uint64_t first, int64_t blocks, uint32_t* out) {
-  static_assert(Unit::blocks * kAesChains <= kAesSpare);
+// put(b, x) with registers of blocks b and the following, in order, until there are `blocks` or some more.
+template <class Unit, class Put>
+LDPK_FN void aes_blocks(const Key& key, uint32_t stream, uint64_t first, int64_t blocks, Put put) {
+  static_assert(kAesSpare % (Unit::blocks * kAesChains) == 0);
   const AesRoundKeys<Unit> keys(key);
   typename Unit::Blocks counter = Unit::counters(first, stream);
   int64_t b = 0;
@@ -54,12 +55,31 @@ void aes_keystream(const Key& key, uint32_t stream, uint64_t first, int64_t bloc
     keys.encrypt(x);
 #pragma GCC unroll 8
     for (const auto& block : x) {
-      Unit::store(out + 4 * b, block);
+      put(b, block);
       b += Unit::blocks;
     }
   };
   while (blocks - b > Unit::blocks * kAesChains / 2) step(std::integral_constant<int, kAesChains>{});
   while (b < blocks) step(std::integral_constant<int, 1>{});
+}
+
+template <class Unit>
+void aes_keystream(const Key& key, uint32_t stream, uint64_t first, int64_t blocks, uint32_t* out) {
+  aes_blocks<Unit>(key, stream, first, blocks,
+                   [&](int64_t b, typename Unit::Blocks x) { Unit::store(out + 4 * b, x); });
+}
+
+template <class Unit, class Word>
+void aes_add(const Key& key, bool minus, uint32_t stream, uint64_t first, int64_t blocks, void* numbers) {
+  typedef Word Words __attribute__((vector_size(sizeof(typename Unit::Blocks))));
+  uint32_t* out = static_cast<uint32_t*>(numbers);
+  const auto with = [&](auto combined) {
+    aes_blocks<Unit>(key, stream, first, blocks, [&](int64_t b, typename Unit::Blocks x) {
+      const Words sum = combined((Words)Unit::load(out + 4 * b), (Words)x);
+      Unit::store(out + 4 * b, (typename Unit::Blocks)sum);
+    });
+  };
+  minus ? with([](Words a, Words x) { return a - x; }) : with([](Words a, Words x) { return a + x; });
 }
 
 template <class Unit>
@@ -94,7 +114,13 @@ void aes_expand(uint32_t* words) {
 
 template <class Unit>
 constexpr AesUnit aes_unit_of(const char* name) {
-  return {name, 128 * Unit::blocks, aes_expand<Unit>, aes_keystream<Unit>, aes_encrypt<Unit>};
+  return {name,
+          128 * Unit::blocks,
+          aes_expand<Unit>,
+          aes_keystream<Unit>,
+          aes_encrypt<Unit>,
+          aes_add<Unit, uint16_t>,
+          aes_add<Unit, uint32_t>};
 }
 
 }  // namespace ldpk

@@ -20,6 +20,10 @@ struct AesUnit {
   void (*keystream)(const Key&, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out);
   // Blocks of four words, each encrypted where it is.
   void (*encrypt)(const Key&, int64_t blocks, uint32_t* words);
+  // A keystream added to numbers of 16 or 32 bits, or subtracted, of a multiple of kAesSpare blocks; null where nothing
+  // is gained over adding from a buffer.
+  void (*add16)(const Key&, bool minus, uint32_t stream, uint64_t first_block, int64_t blocks, void* numbers);
+  void (*add32)(const Key&, bool minus, uint32_t stream, uint64_t first_block, int64_t blocks, void* numbers);
 };
 
 #if defined(__x86_64__)

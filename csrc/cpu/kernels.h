@@ -7,6 +7,7 @@
 #include "clipped_noise.h"
 #include "dispatch.h"
 #include "lattice.h"
+#include "masks.h"
 #include "narrow_sums.h"
 #include "one_bit.h"
 #include "ordinal_cldp.h"
@@ -63,6 +64,7 @@ template <class Lanes>
 constexpr Kernels kernels_for(const char* name) {
   return {
       .name = name,
+      .bits = 32 * Lanes::count,
       .actions = actions_for<Lanes>(),
       .keystream = keystream<Lanes>,
       .summarize = summarize<Lanes>,
@@ -80,6 +82,7 @@ constexpr Kernels kernels_for(const char* name) {
       .normal_product = normal_product<Lanes>,
       .moved_normals = moved_normals<Lanes>,
       .rotate_task = rotate_task<Lanes>,
+      .add_masks = add_masks<Lanes>,
       .reflect = reflect<Lanes>,
   };
 }

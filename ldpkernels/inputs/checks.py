@@ -14,7 +14,7 @@ import numpy as np
 from ldpkernels.arrays import Array
 from ldpkernels.dtypes import DTYPES, Dtype
 from ldpkernels.inputs.memory import Memory, may_overlap, refuse_shared_memory
-from ldpkernels.keys import CHACHA20, PHILOX
+from ldpkernels.keys import AES, CIPHERS, refuse_aes
 from ldpkernels.optional import is_compiling, is_tensor
 
 if TYPE_CHECKING:
@@ -76,8 +76,10 @@ def check_key(key: torch.Tensor, device: torch.device) -> None:
     if key.device != device:
         raise ValueError(f"the key is on {key.device} and the tensors are on {device}: move the key there")
     refuse_freed("key", key)
-    if str(key.dtype) != "torch.int64" or key.shape not in ((PHILOX,), (CHACHA20,)) or not key.is_contiguous():
-        raise TypeError(f"a key is a contiguous int64 tensor of 1 or 4 words, not {key.dtype} of {tuple(key.shape)}")
+    if str(key.dtype) != "torch.int64" or key.dim() != 1 or len(key) not in CIPHERS or not key.is_contiguous():
+        raise TypeError(f"a key is a contiguous int64 tensor of 1, 2 or 4 words, not {key.dtype} of {tuple(key.shape)}")
+    if device.type == "cuda" and len(key) == AES:
+        refuse_aes("on 'cuda'")
 
 
 def tensor_dtypes(tensors: Sequence[torch.Tensor]) -> list[Dtype]:
