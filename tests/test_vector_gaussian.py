@@ -77,7 +77,7 @@ def test_what_is_kept_makes_the_wide_law_exactly():
             assert x < 0.25
 
 
-@pytest.mark.parametrize("key", KEYS, ids=["philox", "chacha"])
+@pytest.mark.parametrize("key", KEYS, ids=["philox", "aes", "chacha"])
 @pytest.mark.parametrize("name", TABLES)
 def test_every_backend_has_the_same_bits(name, key):
     drawn = []

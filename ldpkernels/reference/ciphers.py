@@ -82,19 +82,20 @@ def _round_keys(key: bytes) -> Bytes:
 
 def _doubled(x: Bytes) -> Bytes:
     """Elements of GF(2^8) times x, modulo x^8 + x^4 + x^3 + x + 1."""
-    return x << 1 ^ (x >> 7) * np.uint8(0x1B)
+    return (x << 1 ^ (x >> 7) * np.uint8(0x1B)).astype(np.uint8, copy=False)
 
 
 def _sbox() -> Bytes:
     """FIPS 197, 5.1.1: the inverse in GF(2^8), then an affine map."""
-    powers = [np.uint8(1)]  # of x + 1, which generates all but zero
+    powers = [1]  # of x + 1, which generates all but zero
     for _ in range(254):
-        powers.append(powers[-1] ^ _doubled(powers[-1]))
+        last = powers[-1]
+        powers.append(last ^ last << 1 ^ (last >> 7) * 0x11B)
     table = np.full(256, 0x63, np.uint8)
     for i, element in enumerate(powers):
-        bits = np.unpackbits(powers[-i % 255], bitorder="little")
-        mixed = np.bitwise_xor.reduce([np.roll(bits, turn) for turn in range(5)])
-        table[element] ^= np.packbits(mixed, bitorder="little")[0]
+        twice = powers[-i % 255] * 0x101
+        for turn in range(5):
+            table[element] ^= twice >> (8 - turn) & 0xFF
     return table
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AES under a key that was never set, for tests/test_ciphers.py under memcheck, which tells where a branch or an address
-// depends on it. `aes logic` and `aes aes-ni` run a unit, `aes table` looks the key up in a table, as none may.
+// AES under a key that was never set, for tests/test_ciphers.py under memcheck, which tells where a branch or an
+// address depends on it. `aes logic` and `aes aes-ni` run a unit, `aes table` looks the key up in a table, as none may.
 #include "../../csrc/cpu/aes.cpp"
 
 #include <cstdio>
