@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -16,7 +16,17 @@ from ldpkernels.reference.ciphers import BLOCK_WORDS, keystream
 from ldpkernels.reference.clipped_noise import below, normals, squares, words
 from ldpkernels.reference.memory import memory, weights
 
-__all__ = ["add_noise", "moved_normals", "noise", "normal_product", "quantise", "reflect", "rotate", "squares"]
+__all__ = [
+    "add_masks",
+    "add_noise",
+    "moved_normals",
+    "noise",
+    "normal_product",
+    "quantise",
+    "reflect",
+    "rotate",
+    "squares",
+]
 
 LARGEST = 2147483647.0
 
@@ -88,6 +98,14 @@ def _noise(cumulated: list[int], a: int, draw: int, source: Iterator[int]) -> in
         if events % 2 == 1 and not (y == 0 and negative):
             return -y if negative else y
         draw = next64()
+
+
+def add_masks(numbers: Array, keys: Sequence[Words], minus: Sequence[bool], stream: int, first: int) -> None:
+    """Keystreams added to numbers of 16 or 32 bits in place, or subtracted, a key after the other."""
+    flat = numbers.reshape(-1)
+    for key, subtracted in zip(keys, minus, strict=True):
+        mask = draws(key, stream, first, flat.size, 8 * flat.itemsize)
+        (np.subtract if subtracted else np.add)(flat, mask, out=flat)
 
 
 def draws(key: Words, stream: int, first: int, n: int, bits: int) -> Array:

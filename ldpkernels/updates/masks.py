@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ldpkernels import _native, capabilities, launch
+from ldpkernels import launch
 from ldpkernels.arrays import Array
 from ldpkernels.keys import Key
 
@@ -47,12 +47,5 @@ def add_masks(numbers: Array, keys: Sequence[Key], signs: Sequence[int], *, firs
         raise TypeError("keys must be ldpkernels keys of AES or ChaCha20: Philox's masks could be taken off by anyone")
     if not (0 <= first <= 2**64 - numbers.size and 0 <= stream < 2**32):
         raise ValueError(f"first={first} must be from 0 to 2^64 less the numbers, and stream={stream} below 2^32")
-    name = capabilities.forced()
-    if name == "reference":
-        from ldpkernels.reference.masks import add_masks as twin
-
-        return twin(numbers, keys, signs, first, stream)
-    words, minus = [key.little_endian() for key in keys], [sign < 0 for sign in signs]
-    threads = launch.threads_for(numbers.size * max(1, len(keys)))
-    _native.add_masks(numbers, words, minus, stream, first, capabilities.host_isa(), threads)
+    launch.add_masks(numbers, keys, [sign < 0 for sign in signs], stream, first)
     return numbers
