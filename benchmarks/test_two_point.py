@@ -32,9 +32,15 @@ Measure = Callable[[str, Literal["ours", "peer", "floor"], str, float, float, Ca
 pytestmark = pytest.mark.filterwarnings("default")  # torch.compile's own deprecations
 
 ISAS = [name for name in ldpkernels.backends() if name in _native.isas()]
-GENERATORS: dict[str, Any] = {"ChaCha20": None, "Philox": ldpkernels.key(0)}  # the default first
-BACKENDS = [pytest.param(isa, generator, id=f"{isa}-{generator}") for isa in ISAS for generator in GENERATORS]
-WITH_DEFAULT = [pytest.param("", "ChaCha20", id="default"), *BACKENDS]
+GENERATORS: dict[str, Any] = {
+    "default": None,
+    "AES": ldpkernels.secure_key("aes"),
+    "ChaCha20": ldpkernels.secure_key("chacha20"),
+    "Philox": ldpkernels.key(0),
+}
+CIPHERS = {isa: [name for name in list(GENERATORS)[1:] if name != "AES" or isa in _native.AES_ISAS] for isa in ISAS}
+BACKENDS = [pytest.param(isa, name, id=f"{isa}-{name}") for isa, names in CIPHERS.items() for name in names]
+WITH_DEFAULT = [pytest.param("", "default", id="default"), *BACKENDS]
 CLIENTS = 100
 IN_CACHE = 1 << 16
 
@@ -207,7 +213,7 @@ def small() -> Small:
     return Small()
 
 
-@pytest.mark.parametrize("generator", GENERATORS)
+@pytest.mark.parametrize("generator", ["default", "Philox"])
 @pytest.mark.parametrize("function", ["perturb_", "report"])
 def test_small_model(measure: Measure, small: Small, function: str, generator: str) -> None:
     call, source = getattr(ldpkernels, function), GENERATORS[generator]
@@ -231,10 +237,6 @@ def cached(threads: int) -> str:
     return f"{threads} thread{'s' * (threads > 1)} in cache, {IN_CACHE // 1024} K fp32 each"
 
 
-def cipher_key(generator: str) -> np.ndarray:
-    return (ldpkernels.secure_key() if generator == "ChaCha20" else ldpkernels.key(0)).uint32()
-
-
 @pytest.mark.parametrize(("isa", "generator"), BACKENDS)
 @pytest.mark.parametrize("threads", THREADS)
 def test_cached(measure: Measure, isa: str, generator: str, threads: int) -> None:
@@ -243,15 +245,18 @@ def test_cached(measure: Measure, isa: str, generator: str, threads: int) -> Non
     addresses = [w.data_ptr() + 4 * IN_CACHE * (i % threads) for i in range(times)]
     spans = span_table(addresses, [0] * times, [IN_CACHE] * times, [FLOAT32] * times)
     laws = law_table(TwoPoint(EPS), [C] * times, [R] * times, [FLOAT32] * times, "values")
-    words, n = cipher_key(generator), times * IN_CACHE
+    words, n = GENERATORS[generator].uint32(), times * IN_CACHE
     work = lambda: _native.launch("two_point", "values", spans, laws, words, isa, threads)  # noqa: E731
     measure(cached(threads), "ours", named("perturb_", isa, generator), n, 8 * n, work)
 
 
 @pytest.mark.parametrize(("isa", "generator"), BACKENDS)
 def test_cached_keystream(measure: Measure, isa: str, generator: str) -> None:
-    words, blocks = cipher_key(generator), IN_CACHE // (8 if generator == "Philox" else 32)  # two bytes an element
-    work = lambda: _native.keystream(words, 0, 0, blocks, isa)  # noqa: E731
+    words, blocks = (
+        GENERATORS[generator].uint32(),
+        IN_CACHE // (32 if generator == "ChaCha20" else 8),
+    )  # two bytes an element
+    work = lambda: _native.keystream(words, 0, 0, IN_CACHE // draws, isa)  # noqa: E731
     measure(cached(1), "floor", named("keystream alone", isa, generator), IN_CACHE, 2 * IN_CACHE, work)
 
 

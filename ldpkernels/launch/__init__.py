@@ -2,9 +2,9 @@
 """The only dispatch: from checked tables to the kernels of the chosen backend. Importing it imports no torch.
 
 There is a function for every shape of work: weights (`run`), rows (`clipped_sums`), ballots (`majority_vote`), whole
-vectors on a grid (`quantise`, `add_noise`), rotated or by their normals, masks (`add_masks`), ranges (`summaries`, `quantiles`). Kernels of
-weights go by the names of the registries: csrc/mechanisms/registry.h, ldpkernels/triton/registry.py,
-ldpkernels/reference/registry.py.
+vectors on a grid (`quantise`, `add_noise`), rotated or by their normals, masks (`add_masks`), ranges (`summaries`,
+`quantiles`). Kernels of weights go by the names of the registries: csrc/mechanisms/registry.h,
+ldpkernels/triton/registry.py, ldpkernels/reference/registry.py.
 """
 
 from ldpkernels.launch.ballots import majority_vote
