@@ -252,10 +252,7 @@ def test_cached(measure: Measure, isa: str, generator: str, threads: int) -> Non
 
 @pytest.mark.parametrize(("isa", "generator"), BACKENDS)
 def test_cached_keystream(measure: Measure, isa: str, generator: str) -> None:
-    words, blocks = (
-        GENERATORS[generator].uint32(),
-        IN_CACHE // (32 if generator == "ChaCha20" else 8),
-    )  # two bytes an element
+    words, draws = GENERATORS[generator].uint32(), 32 if generator == "ChaCha20" else 8  # of a block
     work = lambda: _native.keystream(words, 0, 0, IN_CACHE // draws, isa)  # noqa: E731
     measure(cached(1), "floor", named("keystream alone", isa, generator), IN_CACHE, 2 * IN_CACHE, work)
 
