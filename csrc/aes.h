@@ -80,10 +80,9 @@ class AesPlanes {
       uint64_t moved = plane & 0x1111111111111111u;
       for (int r = 1; r < 4; ++r) {
         const uint64_t row = plane & 0x1111111111111111u << r;
-        const uint64_t low =
-            (uint64_t{1} << (16 - 4 * r)) - 1;  // of each 16 bits, those that a shift to the right fills
-        const uint64_t stays = low * 0x0001000100010001u;
-        moved |= (row >> 4 * r & stays) | (row << (16 - 4 * r) & ~stays);
+        // Of each 16 bits those that a shift to the right fills; the others come round.
+        const uint64_t filled = ((uint64_t{1} << (16 - 4 * r)) - 1) * 0x0001000100010001u;
+        moved |= (row >> 4 * r & filled) | (row << (16 - 4 * r) & ~filled);
       }
       plane = moved;
     }

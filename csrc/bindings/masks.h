@@ -16,8 +16,8 @@ namespace ldpk {
 // element `first` of the keystreams.
 inline void add_masks(py::array numbers, const std::vector<py::object>& key_words, const std::vector<bool>& minus,
                       uint32_t stream, uint64_t first, const std::string& isa, int64_t threads) {
-  const bool narrow = numbers.dtype().is(py::dtype::of<uint16_t>());
-  if (!narrow && !numbers.dtype().is(py::dtype::of<uint32_t>()))
+  const bool narrow = numbers.itemsize() == 2;
+  if (numbers.dtype().kind() != 'u' || (!narrow && numbers.itemsize() != 4))
     throw std::invalid_argument("numbers must be uint16 or uint32");
   if (!(numbers.flags() & py::array::c_style)) throw std::invalid_argument("numbers must be contiguous");
   if (key_words.size() != minus.size()) throw std::invalid_argument("keys and signs must be as many");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AArch64's AESE, which adds a key before the S-box: keys are those of the round before, and the last is added apart.
+// AArch64's AESE, which adds a key ahead of the S-box.
 #include <arm_neon.h>
 
 #include "aes_rounds.h"
@@ -14,9 +14,9 @@ struct AesNeon {
   static LDPK_FN Blocks load(const uint32_t* p) { return vreinterpretq_u8_u32(vld1q_u32(p)); }
   static LDPK_FN void store(uint32_t* p, Blocks x) { vst1q_u32(p, vreinterpretq_u32_u8(x)); }
   static LDPK_FN Blocks spread(const uint32_t* p) { return load(p); }
-  static LDPK_FN Blocks added(Blocks x, Blocks k) { return veorq_u8(x, k); }
-  static LDPK_FN Blocks round(Blocks x, Blocks k) { return veorq_u8(vaesmcq_u8(vaeseq_u8(x, vdupq_n_u8(0))), k); }
-  static LDPK_FN Blocks last(Blocks x, Blocks k) { return veorq_u8(vaeseq_u8(x, vdupq_n_u8(0)), k); }
+  static LDPK_FN Blocks begun(Blocks x, Blocks) { return x; }
+  static LDPK_FN Blocks round(Blocks x, Blocks before, Blocks) { return vaesmcq_u8(vaeseq_u8(x, before)); }
+  static LDPK_FN Blocks last(Blocks x, Blocks before, Blocks k) { return veorq_u8(vaeseq_u8(x, before), k); }
   static LDPK_FN Blocks counters(uint64_t first, uint32_t stream) {
     const uint64_t words[2] = {first, stream};
     return vreinterpretq_u8_u64(vld1q_u64(words));

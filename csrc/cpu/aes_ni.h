@@ -21,9 +21,9 @@ struct AesNi {
   static LDPK_FN Blocks load(const uint32_t* p) { return _mm_loadu_si128((const __m128i*)p); }
   static LDPK_FN void store(uint32_t* p, Blocks x) { _mm_storeu_si128((__m128i*)p, x); }
   static LDPK_FN Blocks spread(const uint32_t* p) { return load(p); }
-  static LDPK_FN Blocks added(Blocks x, Blocks k) { return _mm_xor_si128(x, k); }
-  static LDPK_FN Blocks round(Blocks x, Blocks k) { return _mm_aesenc_si128(x, k); }
-  static LDPK_FN Blocks last(Blocks x, Blocks k) { return _mm_aesenclast_si128(x, k); }
+  static LDPK_FN Blocks begun(Blocks x, Blocks k) { return _mm_xor_si128(x, k); }
+  static LDPK_FN Blocks round(Blocks x, Blocks, Blocks k) { return _mm_aesenc_si128(x, k); }
+  static LDPK_FN Blocks last(Blocks x, Blocks, Blocks k) { return _mm_aesenclast_si128(x, k); }
   static LDPK_FN Blocks counters(uint64_t first, uint32_t stream) { return _mm_set_epi64x(stream, first); }
   static LDPK_FN Blocks after(Blocks x, int n) { return _mm_add_epi64(x, _mm_set_epi64x(0, n)); }
   static LDPK_FN uint32_t sub_word(uint32_t w) { return aes_sub_word(w); }

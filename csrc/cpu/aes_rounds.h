@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // AES by instructions that do a round: what the units have in common. A unit has
-//   Blocks        a register of `blocks` blocks
-//   load, store, spread      of a register, and a block to all places of one
-//   added(x, k), round(x, k), last(x, k)    what comes before the rounds, a round and the last one, with their keys
-//   counters(first, stream)  the blocks to encrypt, of which the first has this number; after(x, n) has numbers n
-//   greater sub_word(w)   the S-box on the bytes of a word
+//   Blocks                   a register of `blocks` blocks
+//   load, store, spread      a register from memory and to it, and a block to all places of one
+//   begun(x, k)              x, with the first key where instructions add a round's key behind the S-box
+//   round(x, before, k)      a round with its key, or with the one before where instructions add it ahead of the S-box
+//   last(x, before, k)       the last round with all that is left to add
+//   counters(first, stream)  the blocks to encrypt, of which the first has this number
+//   after(x, n)              the same, with numbers that are n greater
+//   sub_word(w)              the S-box on the bytes of a word
+//
 // The functions are templates over units, as each unit's file is compiled for other instructions.
 #pragma once
 
@@ -27,14 +31,14 @@ struct AesRoundKeys {
   template <int chains>
   LDPK_FN void encrypt(typename Unit::Blocks (&x)[chains]) const {
 #pragma GCC unroll 8
-    for (auto& block : x) block = Unit::added(block, keys[0]);
+    for (auto& block : x) block = Unit::begun(block, keys[0]);
 #pragma GCC unroll 9
     for (int i = 1; i < Aes128::rounds; ++i) {
 #pragma GCC unroll 8
-      for (auto& block : x) block = Unit::round(block, keys[i]);
+      for (auto& block : x) block = Unit::round(block, keys[i - 1], keys[i]);
     }
 #pragma GCC unroll 8
-    for (auto& block : x) block = Unit::last(block, keys[Aes128::rounds]);
+    for (auto& block : x) block = Unit::last(block, keys[Aes128::rounds - 1], keys[Aes128::rounds]);
   }
 };
 

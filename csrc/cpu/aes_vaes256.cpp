@@ -12,9 +12,9 @@ struct Vaes256 {
   static LDPK_FN Blocks load(const uint32_t* p) { return _mm256_loadu_si256((const __m256i*)p); }
   static LDPK_FN void store(uint32_t* p, Blocks x) { _mm256_storeu_si256((__m256i*)p, x); }
   static LDPK_FN Blocks spread(const uint32_t* p) { return _mm256_broadcastsi128_si256(AesNi::load(p)); }
-  static LDPK_FN Blocks added(Blocks x, Blocks k) { return _mm256_xor_si256(x, k); }
-  static LDPK_FN Blocks round(Blocks x, Blocks k) { return _mm256_aesenc_epi128(x, k); }
-  static LDPK_FN Blocks last(Blocks x, Blocks k) { return _mm256_aesenclast_epi128(x, k); }
+  static LDPK_FN Blocks begun(Blocks x, Blocks k) { return _mm256_xor_si256(x, k); }
+  static LDPK_FN Blocks round(Blocks x, Blocks, Blocks k) { return _mm256_aesenc_epi128(x, k); }
+  static LDPK_FN Blocks last(Blocks x, Blocks, Blocks k) { return _mm256_aesenclast_epi128(x, k); }
   static LDPK_FN Blocks counters(uint64_t first, uint32_t stream) {
     return _mm256_set_epi64x(stream, first + 1, stream, first);
   }

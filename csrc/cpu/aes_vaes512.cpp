@@ -12,9 +12,9 @@ struct Vaes512 {
   static LDPK_FN Blocks load(const uint32_t* p) { return _mm512_loadu_si512(p); }
   static LDPK_FN void store(uint32_t* p, Blocks x) { _mm512_storeu_si512(p, x); }
   static LDPK_FN Blocks spread(const uint32_t* p) { return _mm512_broadcast_i32x4(AesNi::load(p)); }
-  static LDPK_FN Blocks added(Blocks x, Blocks k) { return _mm512_xor_si512(x, k); }
-  static LDPK_FN Blocks round(Blocks x, Blocks k) { return _mm512_aesenc_epi128(x, k); }
-  static LDPK_FN Blocks last(Blocks x, Blocks k) { return _mm512_aesenclast_epi128(x, k); }
+  static LDPK_FN Blocks begun(Blocks x, Blocks k) { return _mm512_xor_si512(x, k); }
+  static LDPK_FN Blocks round(Blocks x, Blocks, Blocks k) { return _mm512_aesenc_epi128(x, k); }
+  static LDPK_FN Blocks last(Blocks x, Blocks, Blocks k) { return _mm512_aesenclast_epi128(x, k); }
   static LDPK_FN Blocks counters(uint64_t first, uint32_t stream) {
     return _mm512_set_epi64(stream, first + 3, stream, first + 2, stream, first + 1, stream, first);
   }
