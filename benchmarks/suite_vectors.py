@@ -14,8 +14,9 @@ import torch
 import ldpkernels
 from benchmarks.pairs import Pairs
 from benchmarks.results import Case, Work
-from ldpkernels import DistributedGaussian, DistributedSkellam, ProjectedCode
+from ldpkernels import DistributedGaussian, DistributedSkellam, ProjectedCode, _native
 from ldpkernels.updates import encode, report_code, rotate_
+from ldpkernels.updates.masks import add_masks
 
 N = 1 << 20
 EPS, DELTA, CLIENTS, BITS = 8.0, 1e-5, 1000, 16
@@ -111,6 +112,23 @@ def privunitg_numpy(x: np.ndarray) -> np.ndarray:
 
 X = torch.randn(N)
 A = X.numpy()
+NUMBERS = np.zeros(N, np.uint32)
+MASKS, SIGNED = 16, [1, -1] * 8
+KEYS = {cipher: [ldpkernels.secure_key(cipher) for _ in range(MASKS)] for cipher in ("aes", "chacha20")}
+
+
+def masks_numpy() -> None:
+    """Their own keystreams, which are not secure, as secure aggregations in Python have them: one after the other."""
+    for seed in range(MASKS):
+        NUMBERS[:] += np.random.default_rng(seed).integers(0, 2**32, N, np.uint32)
+
+
+def cipher_alone(key: ldpkernels.Key) -> None:
+    """As many bytes as the masks have, by one thread, in the cache."""
+    for first in range(0, MASKS * N // 4, 1 << 12):
+        _native.keystream(key.uint32(), 0, first, 1 << 12, "")
+
+
 PERTURB = lambda: ldpkernels.perturb_(X.clone(), 0.0, 1.0, 1.0)  # noqa: E731
 WORKS: dict[str, dict[str, Work]] = {
     "clipped and noised": {
@@ -130,6 +148,11 @@ WORKS: dict[str, dict[str, Work]] = {
         "skellam": lambda: encode(A, SKELLAM, ROUND),
         "torch eager, rounded normals": lambda: encode_torch(X),
         "torch eager, Poissons": lambda: skellam_torch(X),
+    },
+    "16 masks of a secure sum": {
+        "add_masks, AES": lambda: add_masks(NUMBERS, KEYS["aes"], SIGNED),
+        "add_masks, ChaCha20": lambda: add_masks(NUMBERS, KEYS["chacha20"], SIGNED),
+        "NumPy": masks_numpy,
     },
     "a few bits": {
         "projected-code, 11 bits": lambda: report_code(A, CODE, ROUND),
@@ -167,7 +190,14 @@ def targets(pairs: Pairs, elements: int) -> None:
     pairs.add("rotate_, 1 M : mul_ in place", 0.5, lambda: rotate_(A, ROUND), lambda: X.mul_(-1.0))
     copied, sixteen = torch.empty_like(twin), lambda: [rotate_(A, ROUND) for _ in range(16)]
     pairs.add("rotate_, 1 M, 16 times : copy_ of 16 M", 0.5, sixteen, lambda: copied.copy_(twin))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as the keystream alone has
+    masked = WORKS["16 masks of a secure sum"]["add_masks, AES"]
+    pairs.add("add_masks, AES : its keystream", 0.9, masked, lambda: cipher_alone(KEYS["aes"][0]))
+    torch.set_num_threads(threads)
     for group, ours, theirs in (
+        ("16 masks of a secure sum", "add_masks, AES", "NumPy"),
+        ("16 masks of a secure sum", "add_masks, ChaCha20", "NumPy"),
         ("clipped and noised", "gaussian", "torch eager"),
         ("clipped and noised", "gaussian", "NumPy"),
         ("rotated", "rotate_", "torch eager"),

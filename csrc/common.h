@@ -27,10 +27,21 @@ struct Span {
   int64_t dtype;
 };
 
-// 2 words: Philox4x32-10 with a 64-bit key. 8 words: ChaCha20 with a 256-bit key.
+// 2 words: Philox4x32-10 with a 64-bit key. 4 words: AES-128, whose schedule follows them. 8 words: ChaCha20 with a
+// 256-bit key.
 struct Key {
-  uint32_t words[8];
+  uint32_t words[44];
   int32_t size;
 };
+
+// Row i of an 8x8 bit matrix is byte i; rows become columns (Warren, Hacker's Delight, 7-3).
+LDPK_FN uint64_t transpose_bits(uint64_t m) {
+  uint64_t swap = (m ^ (m >> 7)) & 0x00aa00aa00aa00aaull;
+  m ^= swap ^ (swap << 7);
+  swap = (m ^ (m >> 14)) & 0x0000cccc0000ccccull;
+  m ^= swap ^ (swap << 14);
+  swap = (m ^ (m >> 28)) & 0x00000000f0f0f0f0ull;
+  return m ^ swap ^ (swap << 28);
+}
 
 }  // namespace ldpk

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bindings/keystreams.h"
+#include "bindings/masks.h"
 #include "bindings/reports.h"
 #include "bindings/rows.h"
 #include "bindings/training.h"
@@ -41,6 +42,7 @@ PYBIND11_MODULE(_native, m) {
 
   bind_weights(m);
   bind_keystreams(m);
+  bind_masks(m);
   bind_reports(m);
   bind_votes(m);
   bind_rows(m);

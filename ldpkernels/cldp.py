@@ -57,7 +57,7 @@ def cldp_(
         mechanism: "exponential" is the paper's: inside the box, and biased towards its middle. "laplace" adds discrete
             Laplace noise of the same alpha: unbiased, at a quarter of the variance, and not kept to the box.
         rounding: "nearest" is the paper's; "stochastic" makes the integer the scaled weight on average.
-        generator: None (or "secure") for ChaCha20 with a key from the operating system, whatever was seeded. To
+        generator: None (or "secure") for a key from the operating system, whatever was seeded. To
             reproduce, an `ldpkernels.key`, a key tensor, or a seeded `torch.Generator` (`torch.default_generator` is
             one; for arrays a `numpy.random.Generator`).
         buffers: "perturb" or "keep", for a module with floating-point buffers.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Union
 
 import numpy as np
 
-from ldpkernels import _native, gpu
+from ldpkernels import _native, capabilities, gpu
 from ldpkernels.arrays import Words
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Generator = Union[None, Literal["secure"], "Key", "torch.Generator", "torch.Tensor", np.random.Generator]
 
+CipherName = Literal["aes", "chacha20"]
 _DERIVATION = 1  # the counter's domain for derived keys
 
 
@@ -29,17 +30,18 @@ class Cipher(NamedTuple):
     words: int  # 64-bit words of a key
 
 
-PHILOX, CHACHA20 = Cipher("philox4x32", 1), Cipher("chacha20", 4)
-CIPHERS = {cipher.words: cipher for cipher in (PHILOX, CHACHA20)}
-SECURE = CHACHA20  # what a call without a generator draws from
-LENGTHS = " or ".join(map(str, CIPHERS))  # of keys, for errors
+PHILOX, AES, CHACHA20 = Cipher("philox4x32", 1), Cipher("aes128", 2), Cipher("chacha20", 4)
+CIPHERS = {cipher.words: cipher for cipher in (PHILOX, AES, CHACHA20)}
+LENGTHS = ", ".join(map(str, CIPHERS))  # of keys, for errors
+_SECURE: dict[CipherName, Cipher] = {"aes": AES, "chacha20": CHACHA20}
+_BEST = _native.isas()[0]
 
 
 @dataclass(frozen=True)
 class Key:
     """An explicit key: the same key gives the same bits on every backend. Use a key once.
 
-    `words` are 64-bit integers: one keys Philox4x32-10, four key ChaCha20.
+    `words` are 64-bit integers: one keys Philox4x32-10, two key AES-128 and four ChaCha20.
     """
 
     words: tuple[int, ...]
@@ -93,14 +95,39 @@ def key(seed: int) -> Key:
     return Key((seed % 2**64,))
 
 
-def secure_key() -> Key:
-    """A fresh ChaCha20 key from the operating system: what every call without a generator draws."""
-    return Key(_words(np.frombuffer(token_bytes(), "<u4")))
+def secure_key(cipher: CipherName | None = None) -> Key:
+    """A fresh key from the operating system.
+
+    Args:
+        cipher: "aes" for AES-128, which kernels on the CPU take; "chacha20" for all backends. None for what a call
+            without a generator draws here for numbers on the CPU: AES where the processor has instructions for it, else
+            ChaCha20.
+
+    >>> secure_key("chacha20")
+    Key(chacha20)
+    """
+    if cipher is not None and cipher not in _SECURE:
+        raise ValueError(f"cipher={cipher!r} must be 'aes', 'chacha20' or None")
+    chosen = default_cipher("cpu") if cipher is None else _SECURE[cipher]
+    return Key(_words(np.frombuffer(token_bytes(chosen), "<u4")))
 
 
-def token_bytes() -> bytes:
+def token_bytes(cipher: Cipher) -> bytes:
     """The bytes of a fresh key from the operating system."""
-    return secrets.token_bytes(8 * SECURE.words)
+    return secrets.token_bytes(8 * cipher.words)
+
+
+def default_cipher(device: str) -> Cipher:
+    """What a call on a type of device draws from that names no generator.
+
+    It is AES where an instruction set runs the call and has instructions for AES, else ChaCha20.
+    """
+    return AES if device == "cpu" and (capabilities.forced() or _BEST) in _native.AES_ISAS else CHACHA20
+
+
+def refuse_aes(where: str) -> NoReturn:
+    """AES has no kernels beyond the CPU's, where it would be slower than ChaCha20."""
+    raise ValueError(f"an AES key is for the CPU, and there are no kernels for it {where}: use secure_key('chacha20')")
 
 
 def numpy_key(generator: Generator) -> Key:
@@ -124,7 +151,7 @@ def is_secure(generator: Generator) -> bool:
 def host_key(generator: Generator) -> bytes:
     """The key for one call on NumPy arrays, as bytes."""
     if generator is None:
-        return secrets.token_bytes(8 * SECURE.words)
+        return token_bytes(default_cipher("cpu"))
     return numpy_key(generator).little_endian()
 
 

@@ -18,7 +18,7 @@ from ldpkernels.inputs import flat
 from ldpkernels.inputs.containers import Buffers, Tensors, Weights, collect
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.transforms import outside_of_graphs
-from ldpkernels.keys import Generator, Key, numpy_key
+from ldpkernels.keys import Generator, Key, is_secure, numpy_key, secure_key
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.privunitg import PrivUnitG
 from ldpkernels.laws.vector_gaussian import VectorGaussian
@@ -208,6 +208,9 @@ def _checked_norm(norm: float) -> float:
 
 def vector_key(tensors: Tensors, generator: Generator) -> Key:
     """The key of a call on a whole vector: the host's, from which a device has it."""
+    on_a_gpu = tensors.is_torch and tensors.values[0].device.type != "cpu"
+    if on_a_gpu and is_secure(generator):
+        return secure_key("chacha20")
     if generator is None or isinstance(generator, (str, Key)) or not tensors.is_torch:
         return numpy_key(generator)
     from ldpkernels.ops.keys import torch_key

@@ -73,10 +73,11 @@ def isa(request):
         yield request.param
 
 
-@pytest.fixture(params=["philox", "chacha20"])
+@pytest.fixture(params=["philox", "aes", "chacha20"])
 def key(request):
     """A fixed key of each cipher."""
     words = {"philox": (0x0123456789ABCDEF,), "chacha20": (1, 2**64 - 1, 0xA5A5A5A55A5A5A5A, 2**63)}
+    words["aes"] = words["chacha20"][1:3]
     return ldpkernels.Key(words[request.param])
 
 

@@ -32,7 +32,7 @@ def run(output, x, law, key, backend, first=0, threads=1):
 
 def draws(key, first, n, isa="scalar"):
     """The 32-bit draws of elements first, ..., recomputed from the keystreams by docs/rng.md."""
-    per_block = 8 if len(key.words) == 1 else 32
+    per_block = 32 if len(key.words) == 4 else 8
     block, skip = divmod(first, per_block)
     halves = []
     for stream in (0, 1):

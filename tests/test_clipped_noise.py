@@ -11,7 +11,7 @@ from ldpkernels import _native, capabilities, clipped_noised_mean, clipped_noise
 from ldpkernels.launch import dispatch
 from ldpkernels.laws import clipped_noise as _clipped
 
-KEYS = {"philox": ldpkernels.key(0x0123456789ABCDEF), "chacha20": ldpkernels.key(7)}
+KEYS = {"philox": ldpkernels.key(0x0123456789ABCDEF), "aes": ldpkernels.Key((2**64 - 1, 5))}
 KEYS["chacha20"] = ldpkernels.Key((2**64 - 1, 5, 0, 2**63))
 DTYPES = {"float32": np.float32, "float64": np.float64, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 NATIVE = _native.isas()

@@ -21,12 +21,16 @@ FOR_AVX2 = {"osxsave", "avx", "f16c", "avx2", "sse", "avx registers"}
 def detect(tmp_path_factory):
     library = emulation.library("../native/detect.cpp", tmp_path_factory)
     library.isas_of.argtypes = [ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64]
+    library.aes_of.argtypes = [*library.isas_of.argtypes, ctypes.c_uint32]
     return library
 
 
+def registers(present):
+    return [sum(1 << bit for name, bit in names.items() if name in present) for names in (LEAF_1, LEAF_7, SAVED)]
+
+
 def isas(detect, present):
-    words = [sum(1 << bit for name, bit in names.items() if name in present) for names in (LEAF_1, LEAF_7, SAVED)]
-    return detect.isas_of(*words)
+    return detect.isas_of(*registers(present))
 
 
 def test_every_bit_is_needed(detect):
@@ -39,6 +43,21 @@ def test_every_bit_is_needed(detect):
 
 def test_the_checksums_instruction(detect):
     assert detect.isas_of(1 << 20, 0, 0) == 4
+
+
+def test_aes_needs_its_bit_and_the_registers_that_it_works_in(detect):
+    """A machine with AVX2 or AVX-512 may have AES at 128 bits alone, or none."""
+
+    def aes(present, aes_bit=1, vaes_bit=1):
+        leaf_1, leaf_7, saved = registers(present)
+        return detect.aes_of(leaf_1 | aes_bit << 25, leaf_7, saved, vaes_bit << 9)
+
+    assert aes(ALL) == 7
+    assert aes(ALL, vaes_bit=0) == aes(FOR_AVX2, vaes_bit=0) == 1
+    assert aes(ALL, aes_bit=0) == aes((), vaes_bit=1) == 0
+    assert aes(FOR_AVX2) == 3
+    for name in ALL:
+        assert aes(ALL.keys() - {name}) == (0 if name in FOR_AVX2 else 3), name
 
 
 def test_no_other_bit_is(detect):
@@ -56,4 +75,6 @@ def test_this_machine(detect):
     if (cpuinfo := Path("/proc/cpuinfo")).exists():
         flags = next(line for line in cpuinfo.read_text().splitlines() if line.startswith("flags")).split()
         assert bool(found & 1) == ({"avx2", "f16c"} <= set(flags))
+        units = {"vaes512": {"aes", "vaes", "avx512f"}, "vaes256": {"aes", "vaes", "avx2"}, "aes-ni": {"aes", "avx2"}}
+        assert _native.aes_units() == [*(unit for unit, needed in units.items() if needed <= set(flags)), "logic"]
         assert bool(found & 2) == ({"avx2", "f16c", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"} <= set(flags))

@@ -2,6 +2,8 @@
 # Where keys come from: reproducible where that is asked for, never shared where it is not.
 import collections
 import concurrent.futures
+import contextlib
+import importlib.util
 import pickle
 import subprocess
 import sys
@@ -13,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import ldpkernels
 from ldpkernels import Key, _native, gpu, key, perturb_, secure_key
-from ldpkernels.keys import numpy_key
+from ldpkernels.keys import host_key, numpy_key
 from ldpkernels.ops import keys as ops_keys
 from ldpkernels.ops.keys import torch_key
 
@@ -83,7 +85,7 @@ def test_generators_of_the_callers_own():
 
 
 def test_an_explicit_key_is_the_same_everywhere():
-    for k in (key(0), key(-1), secure_key()):
+    for k in (key(0), key(-1), secure_key("aes"), secure_key("chacha20")):
         bits = perturbed(k)
         assert bits == perturbed(k) == perturbed(k, "numpy") == perturbed(k.tensor())
     assert key(-1) == key(2**64 - 1)
@@ -101,28 +103,52 @@ def test_without_a_generator_keys_come_from_the_operating_system_whatever_was_se
         seen.add(perturbed(generator, library))
         assert torch.equal(torch.random.get_rng_state(), state), "the default generator moved"
     assert len(seen) == 20
-    assert len(numpy_key(generator).words) == 4
-    assert torch_key(generator, CPU).shape == (4,)
 
 
-def test_secure_is_chacha20():
-    assert len(secure_key().words) == 4
-    assert repr(secure_key()) == "Key(chacha20)"
-    assert torch_key("secure", CPU).shape == (4,)
-    assert len(numpy_key("secure").words) == 4
-    words = np.array([secure_key().words for _ in range(200)], np.uint64)
+@pytest.mark.parametrize("backend", [None, *_native.isas(), "reference"])
+def test_the_default_is_aes_where_what_runs_has_instructions_for_it_and_else_chacha20(backend, monkeypatch):
+    with contextlib.nullcontext() if backend is None else ldpkernels.backend(backend):
+        aes = (backend or _native.isas()[0]) in _native.AES_ISAS
+        for isas in (_native.AES_ISAS, frozenset()):  # and as on a processor without
+            monkeypatch.setattr(_native, "AES_ISAS", isas)
+            size = 2 if aes and isas else 4
+            for generator in (None, "secure"):
+                assert torch_key(generator, CPU).shape == (size,)
+                assert len(numpy_key(generator).words) == size
+                assert len(host_key(generator, True)) == 8 * size
+            assert repr(secure_key()) == ("Key(aes128)" if size == 2 else "Key(chacha20)")
+            assert perturbed(None, "torch") != perturbed(None, "numpy")
+    assert not aes or backend not in ("scalar", "reference")
+    with pytest.raises(ValueError, match="cipher='des'"):
+        secure_key("des")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="no Triton")
+def test_an_aes_key_is_refused_where_there_are_no_kernels_for_it():
+    k, cuda = secure_key("aes"), torch.device("cuda", 0)
+    from ldpkernels.triton.launch import is_chacha
+
+    for call in (lambda: torch_key(k, cuda), lambda: is_chacha(k.tensor())):
+        with pytest.raises(ValueError, match=r"an AES key is for the CPU.*secure_key\('chacha20'\)"):
+            call()
+
+
+@pytest.mark.parametrize("cipher", ["aes", "chacha20"])
+def test_secure_keys_of_a_cipher(cipher):
+    words = np.array([secure_key(cipher).words for _ in range(200)], np.uint64)
+    assert words.shape == (200, {"aes": 2, "chacha20": 4}[cipher])
     ones = np.unpackbits(words.view(np.uint8), axis=1).mean(axis=0)
     assert ((ones > 0.2) & (ones < 0.8)).all(), "a bit of secure keys hardly moves (chance 1e-15)"
 
 
 def test_no_text_shows_a_key():
     secret = 0xFEEDFACECAFEBEEF
-    for k in (key(secret), Key((secret,) * 4)):
+    for k in (key(secret), Key((secret,) * 2), Key((secret,) * 4)):
         assert str(secret) not in f"{k} {k!r} {[k]}"
-    with pytest.raises(ValueError, match="1 or 4 words") as error:
-        Key((secret, secret))
+    with pytest.raises(ValueError, match="1, 2 or 4 words") as error:
+        Key((secret,) * 3)
     assert str(secret) not in str(error.value)
-    with pytest.raises(ValueError, match="1 or 4 words"):
+    with pytest.raises(ValueError, match="1, 2 or 4 words"):
         Key((2**64,))
 
 
@@ -148,7 +174,7 @@ def test_a_key_tensor_holds_the_words():
 
 
 def test_folded_keys_are_distinct_and_follow_the_specification():
-    for k in (key(3), Key((1, 2, 3, 4))):
+    for k in (key(3), Key((1, 2)), Key((1, 2, 3, 4))):
         children = [k.fold_in(i) for i in [*range(2000), 2**32, 2**32 + 1, 2**64 - 1]]
         assert len({*children, k, *(c.fold_in(0) for c in children[:10])}) == len(children) + 11
         assert {len(c.words) for c in children} == {len(k.words)}

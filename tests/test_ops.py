@@ -9,6 +9,7 @@ from ldpkernels import perturb_, report, two_point_threshold
 
 KEY = torch.tensor([7], dtype=torch.int64)
 CHACHA = torch.tensor([1, -2, 3, -(2**63)], dtype=torch.int64)
+AES = CHACHA[:2].clone()
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
     pytest.mark.filterwarnings("ignore:.*TF32.*:UserWarning"),
@@ -22,7 +23,7 @@ def tensors(requires_grad=False):
     return [t.requires_grad_(requires_grad) for t in (a, b, c, torch.randn(()).half())]
 
 
-@pytest.mark.parametrize("key", [KEY, CHACHA], ids=["philox", "chacha20"])
+@pytest.mark.parametrize("key", [KEY, AES, CHACHA], ids=["philox", "aes", "chacha20"])
 @pytest.mark.parametrize(
     "op", [torch.ops.ldpkernels.two_point_, torch.ops.ldpkernels.two_point_report], ids=["perturb", "report"]
 )

@@ -230,10 +230,10 @@ def test_every_kind_of_generator():
     assert torch.equal(*drawn)
     secret = [perturb_(torch.zeros(100), 0.0, 1.0, 1.0, generator=g) for g in (None, None, "secure")]
     assert len({tuple(t.tolist()) for t in secret}) == 3
-    four = ldpkernels.secure_key()
+    own = ldpkernels.secure_key()
     assert torch.equal(
-        perturb_(torch.zeros(100), 0.0, 1.0, 1.0, generator=four),
-        torch.from_numpy(perturb_(np.zeros(100, np.float32), 0.0, 1.0, 1.0, generator=four)),
+        perturb_(torch.zeros(100), 0.0, 1.0, 1.0, generator=own),
+        torch.from_numpy(perturb_(np.zeros(100, np.float32), 0.0, 1.0, 1.0, generator=own)),
     )
 
 

@@ -11,7 +11,7 @@ from ldpkernels import _native
 from ldpkernels.reference.ciphers import keystream
 from ldpkernels.updates import rotate_, rotate_back_
 
-KEYS = [ldpkernels.key(5), ldpkernels.Key((1, 2, 3, 4))]
+KEYS = [ldpkernels.key(5), ldpkernels.Key((1, 2)), ldpkernels.Key((1, 2, 3, 4))]
 SIZES = [1, 2, 4, 8, 16, 32, 64, 512, 4096, 8192, 1 << 15]
 
 
@@ -24,7 +24,7 @@ def signs_of(key, n):
     return 1.0 - 2.0 * np.array([words[i // 32] >> (i % 32) & 1 for i in range(n)], np.float64)
 
 
-@pytest.mark.parametrize("key", KEYS, ids=["philox", "chacha"])
+@pytest.mark.parametrize("key", KEYS, ids=["philox", "aes", "chacha"])
 @pytest.mark.parametrize("n", [1, 2, 8, 64, 1024])
 def test_it_is_the_matrix_of_the_document(n, key):
     x = np.random.default_rng(n).standard_normal(n)
@@ -33,7 +33,7 @@ def test_it_is_the_matrix_of_the_document(n, key):
     assert np.allclose(rotate_back_(x.astype(np.float32), key), matrix.T @ x, atol=1e-5)
 
 
-@pytest.mark.parametrize("key", KEYS, ids=["philox", "chacha"])
+@pytest.mark.parametrize("key", KEYS, ids=["philox", "aes", "chacha"])
 @pytest.mark.parametrize("n", SIZES)
 def test_every_backend_has_the_same_bits(n, key):
     x = np.random.default_rng(n).standard_normal(n).astype(np.float32)

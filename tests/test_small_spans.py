@@ -9,7 +9,7 @@ from ldpkernels.dtypes import FLOAT16, FLOAT32, FLOAT64
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.laws.registry import MECHANISMS, law_table
 
-KEYS = {"philox": ldpkernels.key(3), "chacha20": ldpkernels.Key((1, 2, 3, 2**63))}
+KEYS = {"philox": ldpkernels.key(3), "aes": ldpkernels.Key((1, 2)), "chacha20": ldpkernels.Key((1, 2, 3, 2**63))}
 SIZES = {
     "small": [1, 7, 8, 9, 31, 255, 256, 3, 40, 200, 200, 200, 200, 1, 1] * 5,
     "with large ones between": [10, 257, 10, 10, 5000, 70000, 8, 0, 0, 256, 256, 256, 256, 256, 300, 1],

@@ -166,11 +166,11 @@ def test_normals_and_the_cap(key):
     assert stats.kstest(along[~inside], stats.truncnorm(-np.inf, m.gamma).cdf).pvalue > 1e-6
 
 
-KEYS = [ldpkernels.key(5), ldpkernels.Key((1, 2, 3, 4))]
+KEYS = [ldpkernels.key(5), ldpkernels.Key((1, 2)), ldpkernels.Key((1, 2, 3, 4))]
 PARTS = [(1, "float32"), (17, "float64"), (70_001, "float32"), (1000, "float16"), (0, "float32"), (1025, "bfloat16")]
 
 
-@pytest.mark.parametrize("key", KEYS, ids=["philox", "chacha"])
+@pytest.mark.parametrize("key", KEYS, ids=["philox", "aes", "chacha"])
 @pytest.mark.parametrize("mechanism", ["privunitg", "k-of-d"])
 def test_every_backend_and_number_of_threads_has_the_same_bits(mechanism, key, monkeypatch):
     rng = np.random.default_rng(0)
@@ -195,7 +195,8 @@ def test_normals_moved_along_a_vector_are_known_numbers():
     x = np.arange(-40.0, 41.0)
     out = np.empty_like(x)
     spans = span_table([x.ctypes.data], [out.ctypes.data], [x.size], [DTYPES["float64"]])
-    for key, first in zip(KEYS, ("-0x1.481625cc67141p+0", "0x1.194b3489dc537p+0"), strict=True):
+    numbers = "-0x1.481625cc67141p+0", "-0x1.32b3dc46e22b3p+1", "0x1.194b3489dc537p+0"
+    for key, first in zip(KEYS, numbers, strict=True):
         g = normals(key.uint32(), 0, x.size, 1)
         launch.moved_normals(spans, key, 1, 0.25, 3.0)
         assert (out == (g + 0.25 * x) * 3.0).all()

@@ -20,7 +20,7 @@ from ldpkernels.vector import vector_mechanism
 from tests.statistics import chi_square, fits, rejected
 
 FLOAT32 = DTYPES["float32"]
-KEYS = [ldpkernels.key(5), ldpkernels.Key((1, 2, 3, 4))]
+KEYS = [ldpkernels.key(5), ldpkernels.Key((1, 2)), ldpkernels.Key((1, 2, 3, 4))]
 TABLES = {
     "wide 1": wide_gaussian_table(1),
     "wide 5": wide_gaussian_table(5),
@@ -77,7 +77,7 @@ def test_what_is_kept_makes_the_wide_law_exactly():
             assert x < 0.25
 
 
-@pytest.mark.parametrize("key", KEYS, ids=["philox", "chacha"])
+@pytest.mark.parametrize("key", KEYS, ids=["philox", "aes", "chacha"])
 @pytest.mark.parametrize("name", TABLES)
 def test_every_backend_has_the_same_bits(name, key):
     drawn = []

@@ -25,8 +25,9 @@ def kernels() -> dict[str, Callable[[int], Call]]:
     import ldpkernels
     from ldpkernels import _native
     from ldpkernels.updates import rotate_
+    from ldpkernels.updates.masks import add_masks
 
-    philox, chacha = ldpkernels.key(7), ldpkernels.Key((1, 2, 3, 4))
+    philox, aes, chacha = ldpkernels.key(7), ldpkernels.Key((1, 2)), ldpkernels.Key((1, 2, 3, 4))
 
     def weights(n: int, dtype: Any = np.float32) -> Any:
         return np.random.default_rng(0).normal(size=n).astype(dtype)
@@ -63,13 +64,18 @@ def kernels() -> dict[str, Callable[[int], Call]]:
         ballots = np.random.default_rng(0).integers(0, 10, (8, n // 8)).astype(np.uint8)
         return partial(ldpkernels.majority_vote, ballots, 10)
 
+    def masked(n: int) -> Call:
+        return partial(add_masks, np.zeros(n, np.uint32), [aes], [1])
+
     return {
         "perturb_, fp32, Philox": perturb(),
         "perturb_, fp32, ChaCha20": perturb(generator=chacha),
+        "perturb_, fp32, AES": perturb(generator=aes),
         "perturb_, fp64, Philox": perturb(dtype=np.float64),
         "perturb_, fp16, Philox": perturb(dtype=np.float16),
         "report, Philox": report(),
         "report, ChaCha20": report(generator=chacha),
+        "report, AES": report(generator=aes),
         "perturb_, sign": perturb(mechanism="sign"),
         "perturb_, piecewise": perturb(mechanism="piecewise"),
         "perturb_, hybrid": perturb(mechanism="hybrid"),
@@ -88,6 +94,7 @@ def kernels() -> dict[str, Callable[[int], Call]]:
         "ranges, minmax": lambda n: partial(ldpkernels.ranges, {"w": weights(n)}, method="minmax"),
         "majority_vote of 8 parties": votes,
         "digest of 8 bytes": lambda n: partial(_native.crc32c, bytes(8 * n)),
+        "add_masks, uint32, AES": masked,
         "rotate_": lambda n: partial(rotate_, weights(n), philox),
         "perturb_vector, gaussian": vector(mechanism="gaussian", delta=1e-5),
         "perturb_vector, privunitg": vector(mechanism="privunitg"),
@@ -147,12 +154,14 @@ def bare_kernels(path: str) -> dict[str, Callable[[int], Call]]:
         tally.add([np.zeros(n // 8, np.uint8)] * 30, 1)
         return lambda: tally.decode_f32(0, 0.0, 1.0, out, 1)
 
-    philox, chacha = struct.pack("<Q", 7), struct.pack("<4Q", 1, 2, 3, 4)
+    philox, aes, chacha = struct.pack("<Q", 7), struct.pack("<2Q", 1, 2), struct.pack("<4Q", 1, 2, 3, 4)
     return {
         "perturb_, fp32, Philox": launched("values", philox),
         "perturb_, fp32, ChaCha20": launched("values", chacha),
+        "perturb_, fp32, AES": launched("values", aes),
         "report, Philox": launched("bits", philox),
         "report, ChaCha20": launched("bits", chacha),
+        "report, AES": launched("bits", aes),
         "two_point_threshold": launched("thresholds", philox),
         "Aggregate.add, 30 reports of 8 bits": added,
         "Aggregate.mean, bits": decoded,

@@ -12,9 +12,12 @@
 #include <string_view>
 #include <vector>
 
+#include "../chacha.h"
+#include "../cpu/aes_unit.h"
 #include "../cpu/detect.h"
 #include "../cpu/dispatch.h"
 #include "../cpu/parallel.h"
+#include "../philox.h"
 #include "../tables.h"
 #include "../unlocked.h"
 
@@ -46,24 +49,30 @@ inline const Kernels& kernels_named(const std::string& name) {
   throw std::invalid_argument("this machine has no '" + name + "' kernels");
 }
 
-inline Key key_of(const Table<uint32_t>& words) {
-  if (words.size() != 2 && words.size() != 8) throw std::invalid_argument("a key has 2 or 8 words");
+// A key of the words that are at `words`, and AES's schedule.
+inline Key key_of(const void* words, int64_t size) {
+  if (size != Philox::key_words && size != Aes128::key_words && size != ChaCha20::key_words)
+    throw std::invalid_argument("a key has 2, 4 or 8 words");
+  static_assert(std::endian::native == std::endian::little);
   Key key{};
-  key.size = static_cast<int32_t>(words.size());
-  memcpy(key.words, words.data(), words.size() * 4);
+  key.size = static_cast<int32_t>(size);
+  memcpy(key.words, words, size * 4);
+  if (size == Aes128::key_words) aes_units().front()->expand(key.words);
   return key;
 }
+
+inline int block_words(const Key& key) {
+  return key.size == ChaCha20::key_words ? ChaCha20::block_words : Philox::block_words;
+}
+
+inline Key key_of(const Table<uint32_t>& words) { return key_of(words.data(), words.size()); }
 
 // A table of words, or the same as bytes, which are made in half the time.
 inline Key key_of(const py::object& words) {
   if (!PyBytes_CheckExact(words.ptr())) return key_of(words.cast<Table<uint32_t>>());
   const std::string_view bytes = words.cast<std::string_view>();
-  if (bytes.size() != 8 && bytes.size() != 32) throw std::invalid_argument("a key has 8 or 32 bytes");
-  static_assert(std::endian::native == std::endian::little);
-  Key key{};
-  key.size = static_cast<int32_t>(bytes.size() / 4);
-  memcpy(key.words, bytes.data(), bytes.size());
-  return key;
+  if (bytes.size() % 4 != 0) throw std::invalid_argument("a key has 8, 16 or 32 bytes");
+  return key_of(bytes.data(), static_cast<int64_t>(bytes.size() / 4));
 }
 
 // Elements a task: a multiple of every group, and small enough for the second-level cache.

@@ -12,8 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "../chacha.h"
-#include "../philox.h"
 #include "call.h"
 
 namespace ldpk {
@@ -99,7 +97,7 @@ inline void rotate(Table<float> x, const Table<uint32_t>& key_words, bool invers
   if (n < 1 || (n & (n - 1)) != 0) throw std::invalid_argument("a rotation is of a power of two of numbers");
   const Kernels& kernels = kernels_named(isa);
   const Key key = key_of(key_words);
-  const int64_t block = key.size == ChaCha20::key_words ? ChaCha20::block_words : Philox::block_words;
+  const int64_t block = block_words(key);
   float* data = x.mutable_data();
   const Unlocked unlocked;
   const int64_t blocks = divided_up(divided_up(n, 32), block);

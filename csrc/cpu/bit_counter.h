@@ -57,16 +57,6 @@ struct BitCounter {
   }
 };
 
-// Row i of an 8x8 bit matrix is byte i; rows become columns (Warren, Hacker's Delight, 7-3).
-LDPK_FN uint64_t transpose_bits(uint64_t m) {
-  uint64_t swap = (m ^ (m >> 7)) & 0x00aa00aa00aa00aaull;
-  m ^= swap ^ (swap << 7);
-  swap = (m ^ (m >> 14)) & 0x0000cccc0000ccccull;
-  m ^= swap ^ (swap << 14);
-  swap = (m ^ (m >> 28)) & 0x00000000f0f0f0f0ull;
-  return m ^ swap ^ (swap << 28);
-}
-
 // The digits of n elements from byte `byte` on, in base 256: bit p of each is in planes[p], for up to 8 planes. Lanes
 // may have digits64, which does it for 64.
 template <class Lanes>

@@ -163,7 +163,9 @@ void add_integers(uint32_t grid_std, const Key& key, uint64_t element, int64_t n
       for (int64_t i = 0; i < count; ++i) memcpy(ready[i] + s * size, stream + i * size, 4 * size);
     }
     for (int64_t i = 0; i < count; ++i) {
-      const auto block = [&](uint32_t s, uint32_t(&out)[size]) { Cipher::block(key, s, 0, element + begin + i, out); };
+      const auto block = [&](uint32_t s, uint32_t(&out)[size]) {
+        lone_block<Lanes>(Cipher{}, key, s, element + begin + i, out);
+      };
       ElementWords<Cipher, decltype(block)> words(block, ready[i], streams * size);
       total[begin + i] += static_cast<double>(discrete_gaussian(words, grid_std));
     }
@@ -192,8 +194,7 @@ void noise_columns(const Span& span, const ClippedNoise& noise, const Key& key, 
 // Writes (total + noise) / divisor to columns [begin, begin + n) of span.out: fp64 for fp64, else fp32.
 template <class Lanes>
 void noised(const Span& span, const ClippedNoise& noise, const Key& key, int64_t begin, int64_t n, double* total) {
-  if (key.size == ChaCha20::key_words) return noise_columns<Lanes, ChaCha20>(span, noise, key, begin, n, total);
-  noise_columns<Lanes, Philox>(span, noise, key, begin, n, total);
+  with_cipher(key, [&](auto cipher) { noise_columns<Lanes, decltype(cipher)>(span, noise, key, begin, n, total); });
 }
 
 }  // namespace ldpk

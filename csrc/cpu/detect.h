@@ -29,6 +29,10 @@ struct X86 {
     constexpr uint64_t masks_and_avx512 = 0xe0;
     return fused() && bits(ebx_of_7, {f, dq, bw, vl}) && (saved & masks_and_avx512) == masks_and_avx512;
   }
+  // What cpu/aes_*.cpp are compiled for.
+  bool aes() const { return avx2() && bits(ecx_of_1, {25}); }
+  bool vaes256() const { return aes() && bits(ecx_of_7, {9}); }
+  bool vaes512() const { return vaes256() && avx512(); }
   // Products of polynomials, four in a register.
   bool wide_products() const { return avx512() && bits(ecx_of_7, {10}); }
 

@@ -44,6 +44,17 @@ struct Rotation {
   float factor;
 };
 
+// Keystreams to add to numbers of 16 or 32 bits, or where `minus` says so to subtract.
+struct Masks {
+  void* numbers;
+  int bits;
+  const Key* keys;
+  const bool* minus;
+  int64_t count;  // of keys
+  uint32_t stream;
+  uint64_t first;  // the element of the first number
+};
+
 constexpr int kBlockLevels = 12;        // of numbers that the first-level cache holds: 16 kB
 constexpr int kLargeBlockLevels = 16;   // of a task of the first pass: 256 kB, for the second-level cache
 constexpr int kColumnLevels = 8;        // of a later pass
@@ -68,6 +79,7 @@ struct Kernels {
   // and is for small spans.
   using RunAction = void (*)(const Span&, const void* law, const Key&, int64_t begin, int64_t end, Shared* shared);
   const char* name;
+  int bits;                                          // of a register of lanes
   std::array<RunAction, Registry::actions> actions;  // in the registry's order
   void (*keystream)(const Key&, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out);
   Summary (*summarize)(const Span&, int64_t begin, int64_t end);
@@ -93,6 +105,7 @@ struct Kernels {
   void (*moved_normals)(const Span&, const Key&, uint32_t stream, double along, double factor, int64_t begin,
                         int64_t end);
   void (*rotate_task)(const Rotation&, int level, int levels, int64_t task, float* buffer);
+  void (*add_masks)(const Masks&, int64_t begin, int64_t end);
   void (*reflect)(const double* normals, int64_t k, bool back, double* x);
 };
 

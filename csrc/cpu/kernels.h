@@ -7,6 +7,7 @@
 #include "clipped_noise.h"
 #include "dispatch.h"
 #include "lattice.h"
+#include "masks.h"
 #include "narrow_sums.h"
 #include "one_bit.h"
 #include "ordinal_cldp.h"
@@ -18,19 +19,19 @@
 namespace ldpk {
 
 template <class Lanes, class Cipher>
-void keystream_of(const Key& key, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out) {
+void keystream_of(Cipher cipher, const Key& key, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out) {
+  constexpr int64_t size = Cipher::block_words * 4, piece = kStepBytes / size;
   alignas(64) uint32_t buffer[2 * kStepBytes / 4];
-  for (int64_t b = 0; b < blocks; b += kStepBlocks) {
-    const int64_t n = blocks - b < kStepBlocks ? blocks - b : kStepBlocks;
-    fill<Lanes>(Cipher{}, key, stream, first_block + b, n, buffer);
-    memcpy(out + b * Cipher::block_words, buffer, n * Cipher::block_words * 4);
+  for (int64_t b = 0; b < blocks; b += piece) {
+    const int64_t n = blocks - b < piece ? blocks - b : piece;
+    fill<Lanes>(cipher, key, stream, first_block + b, n, buffer);
+    memcpy(out + b * Cipher::block_words, buffer, n * size);
   }
 }
 
 template <class Lanes>
 void keystream(const Key& key, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out) {
-  if (key.size == ChaCha20::key_words) return keystream_of<Lanes, ChaCha20>(key, stream, first_block, blocks, out);
-  keystream_of<Lanes, Philox>(key, stream, first_block, blocks, out);
+  with_cipher(key, [&](auto cipher) { keystream_of<Lanes>(cipher, key, stream, first_block, blocks, out); });
 }
 
 template <class Lanes>
@@ -65,6 +66,7 @@ template <class Lanes>
 constexpr Kernels kernels_for(const char* name) {
   return {
       .name = name,
+      .bits = 32 * Lanes::count,
       .actions = actions_for<Lanes>(),
       .keystream = keystream<Lanes>,
       .summarize = summarize<Lanes>,
@@ -82,6 +84,7 @@ constexpr Kernels kernels_for(const char* name) {
       .normal_product = normal_product<Lanes>,
       .moved_normals = moved_normals<Lanes>,
       .rotate_task = rotate_task<Lanes>,
+      .add_masks = add_masks<Lanes>,
       .reflect = reflect<Lanes>,
   };
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "../philox.h"
+#include "aes_unit.h"
 #include "chacha_blocks.h"
 
 namespace ldpk {
@@ -11,6 +12,25 @@ namespace ldpk {
 // Blocks are written in whole steps; the buffer needs room for one step more than was asked for.
 constexpr int kStepBlocks = 32;
 constexpr int kStepBytes = kStepBlocks * ChaCha20::block_words * 4;
+
+// Philox or AES, which the size of a key tells: what reads keystream from a buffer is compiled for both at once.
+struct FourWords {
+  static constexpr int block_words = 4;
+};
+static_assert(Philox::block_words == 4 && Aes128::block_words == 4);
+
+// use(cipher) with the kind of cipher that a key is for.
+template <class Use>
+LDPK_FN decltype(auto) with_cipher(const Key& key, Use use) {
+  return key.size == ChaCha20::key_words ? use(ChaCha20{}) : use(FourWords{});
+}
+
+LDPK_FN bool is_aes(const Key& key) { return key.size == Aes128::key_words; }
+
+template <class Lanes>
+LDPK_FN const AesUnit& aes_for() {
+  return aes_unit(32 * Lanes::count);
+}
 
 // Independent chains, to cover the multiplier's latency.
 template <class Lanes>
@@ -89,6 +109,12 @@ void fill(Philox, const Key& key, uint32_t stream, uint64_t first_block, int64_t
 }
 
 template <class Lanes>
+LDPK_FN void fill(FourWords, const Key& key, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out) {
+  if (is_aes(key)) return aes_for<Lanes>().keystream(key, stream, first_block, blocks, out);
+  fill<Lanes>(Philox{}, key, stream, first_block, blocks, out);
+}
+
+template <class Lanes>
 void fill(ChaCha20, const Key& key, uint32_t stream, uint64_t first_block, int64_t blocks, uint32_t* out) {
   constexpr int lanes = Lanes::count, sets = kChaChaSets<Lanes>;
   static_assert(kStepBlocks % (lanes * sets) == 0);
@@ -105,6 +131,18 @@ void fill(ChaCha20, const Key& key, uint32_t stream, uint64_t first_block, int64
       b += many ? lanes * sets : lanes;
     }
   }
+}
+
+// A block alone, for branches that are rarely taken.
+template <class Lanes>
+LDPK_FN void lone_block(ChaCha20, const Key& key, uint32_t stream, uint64_t index, uint32_t (&out)[16]) {
+  ChaCha20::block(key, stream, 0, index, out);
+}
+template <class Lanes>
+LDPK_FN void lone_block(FourWords, const Key& key, uint32_t stream, uint64_t index, uint32_t (&out)[4]) {
+  if (!is_aes(key)) return Philox::block(key, stream, 0, index, out);
+  Aes128::counter(index, stream, 0, out);
+  aes_for<Lanes>().encrypt(key, 1, out);
 }
 
 template <class Word, class Cipher>

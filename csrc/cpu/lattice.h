@@ -58,15 +58,17 @@ Squares quantise_range(const Span& span, double scale, const Key* key, uint32_t 
 
 template <class Lanes>
 Squares quantise(const Span& span, double scale, const Key* key, uint32_t stream, int64_t begin, int64_t end) {
-  if (key && key->size == ChaCha20::key_words)
-    return quantise_range<Lanes, ChaCha20>(span, scale, key, stream, begin, end);
-  return quantise_range<Lanes, Philox>(span, scale, key, stream, begin, end);
+  if (!key) return quantise_range<Lanes, FourWords>(span, scale, key, stream, begin, end);
+  return with_cipher(
+      *key, [&](auto cipher) { return quantise_range<Lanes, decltype(cipher)>(span, scale, key, stream, begin, end); });
 }
 
 // Out of line: one draw in a hundred comes here.
 template <class Lanes, class Cipher>
 LDPK_CALL int32_t slow_noise(const NoiseTable& table, const Key& key, uint64_t element, uint64_t draw) {
-  const auto block = [&](uint32_t s, uint32_t(&out)[Cipher::block_words]) { Cipher::block(key, s, 0, element, out); };
+  const auto block = [&](uint32_t s, uint32_t(&out)[Cipher::block_words]) {
+    lone_block<Lanes>(Cipher{}, key, s, element, out);
+  };
   ElementWords<Cipher, decltype(block)> words(block);
   words.stream = 1;
   return lattice_noise(table, draw, words);
@@ -105,8 +107,7 @@ void noise_range(const NoiseTable& table, const Key& key, const Span& span, cons
 template <class Lanes>
 void noise_integers(const NoiseTable& table, const Key& key, const Span& span, const LatticeOut& to, int64_t begin,
                     int64_t end) {
-  if (key.size == ChaCha20::key_words) return noise_range<Lanes, ChaCha20>(table, key, span, to, begin, end);
-  noise_range<Lanes, Philox>(table, key, span, to, begin, end);
+  with_cipher(key, [&](auto cipher) { noise_range<Lanes, decltype(cipher)>(table, key, span, to, begin, end); });
 }
 
 }  // namespace ldpk

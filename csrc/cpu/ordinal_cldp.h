@@ -181,7 +181,7 @@ struct OrdinalCldpRange {
   uint64_t single(uint32_t stream, uint64_t element) const {
     constexpr uint64_t per_block = kDrawsPerBlock<uint64_t, Cipher>;
     uint32_t words[Cipher::block_words];
-    Cipher::block(key, stream, 0, element / per_block, words);
+    lone_block<Lanes>(Cipher{}, key, stream, element / per_block, words);
     const uint64_t at = element % per_block * 2;
     return words[at] | uint64_t{words[at + 1]} << 32;
   }
@@ -234,8 +234,7 @@ template <>
 struct OnCpu<Resampled> {
   template <class Lanes, Output>
   static void run(const Span& span, const OrdinalCldpLaw& law, const Key& key, int64_t begin, int64_t end, Shared*) {
-    const bool chacha = key.size == ChaCha20::key_words;
-    (chacha ? ordinal_cldp_range<Lanes, ChaCha20> : ordinal_cldp_range<Lanes, Philox>)(span, law, key, begin, end);
+    with_cipher(key, [&](auto cipher) { ordinal_cldp_range<Lanes, decltype(cipher)>(span, law, key, begin, end); });
   }
 };
 

@@ -19,7 +19,7 @@ LDPK_FN void with_normals(const Span& span, const Key& key, uint32_t stream, int
     const int64_t n = end - at < kPiece ? end - at : kPiece;
     const auto* in = reinterpret_cast<const BitsOf<dtype>*>(span.data) + at;
     const uint64_t element = static_cast<uint64_t>(span.first + at);
-    (key.size == ChaCha20::key_words ? normals<Lanes, ChaCha20> : normals<Lanes, Philox>)(key, stream, element, n, g);
+    with_cipher(key, [&](auto cipher) { normals<Lanes, decltype(cipher)>(key, stream, element, n, g); });
     use(widened<Lanes, dtype>(in, n, x), g, at, n);
   }
 }

@@ -43,6 +43,27 @@ void scattered_draws(Philox, const Key& key, const uint64_t* elements, const uin
   }
 }
 
+template <class Lanes>
+LDPK_CALL void scattered_aes(const Key& key, const uint64_t* elements, const uint64_t* streams, int64_t n,
+                             uint64_t* out) {
+  constexpr uint64_t per_block = kDrawsPerBlock<uint64_t, FourWords>;
+  uint32_t words[kScatterStep][4];
+  for (int64_t i = 0; i < n; i += kScatterStep) {
+    const int64_t count = n - i < kScatterStep ? n - i : kScatterStep;
+    for (int64_t j = 0; j < count; ++j)
+      Aes128::counter(elements[i + j] / per_block, static_cast<uint32_t>(streams[i + j]), 0, words[j]);
+    aes_for<Lanes>().encrypt(key, count, words[0]);
+    for (int64_t j = 0; j < count; ++j) memcpy(out + i + j, words[j] + elements[i + j] % per_block * 2, 8);
+  }
+}
+
+template <class Lanes>
+LDPK_FN void scattered_draws(FourWords, const Key& key, const uint64_t* elements, const uint64_t* streams, int64_t n,
+                             uint64_t* out) {
+  if (is_aes(key)) return scattered_aes<Lanes>(key, elements, streams, n, out);
+  scattered_draws<Lanes>(Philox{}, key, elements, streams, n, out);
+}
+
 template <class Lanes, int sets>
 LDPK_FN void scattered_chacha(const Key& key, const uint64_t* elements, const uint64_t* streams, uint64_t* out) {
   using u32 = typename Lanes::u32;

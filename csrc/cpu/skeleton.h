@@ -16,7 +16,7 @@ namespace ldpk {
 template <class Lanes>
 constexpr int kGroup = Lanes::count > 8 ? Lanes::count : 8;
 
-// Tiles end where blocks of either cipher do, so that only a span's first one computes a block for a part of it.
+// Tiles end where blocks of every cipher do, so that only a span's first one computes a block for a part of it.
 constexpr int kTile = 1024;
 constexpr int kTileUnit = 32;
 static_assert(kTile % kTileUnit == 0 && kTileUnit % (2 * ChaCha20::block_words) == 0);
@@ -123,11 +123,9 @@ template <class Lanes, class Action>
 void run_action(const Span& span, const typename Action::Law& law, const Key& key, int64_t begin, int64_t end,
                 Shared* shared) {
   with_dtype(span, [&](auto dtype) {
-    if (key.size == ChaCha20::key_words) {
-      run_range<Lanes, Action, ChaCha20, dtype()>(span, law, key, begin, end, shared);
-    } else {
-      run_range<Lanes, Action, Philox, dtype()>(span, law, key, begin, end, shared);
-    }
+    with_cipher(key, [&](auto cipher) {
+      run_range<Lanes, Action, decltype(cipher), dtype()>(span, law, key, begin, end, shared);
+    });
   });
 }
 

@@ -43,7 +43,7 @@ class OnDevice {
 
 void check_key(int key_words) {
   if (key_words != Philox::key_words && key_words != ChaCha20::key_words) {
-    throw std::invalid_argument("a key has 2 or 8 words");
+    throw std::invalid_argument("a key has 2 or 8 words: there are no kernels for AES on a GPU");
   }
 }
 

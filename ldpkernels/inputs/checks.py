@@ -13,7 +13,7 @@ import numpy as np
 from ldpkernels.arrays import Array
 from ldpkernels.dtypes import DTYPES, Dtype
 from ldpkernels.inputs.overlap import may_overlap
-from ldpkernels.keys import CIPHERS, LENGTHS
+from ldpkernels.keys import AES, CIPHERS, LENGTHS, refuse_aes
 from ldpkernels.optional import is_compiling, is_tensor, refuse_old_torch
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ def check_key(key: torch.Tensor, device: torch.device) -> None:
     refuse_freed("key", key)
     if str(key.dtype) != "torch.int64" or key.dim() != 1 or key.shape[0] not in CIPHERS or not key.is_contiguous():
         raise TypeError(f"a key is a contiguous int64 tensor of {LENGTHS} words, not {key.dtype} of {tuple(key.shape)}")
+    if device.type == "cuda" and key.shape[0] == AES.words:
+        refuse_aes("on 'cuda'")
 
 
 def tensor_dtypes(tensors: Sequence[torch.Tensor]) -> list[Dtype]:

@@ -3,7 +3,7 @@
 
 There is a function for every shape of work: weights (`overwrite`, `report`, and `run` below them), rows
 (`clipped_sums`), ballots (`majority_vote`), whole vectors on a grid (`quantise`, `add_noise`), rotated or by their
-normals, ranges (`summaries`, `quantiles`). Kernels of weights go by the names of the registries:
+normals, masks (`add_masks`), ranges (`summaries`, `quantiles`). Kernels of weights go by the names of the registries:
 csrc/mechanisms/registry.h, ldpkernels/triton/registry.py, ldpkernels/reference/registry.py.
 """
 
@@ -21,6 +21,7 @@ from ldpkernels.launch.dispatch import (
 )
 from ldpkernels.launch.ranges import quantiles, summaries
 from ldpkernels.launch.vectors import (
+    add_masks,
     add_noise,
     copied,
     moved_normals,
@@ -32,6 +33,7 @@ from ldpkernels.launch.vectors import (
 )
 
 __all__ = [
+    "add_masks",
     "add_noise",
     "clipped_sums",
     "clipped_sums_on_cpu",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -118,6 +119,15 @@ def reflect(x: Floats, normals: Floats, *, back: bool = False) -> None:
         _twin().reflect(x, normals, back)
         return
     _native.reflect(x, normals, back, capabilities.host_isa())
+
+
+def add_masks(numbers: Array, keys: Sequence[Key], minus: list[bool], stream: int, first: int) -> None:
+    """The keystreams of keys added to an array of uint16 or uint32 in place, or subtracted; work of the host alone."""
+    if capabilities.forced() == "reference":
+        _twin().add_masks(numbers, [key.uint32() for key in keys], minus, stream, first)
+        return
+    words, threads = [key.little_endian() for key in keys], threads_for(numbers.size * len(keys))
+    _native.add_masks(numbers, words, minus, stream, first, capabilities.host_isa(), threads)
 
 
 def copied(array: Array, device: torch.device | None) -> AnyArray:

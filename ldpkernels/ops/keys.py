@@ -15,15 +15,18 @@ import torch
 
 from ldpkernels import gpu, launch
 from ldpkernels.keys import (
+    AES,
+    CHACHA20,
     CIPHERS,
     LENGTHS,
     PHILOX,
-    SECURE,
     Generator,
     Key,
+    default_cipher,
     described,
     is_secure,
     key_on,
+    refuse_aes,
     refuse_capture,
     refuse_trace,
     to_device,
@@ -41,12 +44,12 @@ def _fresh_key(device: torch.device) -> torch.Tensor:
     """A key from the operating system, or from the device's state."""
     if device.type == "cuda":
         return launch.next_key(_state(device), "cuda")
-    return torch.frombuffer(bytearray(token_bytes()), dtype=torch.int64).to(device)
+    return torch.frombuffer(bytearray(token_bytes(CHACHA20)), dtype=torch.int64).to(device)
 
 
 def new_state(device: torch.device) -> torch.Tensor:
     """Four words of key and the number of the next derived key: docs/rng.md."""
-    seed = bytearray(token_bytes() + bytes(8))
+    seed = bytearray(token_bytes(CHACHA20) + bytes(8))
     return torch.frombuffer(seed, dtype=torch.int64).to(device)
 
 
@@ -65,7 +68,7 @@ def _state(device: torch.device) -> torch.Tensor:
         return _states[device]
 
 
-fresh_key = define_source("fresh_key(Device device) -> Tensor", _fresh_key, (SECURE.words,))
+fresh_key = define_source("fresh_key(Device device) -> Tensor", _fresh_key, (CHACHA20.words,))
 
 
 def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
@@ -79,12 +82,16 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
             )
         if generator.device != device:
             raise ValueError(f"the key is on {generator.device} and the tensors are on {device}: move the key there")
+        if device.type != "cpu" and generator.shape[0] == AES.words:
+            refuse_aes(f"on {device.type!r}")
         return generator
     if isinstance(generator, Key):
+        if device.type != "cpu" and len(generator.words) == AES.words:
+            refuse_aes(f"on {device.type!r}")
         return key_on(generator, device)
     if is_secure(generator):
         if device.type == "cpu" and not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack():
-            return _fresh_key(device)
+            return torch.frombuffer(bytearray(token_bytes(default_cipher("cpu"))), dtype=torch.int64)
         key: torch.Tensor = fresh_key(device)
         return key
     if isinstance(generator, torch.Generator):

@@ -229,7 +229,7 @@ def _agreed(asked: Asked, output: Output) -> tuple[_Call, torch.Tensor]:
         }
         return _Call(mesh, tensors, parts, dtypes, device, law, laws, layout, key), said
 
-    offer = ",".join(str(word) for word in secure_key().words)
+    offer = ",".join(str(word) for word in secure_key("chacha20").words)
     call, offered = agreed(groups_of(mesh), prepare, offer)
     if call.key is not None:
         return call, call.key

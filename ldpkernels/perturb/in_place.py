@@ -43,7 +43,7 @@ def perturb_(
         R: Radius of the range, likewise. Weights outside are clipped.
         eps: Privacy parameter of each weight.
         mechanism: "two-point", "piecewise" or "hybrid", which are right on average; docs/mechanisms has others.
-        generator: None (or "secure") for ChaCha20 with a key from the operating system, whatever was seeded. To
+        generator: None (or "secure") for a key from the operating system, whatever was seeded. To
             reproduce, an `ldpkernels.key`, a key tensor, or a seeded `torch.Generator` (`torch.default_generator` is
             one; for arrays a `numpy.random.Generator`).
         buffers: "perturb" or "keep", for a module with floating-point buffers, or a mapping with the statistics of

@@ -12,7 +12,7 @@ from ldpkernels.arrays import Array, Floats, Spans, Words
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs.flat import norms_of
 from ldpkernels.laws.clipped_noise import Noise, is_single, scales
-from ldpkernels.reference.ciphers import chacha20, keystream, philox4x32
+from ldpkernels.reference.ciphers import BLOCK_WORDS, cipher_block, keystream
 from ldpkernels.reference.memory import memory, weights
 
 
@@ -94,7 +94,7 @@ def _pieces(kept: Array) -> float:
 
 def normals(key: Array, first: int, n: int, number: int = 0) -> Array:
     """Standard normals of elements first, ..., first + n - 1 from a keystream; first is even."""
-    per_block = 1 if len(key) == 2 else 4
+    per_block = BLOCK_WORDS[len(key)] // 4
     pair = first // 2
     block = pair // per_block
     count = (n + 1) // 2
@@ -117,10 +117,9 @@ def normals_of(w: Array) -> Array:
 
 def words(key: Array, element: int) -> Iterator[int]:
     """The 32-bit words of one element: its block of keystream 0, of keystream 1, ..."""
-    cipher = philox4x32 if len(key) == 2 else chacha20
     stream = 0
     while True:
-        yield from cipher([element & 0xFFFFFFFF, element >> 32, stream, 0], [int(w) for w in key])
+        yield from cipher_block(key, [element & 0xFFFFFFFF, element >> 32, stream, 0])
         stream += 1
 
 

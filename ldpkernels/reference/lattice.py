@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -12,11 +12,21 @@ import numpy as np
 from ldpkernels.arrays import Array, Floats, Spans, Words
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.laws.noise_table import NoiseTable
-from ldpkernels.reference.ciphers import keystream
+from ldpkernels.reference.ciphers import BLOCK_WORDS, keystream
 from ldpkernels.reference.clipped_noise import below, normals, squares, words
 from ldpkernels.reference.memory import memory, weights
 
-__all__ = ["add_noise", "moved_normals", "noise", "normal_product", "quantise", "reflect", "rotate", "squares"]
+__all__ = [
+    "add_masks",
+    "add_noise",
+    "moved_normals",
+    "noise",
+    "normal_product",
+    "quantise",
+    "reflect",
+    "rotate",
+    "squares",
+]
 
 LARGEST = 2147483647.0
 
@@ -53,7 +63,7 @@ def noise(table: NoiseTable, key: Words, first: int, n: int) -> Array:
     """The noise of elements first, ..., first + n - 1."""
     cumulated = [int(h) << 64 | int(low) for h, low in zip(table.high, table.low, strict=True)]
     found = [
-        _noise(cumulated, table.shift, int(draw), islice(words(key, first + i), block_words(key), None))
+        _noise(cumulated, table.shift, int(draw), islice(words(key, first + i), BLOCK_WORDS[len(key)], None))
         for i, draw in enumerate(draws(key, 0, first, n, 64))
     ]
     return np.array(found, np.int64)
@@ -90,17 +100,20 @@ def _noise(cumulated: list[int], a: int, draw: int, source: Iterator[int]) -> in
         draw = next64()
 
 
+def add_masks(numbers: Array, keys: Sequence[Words], minus: Sequence[bool], stream: int, first: int) -> None:
+    """Keystreams added to numbers of 16 or 32 bits in place, or subtracted, a key after the other."""
+    flat = numbers.reshape(-1)
+    for key, subtracted in zip(keys, minus, strict=True):
+        mask = draws(key, stream, first, flat.size, 8 * flat.itemsize)
+        (np.subtract if subtracted else np.add)(flat, mask, out=flat)
+
+
 def draws(key: Words, stream: int, first: int, n: int, bits: int) -> Array:
     """The draws, of so many bits, of elements first, ..., first + n - 1."""
-    per_block = block_words(key) * 32 // bits
+    per_block = BLOCK_WORDS[len(key)] * 32 // bits
     block = first // per_block
     stretch = keystream(key, stream, block, (first + n + per_block - 1) // per_block - block)
     return stretch.astype("<u4").view(f"<u{bits // 8}")[first - block * per_block :][:n]
-
-
-def block_words(key: Words) -> int:
-    """32-bit words of a block of the key's cipher."""
-    return 4 if len(key) == 2 else 16
 
 
 def normal_product(spans: Spans, key: Words, stream: int) -> float:
@@ -135,7 +148,7 @@ def rotate(x: Array, key: Words, inverse: bool) -> None:
     """The Walsh-Hadamard transform of x in place, divided by sqrt(n), with signs before it or after it."""
     n = len(x)
     levels = n.bit_length() - 1
-    stretch = keystream(key, 0, 0, (n + 32 * block_words(key) - 1) // (32 * block_words(key)))
+    stretch = keystream(key, 0, 0, (n + 32 * BLOCK_WORDS[len(key)] - 1) // (32 * BLOCK_WORDS[len(key)]))
     signs = np.unpackbits(stretch.astype("<u4").view(np.uint8), bitorder="little")[:n].astype(bool)
     if not inverse:
         x[signs] = -x[signs]

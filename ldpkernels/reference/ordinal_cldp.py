@@ -11,7 +11,7 @@ import numpy as np
 
 from ldpkernels.arrays import Array, Laws, Spans, Words
 from ldpkernels.inputs.spans import INTEGERS
-from ldpkernels.reference.ciphers import keystream
+from ldpkernels.reference.ciphers import BLOCK_WORDS, keystream
 from ldpkernels.reference.memory import memory, weights
 
 ROUNDING = 2**32 - 1  # the keystream of stochastic rounding
@@ -35,7 +35,7 @@ def ordinal_cldp(_: str, spans: Spans, laws: Laws, key: Words) -> None:
 
 def draws(key: Words, element: int) -> Callable[[int], int]:
     """64-bit draw number d of an element, as a function of d."""
-    block, place = divmod(2 * element, 4 if len(key) == 2 else 16)
+    block, place = divmod(2 * element, BLOCK_WORDS[len(key)])
 
     @cache
     def draw(d: int) -> int:

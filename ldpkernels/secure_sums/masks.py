@@ -3,19 +3,22 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ldpkernels import _native, capabilities
-from ldpkernels.arrays import Words
+from ldpkernels.keys import Key
 from ldpkernels.secure_sums.terms import Terms
+from ldpkernels.updates.masks import add_masks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Integers = NDArray[np.unsignedinteger]
+
+_WORDS = {"aes": struct.Struct("<2Q"), "chacha20": struct.Struct("<4Q")}  # of a key, from the first bytes of a seed
 
 
 def integers_of(terms: Terms) -> np.dtype[np.unsignedinteger]:
@@ -25,11 +28,5 @@ def integers_of(terms: Terms) -> np.dtype[np.unsignedinteger]:
 
 def apply(total: Integers, seeds: Sequence[bytes], added: Sequence[bool], terms: Terms) -> None:
     """Add the mask of each seed, or subtract it, in place."""
-    for seed, plus in zip(seeds, added, strict=True):
-        words: Words = np.frombuffer(seed, "<u4").astype(np.uint32)
-        blocks = -(-total.nbytes // 64)
-        stream = _native.keystream(words, 0, 0, blocks, capabilities.host_isa()).view(total.dtype)[: total.size]
-        if plus:
-            total += stream
-        else:
-            total -= stream
+    keys = [Key(_WORDS[terms.cipher].unpack_from(seed)) for seed in seeds]
+    add_masks(total, keys, [1 if plus else -1 for plus in added])

@@ -54,7 +54,7 @@ class Terms:
     colluders: int = 1
     purpose: bytes = b""
     roster: Mapping[int, bytes] | None = None
-    cipher: Literal["aes", "chacha20"] = "chacha20"
+    cipher: Literal["aes", "chacha20"] = "aes"
 
     def __post_init__(self) -> None:
         if not isinstance(self.round, bytes) or not self.round:
@@ -95,7 +95,7 @@ class Terms:
         invited: int | None = None,
         colluders: int = 1,
         roster: Mapping[int, bytes] | None = None,
-        cipher: Literal["aes", "chacha20"] = "chacha20",
+        cipher: Literal["aes", "chacha20"] = "aes",
     ) -> Terms:
         """The terms for `ldpkernels.updates.encode` under this law: the threshold leaves it the noise it needs.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two ciphers of docs/rng.md, one block a lane.
+"""Philox and ChaCha20 of docs/rng.md, one block a lane.
 
 Words are uint32. A block's number is an int64 whose bits are the unsigned number, and a key is a tuple of int64
 scalars: one for Philox4x32-10, four for ChaCha20. Domain 0 only: keys are derived on the host.

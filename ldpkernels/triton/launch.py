@@ -19,6 +19,7 @@ import triton
 
 from ldpkernels.arrays import Array, Laws, Spans
 from ldpkernels.gpu import capturing
+from ldpkernels.keys import AES, refuse_aes
 from ldpkernels.triton import cache
 from ldpkernels.triton.ciphers import keystream_kernel
 from ldpkernels.triton.table import BLOCKS, Part, Plan
@@ -68,6 +69,8 @@ def keystream(key: torch.Tensor, stream: int, first_block: int, blocks: int) -> 
 
 def is_chacha(key: torch.Tensor) -> bool:
     """Whether a key is ChaCha20's, and not Philox's."""
+    if key.shape == (AES.words,):
+        refuse_aes("in Triton")
     if key.dtype != torch.int64 or key.shape not in ((1,), (4,)) or not key.is_contiguous():
         raise ValueError(f"a key is a contiguous int64 tensor of 1 or 4 numbers, not {key.dtype} {tuple(key.shape)}")
     return key.numel() == 4

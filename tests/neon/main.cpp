@@ -2,6 +2,7 @@
 // The NEON kernels against the scalar ones, bit for bit: every dtype, output and cipher, odd lengths, places far in the
 // stream, ties. The scalar ones are checked on the build machine against the reference. Exits with 1 at a difference.
 #include "compare.h"
+#include "cpu/aes_unit.h"
 
 namespace ldpk::neon {
 namespace {
@@ -89,6 +90,45 @@ void check_keystream(const Key& key) {
       kScalarKernels.keystream(key, 5, start, blocks, reinterpret_cast<uint32_t*>(scalar.data()));
       kNeonKernels.keystream(key, 5, start, blocks, reinterpret_cast<uint32_t*>(neon.data()));
       expect_equal(scalar, neon, "keystream");
+    }
+  }
+}
+
+// AESE's schedule, which `key` keeps, and blocks are plain logic's.
+void check_aes(Key& key) {
+  const AesUnit &aese = aes_unit(32 * 4), &logic = aes_unit(32);
+  if (std::string_view(aese.name) != "aese" || std::string_view(logic.name) != "logic") {
+    std::printf("FAILED: AES by %s and %s\n", aese.name, logic.name);
+    std::exit(1);
+  }
+  const auto bytes = [](const uint32_t* words, int64_t count) {
+    const auto* first = reinterpret_cast<const uint8_t*>(words);
+    return Bytes(first, first + 4 * count);
+  };
+  Key other = key;
+  aese.expand(key.words), logic.expand(other.words);
+  expect_equal(bytes(other.words, 44), bytes(key.words, 44), "the schedule of AES");
+  for (int64_t blocks : {1, 2, 8, 9, 67}) {
+    std::vector<uint32_t> words[2] = {std::vector<uint32_t>(4 * blocks)};
+    for (uint32_t& word : words[0]) word = static_cast<uint32_t>(random_bits());
+    words[1] = words[0];
+    logic.encrypt(key, blocks, words[0].data()), aese.encrypt(key, blocks, words[1].data());
+    expect_equal(bytes(words[0].data(), 4 * blocks), bytes(words[1].data(), 4 * blocks), "blocks of AES");
+  }
+}
+
+// Masks of all ciphers at once, of both sizes.
+void check_masks(const Key* keys) {
+  const bool minus[] = {false, true, false};
+  for (int bits : {16, 32}) {
+    for (int64_t n : {1, 7, 2048, 2049, 9000}) {
+      Bytes found[2];
+      for (int i : {0, 1}) {
+        found[i].assign(n * bits / 8 + kGuard, 0xEE);
+        const Masks masks{found[i].data(), bits, keys, minus, 3, 7, 5};
+        (i ? kNeonKernels : kScalarKernels).add_masks(masks, 0, n);
+      }
+      expect_equal(found[0], found[1], "masks");
     }
   }
 }
@@ -199,7 +239,10 @@ int main(int count, char** arguments) {
     std::fprintf(stderr, "usage: neon LAWS, the file that tests/neon/ordinal_cldp_laws.py writes\n");
     return 2;
   }
-  const ldpk::Key keys[] = {{{0x89abcdef, 0x01234567}, 2}, {{1, 2, 3, 4, 0xffffffff, 6, 0x80000000, 8}, 8}};
+  ldpk::Key keys[] = {{{0x89abcdef, 0x01234567}, 2},
+                      {{1, 2, 0xffffffff, 0x80000000}, ldpk::Aes128::key_words},
+                      {{1, 2, 3, 4, 0xffffffff, 6, 0x80000000, 8}, 8}};
+  check_aes(keys[1]);
   for (const ldpk::Key& key : keys) {
     check_keystream(key);
     check_two_point(key);
@@ -208,6 +251,7 @@ int main(int count, char** arguments) {
     check_normals(key);
     check_ordinal_cldp(key, arguments[1]);
   }
+  check_masks(keys);
   check_rotations();
   check_counters_and_sums();
   std::printf("neon: %lld outputs are the scalar kernels', bit for bit\n", static_cast<long long>(comparisons));

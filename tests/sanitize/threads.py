@@ -15,7 +15,7 @@ import ldpkernels
 from ldpkernels import _native, capabilities
 from ldpkernels.updates import rotate_
 
-KEYS = {"philox": ldpkernels.key(7), "chacha20": ldpkernels.Key((1, 2, 3, 4))}
+KEYS = {"philox": ldpkernels.key(7), "aes": ldpkernels.Key((1, 2)), "chacha20": ldpkernels.Key((1, 2, 3, 4))}
 SIZE = 1 << 19  # work for four threads
 CALLERS = 4
 

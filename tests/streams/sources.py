@@ -21,6 +21,7 @@ from ldpkernels import Key, _native
 from ldpkernels.arrays import Words
 
 CHACHA = Key((1, 2**64 - 1, 0xA5A5A5A55A5A5A5A, 2**63))
+AES = Key((1, 2**64 - 1))
 BLOCKS = 1 << 14
 
 
@@ -85,7 +86,7 @@ USES: dict[str, Callable[[Key], Iterator[Words]]] = {
 }
 SOURCES: dict[str, Callable[[], Iterator[Words]]] = {
     f"{cipher}-{name}": lambda use=use, key=key: use(key)  # type: ignore[misc]
-    for cipher, key in (("philox", ldpkernels.key(0x0123456789ABCDEF)), ("chacha20", CHACHA))
+    for cipher, key in (("philox", ldpkernels.key(0x0123456789ABCDEF)), ("aes", AES), ("chacha20", CHACHA))
     for name, use in USES.items()
 } | {"philox-seeds": lambda: seeds(CHACHA), "fresh": lambda: fresh(CHACHA)}
 
