@@ -32,7 +32,7 @@ class Cipher(NamedTuple):
 
 PHILOX, AES, CHACHA20 = Cipher("philox4x32", 1), Cipher("aes128", 2), Cipher("chacha20", 4)
 CIPHERS = {cipher.words: cipher for cipher in (PHILOX, AES, CHACHA20)}
-LENGTHS = ", ".join(map(str, CIPHERS))  # of keys, for errors
+LENGTHS = "1, 2 or 4"  # of keys, for errors
 _SECURE: dict[CipherName, Cipher] = {"aes": AES, "chacha20": CHACHA20}
 _BEST = _native.isas()[0]
 

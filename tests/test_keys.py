@@ -115,7 +115,7 @@ def test_the_default_is_aes_where_what_runs_has_instructions_for_it_and_else_cha
             for generator in (None, "secure"):
                 assert torch_key(generator, CPU).shape == (size,)
                 assert len(numpy_key(generator).words) == size
-                assert len(host_key(generator, True)) == 8 * size
+                assert len(host_key(generator)) == 8 * size
             assert repr(secure_key()) == ("Key(aes128)" if size == 2 else "Key(chacha20)")
             assert perturbed(None, "torch") != perturbed(None, "numpy")
     assert not aes or backend not in ("scalar", "reference")

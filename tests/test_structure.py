@@ -44,7 +44,7 @@ LATE = ("ldpkernels.ops", "ldpkernels.triton", "ldpkernels.reference", "ldpkerne
 TEMPORARY_CIRCLE = {"ldpkernels.commands.ldp_fed"}  # until the two halves of that command are one
 MOST_MODULES = 20
 MOST_LATE_IMPORTS = 40  # before: 89
-MOST_ANYS = 31  # before: 584
+MOST_ANYS = 32  # before: 584
 
 
 class Import(NamedTuple):

@@ -118,7 +118,7 @@ def test_whole_vectors_compile_without_spills_and_read_by_vectors(costs):
 
 def test_what_ranges_tallies_and_votes_need_compiles_and_fuses_nothing(costs):
     found = costs["others"]
-    assert len(found) == 24
+    assert len(found) == 23
     for name, cost in found.items():
         assert not inexact(cost)
         assert cost["spills"] <= (10 if name.startswith("split") else 0)  # as above
