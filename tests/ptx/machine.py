@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from tests.ptx.memory import Fault, Global, Shared
-from tests.ptx.operations import Values
-from tests.ptx.text import Instruction, Kernel, PtxError
+from tests.ptx.operations import BITS, Values
+from tests.ptx.text import WIDTHS, Instruction, Kernel, PtxError
 
 AT_ONCE = 1 << 14  # threads: their registers stay in the caches
 DONE = 1 << 30
@@ -51,7 +51,9 @@ class Program:
 class Wave:
     """Programs that run at once: what their instructions read and write."""
 
-    def __init__(self, program: Program, ids: Values, grid: tuple[int, ...], params: bytes, memory: Global, shared: int):
+    def __init__(
+        self, program: Program, ids: Values, grid: tuple[int, ...], params: bytes, memory: Global, shared: int
+    ):
         kernel = program.kernel
         self.program, self.params, self.memory = program, params, memory
         self.threads, self.count = kernel.threads, len(ids) * kernel.threads
@@ -74,9 +76,7 @@ class Wave:
 
     def get(self, name: str, lanes: Values | None) -> Values:
         """A register of some threads."""
-        if name not in self.registers:
-            raise PtxError(f"{name} is read before it was written")
-        value = self.registers[name]
+        value = self.registers[name] if name in self.registers else self._undefined(name)
         return value if lanes is None or np.ndim(value) == 0 else value[lanes]
 
     def special_of(self, name: str, lanes: Values | None) -> Values:
@@ -90,12 +90,16 @@ class Wave:
             self.registers[name] = value
             return
         old = self.registers.get(name)
-        if old is None:  # nobody reads the others' before they write them, or it is seen that it is this
-            old = np.full(self.count, 0xA5A5A5A5A5A5A5A5 & np.iinfo(value.dtype).max if value.dtype != bool else 1)
-            old = self.registers[name] = old.astype(value.dtype)
-        elif np.ndim(old) == 0:
+        if old is None:
+            old = self._undefined(name)
+        if np.ndim(old) == 0:
             old = self.registers[name] = np.full(self.count, old)
         old[lanes] = value
+
+    def _undefined(self, name: str) -> Values:
+        """What is in a register that was not written: a compiler may move it, but a result that needs it is wrong."""
+        width = WIDTHS[self.program.kernel.type_of(name)]
+        return BITS[width](0xA5A5A5A5A5A5A5A5 % (1 << 8 * width)) if width else np.True_
 
     def run(self) -> None:
         """Until every thread has returned."""

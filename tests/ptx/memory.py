@@ -104,7 +104,8 @@ class Shared:
         before = self.reader[cells]
         now = self._now(who)
         again = (before != who) & (before != NOBODY) & (self.read[0][cells] == now[0])
-        self.reader[cells] = np.where(again, SEVERAL, who)
+        self.reader[cells] = who = np.where(again, SEVERAL, who)
+        self.reader[cells[self.reader[cells] != who]] = SEVERAL
         self.read[:, cells] = now
         return self.views[width][at // width]
 

@@ -39,7 +39,9 @@ class Operation:
 OPERATIONS: dict[str, Operation] = {}
 
 
-def define(opcode: str, signature: str, function: Callable[..., Any], types: tuple[str, ...] = ("",), **more: Any) -> None:
+def define(
+    opcode: str, signature: str, function: Callable[..., Any], types: tuple[str, ...] = ("",), **more: Any
+) -> None:
     """An opcode of each type: `t` stands for the type, in the opcode after its last dot, `w` for one twice as wide."""
     for t in types:
         wide = f"{t[:1]}{2 * int(t[1:])}" if t[1:].isdigit() else ""
@@ -292,7 +294,9 @@ def _halves(function: Callable[..., Any]) -> Callable[..., Any]:
     def both(*x: Values) -> Values:
         low = function(*(np.atleast_1d(a).astype(np.uint32).view(np.float32) for a in x))
         high = function(*((np.atleast_1d(a) >> np.uint64(32)).astype(np.uint32).view(np.float32) for a in x))
-        return canonical(low).view(np.uint32).astype(np.uint64) | canonical(high).view(np.uint32).astype(np.uint64) << np.uint64(32)
+        return canonical(low).view(np.uint32).astype(np.uint64) | canonical(high).view(np.uint32).astype(
+            np.uint64
+        ) << np.uint64(32)
 
     return both
 

@@ -17,8 +17,10 @@ from tests.ptx.text import PtxError
 OPCODES = {"shfl", "bar", "barrier", "redux", "ldmatrix", "stmatrix", "atom", "red", "vote", "activemask", "match"}
 ALL = 0xFFFFFFFF
 MATRIX = re.compile(r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared\.b16")
-ATOMIC = re.compile(r"(atom|red)(\.relaxed)?(\.(?:gpu|sys|cta))?(\.relaxed)?\.(global|shared)(?:\.(?:gpu|sys|cta))?(\.relaxed)?\.(\w+)\.([us]\d+)|"
-                    r"(atom|red)\.(global|shared)\.(?:gpu|sys|cta)\.relaxed\.(\w+)\.([us]\d+)")
+ATOMIC = re.compile(
+    r"(atom|red)(\.relaxed)?(\.(?:gpu|sys|cta))?(\.relaxed)?\.(global|shared)(?:\.(?:gpu|sys|cta))?(\.relaxed)?\.(\w+)\.([us]\d+)|"
+    r"(atom|red)\.(global|shared)\.(?:gpu|sys|cta)\.relaxed\.(\w+)\.([us]\d+)"
+)
 
 
 def threads(opcode: str, of_program: int) -> int:
@@ -29,7 +31,9 @@ def threads(opcode: str, of_program: int) -> int:
     return 32 if root in ("shfl", "redux", "ldmatrix", "stmatrix", "vote") or opcode == "bar.warp.sync" else 1
 
 
-def load(m: Wave, i: Values | None, k: int, space: str, address: Values, mask: Values | None, width: int, n: int) -> Any:
+def load(
+    m: Wave, i: Values | None, k: int, space: str, address: Values, mask: Values | None, width: int, n: int
+) -> Any:
     """n neighbouring elements for every thread whose guard lets it; nothing for the others."""
     m.at = k
     who = m.masked(mask, i)
@@ -88,7 +92,10 @@ def described(opcode: str) -> tuple[Callable[..., Any], tuple[str, ...], tuple[s
     if match := MATRIX.fullmatch(opcode):
         several = ("b32",) * int(match[2])
         return (_load_matrix, several, ("shared",)) if match[1] == "ld" else (_store_matrix, (), ("shared", "b32"))
-    if match := re.fullmatch(r"(atom|red)(?:\.(?:relaxed|gpu|sys|cta))*\.(global|shared)(?:\.(?:relaxed|gpu|sys|cta))*\.add\.([us]\d+)", opcode):
+    if match := re.fullmatch(
+        r"(atom|red)(?:\.(?:relaxed|gpu|sys|cta))*\.(global|shared)(?:\.(?:relaxed|gpu|sys|cta))*\.add\.([us]\d+)",
+        opcode,
+    ):
         return _add, (match[3],) if match[1] == "atom" else (), (match[2], match[3])
     raise PtxError(f"{opcode} is unknown")
 
@@ -101,7 +108,15 @@ def _everyone(mask: Values | None, members: Values) -> None:
 
 
 def _shuffle(
-    m: Wave, i: Values | None, k: int, opcode: str, mask: Values | None, a: Values, b: Values, c: Values, members: Values
+    m: Wave,
+    i: Values | None,
+    k: int,
+    opcode: str,
+    mask: Values | None,
+    a: Values,
+    b: Values,
+    c: Values,
+    members: Values,
 ) -> tuple[Values, Values]:
     m.at = k
     _everyone(mask, members)

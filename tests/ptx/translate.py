@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from tests.ptx import together
+from tests.ptx.answers import ANSWERS
 from tests.ptx.comparisons import OPERATIONS
 from tests.ptx.machine import DONE, Block, Program
 from tests.ptx.operations import TYPES
@@ -44,11 +47,25 @@ def program(kernel: Kernel) -> Program:
         for one in code[start:end]:
             several = max(several, together.threads(one.opcode, kernel.threads))
         blocks.append(Block(start, code[start:end], several))
-    writers = [{n for one in b.instructions for n in _Writer(kernel, index).names(one)} for b in blocks]
+    named = [{name for one in block.instructions for name in _names(one)} for block in blocks]
+    uses = Counter(name for names in named for name in names)
     for i, block in enumerate(blocks):
-        outside = set().union(*(w for j, w in enumerate(writers) if j != i))
+        outside = {name for name in named[i] if uses[name] > 1}
         block.run = _Writer(kernel, index).function(block, i, len(blocks), outside)
     return Program(kernel, blocks)
+
+
+def _names(one: Instruction) -> Iterator[str]:
+    """The registers and symbols that an instruction names."""
+    if one.guard:
+        yield one.guard
+    for operand in one.operands:
+        if isinstance(operand, Address):
+            yield operand.base
+        elif isinstance(operand, Several):
+            yield from (p for p in operand.parts if isinstance(p, str))
+        elif isinstance(operand, str):
+            yield operand
 
 
 class _Writer:
@@ -61,17 +78,6 @@ class _Writer:
         self.written: dict[str, None] = {}
         self.read: dict[str, None] = {}
         self.constants: dict[tuple[str, int], str] = {}
-
-    def names(self, one: Instruction) -> set[str]:
-        """The registers and symbols that an instruction names."""
-        return {n for operand in one.operands for n in self._of(operand)} | {one.guard or "_"}
-
-    def _of(self, operand: Operand) -> list[str]:
-        if isinstance(operand, Address):
-            return [operand.base]
-        if isinstance(operand, Several):
-            return [p for p in operand.parts if isinstance(p, str)]
-        return [operand] if isinstance(operand, str) else []
 
     def function(self, block: Block, i: int, blocks: int, outside: set[str]) -> Any:
         """f(wave, lanes): executes the block and returns where its threads go on."""
@@ -121,7 +127,7 @@ class _Writer:
             self._same_address(one)
         elif one.opcode.split(".")[0] in together.OPCODES:
             self._together(one, k)
-        elif one.opcode in OPERATIONS:
+        elif one.opcode in OPERATIONS and one.opcode in ANSWERS:
             self._operation(one)
         else:
             raise PtxError(f"{one.opcode} is unknown")
@@ -190,7 +196,8 @@ class _Writer:
         if kind == "pred":
             return "np.True_" if number.value else "np.False_"
         width = WIDTHS[kind]
-        if number.width and number.width != width or (not number.width and kind in ("f32", "f64", "f16")):
+        numeric = kind in ("f16", "f32", "f64")
+        if (number.width and (number.width != width or kind[0] in "su")) or (numeric and not number.width):
             raise PtxError(f"{number.value:#x} is no .{kind}")
         if not -(1 << 8 * width - 1) <= number.value < 1 << 8 * width:
             raise PtxError(f"{number.value} does not fit in .{kind}")
@@ -262,7 +269,7 @@ class _Writer:
         pointer = "u64" if space == "global" else "u32"
         base = self.value(address.base, pointer)
         mask = self._guard(one) if one.guard else "None"
-        where = f"{base} + np.{'uint64' if pointer == 'u64' else 'uint32'}({address.offset % 2**(64 if pointer == 'u64' else 32)})"
+        where = f"{base} + np.uint{pointer[1:]}({address.offset % (1 << int(pointer[1:]))})"
         self.scope["load"], self.scope["store"] = together.load, together.store
         if loads:
             self.lines.append(f"t = load(m, i, {k}, {space!r}, {where}, {mask}, {width}, {len(parts)})")
@@ -270,10 +277,14 @@ class _Writer:
                 if isinstance(part, str) and part != "_":
                     self._assign(part, kind, f"t[{j}].view({self._type(kind)})", one, loose=True)
         else:
-            values = ", ".join(self.value(p, kind if isinstance(p, str) else f"b{8 * width}", loose=True) for p in parts)
+            values = ", ".join(
+                self.value(p, kind if isinstance(p, str) else f"b{8 * width}", loose=True) for p in parts
+            )
             self.lines.append(f"store(m, i, {k}, {space!r}, {where}, {mask}, {width}, ({values},))")
 
-    def _parameter(self, target: Operand, address: Address, kind: str, width: int, one: Instruction, loads: bool) -> None:
+    def _parameter(
+        self, target: Operand, address: Address, kind: str, width: int, one: Instruction, loads: bool
+    ) -> None:
         if not loads or address.base not in self.kernel.params or isinstance(target, Several):
             raise PtxError("this is no parameter")
         offset, _, size = self.kernel.params[address.base]
