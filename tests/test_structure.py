@@ -41,7 +41,7 @@ LEVELS = {name: -level for level, line in enumerate(LAYERS.split("\n")) for name
 # What is imported where it is used: what needs torch, Triton or SciPy, what is slow on purpose, a command's work.
 LATE = ("ldpkernels.ops", "ldpkernels.triton", "ldpkernels.reference", "ldpkernels.accounting", "ldpkernels._cuda")
 MOST_MODULES = 20
-MOST_LATE_IMPORTS = 40  # before: 89
+MOST_LATE_IMPORTS = 41  # before: 89
 MOST_ANYS = 38  # before: 584
 
 

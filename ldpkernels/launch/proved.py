@@ -20,15 +20,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ldpkernels import _native, capabilities
-from ldpkernels.arrays import Spans
+from ldpkernels.arrays import Bytes, Spans
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.gpu import capturing
 from ldpkernels.inputs.spans import INTEGERS
-from ldpkernels.launch import questions
-from ldpkernels.launch.questions import Launch, Subject
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +34,26 @@ if TYPE_CHECKING:
 MODES = ("once", "always", "never")
 CIPHERS = {1: "philox", 4: "chacha20"}
 _NAMES = {d.code: d.name for d in DTYPES.values()} | {INTEGERS: "int64"}
+
+
+Launch: TypeAlias = Callable[..., Any]  # launch.run, launch.clipped_sums or launch.majority_vote
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is proved: a kernel, its output, the dtype of its tensors, and the cipher of its key."""
+
+    kernel: str
+    output: str
+    dtype: str
+    cipher: str
+
+    def __str__(self) -> str:
+        return f"{self.kernel} {self.output} {self.dtype} {self.cipher}"
+
+
+# By kernel: asks a launch on a device. They need the mechanisms' laws, so ldpkernels/ops/questions.py fills this in.
+QUESTIONS: dict[str, Callable[[Subject, str, Launch], list[Bytes]]] = {}
 
 
 class WrongAnswerError(RuntimeError):
@@ -114,7 +132,7 @@ def _proved(name: str, subject: Subject, device: torch.device, mode: str, launch
 
 def ask(name: str, subject: Subject, device: torch.device, launch: Launch) -> Answer:
     """Compare the answers of a backend on a device with those of the host's kernels."""
-    question = questions.QUESTIONS[subject.kernel]
+    question = QUESTIONS[subject.kernel]
     with _unasked():
         with capabilities.backend(_native.isas()[0]):
             expected = question(subject, "cpu", launch)
@@ -128,12 +146,12 @@ def ask(name: str, subject: Subject, device: torch.device, launch: Launch) -> An
     return Answer(subject, name, f"gives {wrong} of {total} known bytes wrong" if wrong else None)
 
 
-def ask_all(device: torch.device, launches: Mapping[str, Launch]) -> Iterator[Answer]:
-    """Every question, to every backend of a GPU that runs its kernel on a device.
+def ask_all(device: torch.device, subjects: Iterable[Subject], launches: Mapping[str, Launch]) -> Iterator[Answer]:
+    """The questions of all subjects, to every backend of a GPU that runs their kernel on a device.
 
     `launches` are the functions that ask, by kernel; "" is that of weights.
     """
-    for subject in questions.subjects():
+    for subject in subjects:
         for name in capabilities.able(subject.kernel, device.type, device.index):
             if name in ("cuda", "triton"):
                 yield ask(name, subject, device, launches.get(subject.kernel, launches[""]))

@@ -4,6 +4,7 @@
 from ldpkernels.ops.clipped_noise import clipped_noised_sum
 from ldpkernels.ops.keys import fresh_key
 from ldpkernels.ops.ordinal_cldp import ordinal_cldp_, ordinal_cldp_sample
+from ldpkernels.ops.questions import subjects
 from ldpkernels.ops.two_point import two_point_threshold
 from ldpkernels.ops.votes import majority_vote
 from ldpkernels.ops.weightwise import OPERATIONS
@@ -15,5 +16,6 @@ __all__ = [
     "majority_vote",
     "ordinal_cldp_",
     "ordinal_cldp_sample",
+    "subjects",
     "two_point_threshold",
 ]

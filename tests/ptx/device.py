@@ -191,4 +191,4 @@ def taking_tensors_of_the_host() -> Iterator[None]:
         capabilities._found, capabilities._interpreting = kept
 
 
-__all__ = ["install", "record", "taking_tensors_of_the_host", "triton", "ctypes"]
+__all__ = ["ctypes", "install", "record", "taking_tensors_of_the_host", "triton"]

@@ -44,7 +44,9 @@ def threads(lines, n=32, **more):
     ],
 )
 def test_threads(line, expected):
-    lines = "".join(f"\t{part.strip()}{'' if part.strip().endswith(':') else ';'}\n" for part in line.split(";") if part.strip())
+    lines = "".join(
+        f"\t{part.strip()}{'' if part.strip().endswith(':') else ';'}\n" for part in line.split(";") if part.strip()
+    )
     assert threads(lines + OUT).tolist() == list(expected)
 
 
@@ -84,7 +86,9 @@ def test_matrices(trans):
     """Rows of eight numbers of 16 bits: a thread has two neighbours of a row, or of a column."""
     store = SHARED + "\tshl.b32 %wr4, %wr30, 16;\n\tor.b32 %wr4, %wr4, %wr30;\n\tmul.lo.s32 %wr5, %wr30, 16;\n"
     store += "\tadd.s32 %wr5, %wr5, %wr1;\n"
-    store += f"\tstmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 [%wr5], {{%wr4, %wr4, %wr4, %wr4}};\n\tbar.warp.sync -1;\n"
+    store += (
+        f"\tstmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 [%wr5], {{%wr4, %wr4, %wr4, %wr4}};\n\tbar.warp.sync -1;\n"
+    )
     plain = threads(store + "\tld.shared.b32 %wr10, [%wr3];\n" + OUT)
     for thread in range(32):  # word `thread` of the first two matrices
         row, pair = divmod(thread % 32, 4)

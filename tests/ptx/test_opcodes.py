@@ -22,7 +22,11 @@ ENTRY = f""".version 8.7
 
 def kernel(lines):
     """A kernel of 32 threads that gets one address, in %64r30; %32r30 is the thread."""
-    return ENTRY.replace("%8r", "%br").replace("%16r", "%hr").replace("%32r", "%wr").replace("%64r", "%dr") + lines + "\tret;\n}\n"
+    return (
+        ENTRY.replace("%8r", "%br").replace("%16r", "%hr").replace("%32r", "%wr").replace("%64r", "%dr")
+        + lines
+        + "\tret;\n}\n"
+    )
 
 
 def register(width, i):

@@ -96,7 +96,7 @@ class _Writer:
             raise PtxError(f"{self.kernel.name} ends without ret")
         source = "\n    ".join(["def run(m, i):", *get, *self.lines, *put, following])
         self.scope["DONE"] = DONE
-        exec(compile(source, f"<{self.kernel.name} block {i}>", "exec"), self.scope)  # noqa: S102
+        exec(compile(source, f"<{self.kernel.name} block {i}>", "exec"), self.scope)
         return self.scope["run"]
 
     def _branch(self, one: Instruction, i: int, blocks: int) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small known questions that kernels of a GPU answer before they are used: proved.py asks them.
+"""The small known questions that kernels of a GPU answer before they are used: launch/proved.py asks them.
 
 A question is a call of one of this package's launches, with inputs, a key and laws that are always the same. It is
 asked of two devices, and its answers are the bytes of everything that was written.
@@ -7,49 +7,30 @@ asked of two devices, and its answers are the bytes of everything that was writt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterator
 
 import numpy as np
+import torch
 
 from ldpkernels import _native
 from ldpkernels.arrays import Bytes, Floats, Integers, Laws
 from ldpkernels.dtypes import DTYPES
-from ldpkernels.inputs.spans import integer_span, span_table
+from ldpkernels.inputs.spans import first_elements, integer_span, span_table
 from ldpkernels.keys import Key
+from ldpkernels.launch.proved import QUESTIONS, Launch, Subject
 from ldpkernels.laws import clipped_noise
-from ldpkernels.laws.ordinal_cldp_thresholds import integer_laws, weight_laws
+from ldpkernels.laws.ordinal_cldp_thresholds import Rounding, integer_laws, weight_laws
 from ldpkernels.laws.registry import MECHANISMS, law_table
-
-if TYPE_CHECKING:
-    import torch
+from ldpkernels.laws.weightwise import Output
 
 C, R, EPS = 0.25, 1.5, 4.0
-SIZES = (1021, 331)  # odd; the second tensor begins at an address that no vector of 16 bytes does
+SIZES = (1021, 331, 77)  # odd; the second tensor begins at an address that no vector of 16 bytes does
 KEYS = {
     "philox": Key((0x0123456789ABCDEF,)),
     "chacha20": Key((1, 2**64 - 1, 0xA5A5A5A55A5A5A5A, 2**63)),
     "none": Key((0,)),
 }
 _MECHANISMS = {kind.kernel: kind for kind in MECHANISMS.values()}
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What is proved: a kernel, its output, the dtype of its tensors, and the cipher of its key."""
-
-    kernel: str
-    output: str
-    dtype: str
-    cipher: str
-
-    def __str__(self) -> str:
-        return f"{self.kernel} {self.output} {self.dtype} {self.cipher}"
-
-
-Launch: TypeAlias = Callable[..., Any]  # launch.run, launch.clipped_sums or launch.majority_vote
-Question: TypeAlias = Callable[[Subject, str, Launch], "list[Bytes]"]
 
 
 def subjects() -> Iterator[Subject]:
@@ -71,36 +52,34 @@ def subjects() -> Iterator[Subject]:
 
 
 def _of_weights(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
-    """Two tensors of one call: weights whose thresholds tie with their draws, and weights of a law that is all ties."""
-    import torch
-
+    """Tensors of one call: weights whose thresholds tie with their draws as nearly as the dtype allows, and weights of
+    two laws that do."""
     dtype, key = DTYPES[subject.dtype], KEYS[subject.cipher]
-    law_output = "values" if subject.output == "values" else "report"
+    law_output: Output = "values" if subject.output == "values" else "report"
     if subject.kernel == "ordinal_cldp":
-        laws = np.concatenate(
-            [weight_laws([1e-3], 1.0, 4, [dtype], "exponential", r) for r in ("nearest", "stochastic")]
-        )
+        kinds: tuple[Rounding, ...] = ("nearest", "stochastic", "nearest")
+        laws = np.concatenate([weight_laws([1e-3], 1.0, 4, [dtype], "exponential", kind) for kind in kinds])
     else:
-        laws = law_table(_MECHANISMS[subject.kernel](EPS), [C] * 2, [R] * 2, [dtype] * 2, law_output)
-    numbers = [_weights(laws[:1], draws_of(key, 0, SIZES[0])), np.resize(_special(), SIZES[1])]
+        laws = law_table(_MECHANISMS[subject.kernel](EPS), [C] * 3, [R] * 3, [dtype] * 3, law_output)
+    numbers = [_weights(laws[:1], draws_of(key, 0, SIZES[0])), *(np.resize(_special(), n) for n in SIZES[1:])]
     if subject.kernel in ("two_point", "sign"):
-        laws, numbers[1] = _all_ties(laws, draws_of(key, -(-SIZES[0] // 8) * 8, SIZES[1]))
+        laws = laws.copy()
+        for i, first in enumerate(first_elements(SIZES)[1:], 1):
+            numbers[i] = _tied(laws[i : i + 1], draws_of(key, first, SIZES[i]), above=i == 2)
     kind = getattr(torch, subject.dtype)
     with np.errstate(over="ignore"):
         x = [torch.from_numpy(n).to(kind).to(device) for n in numbers]
     x[1] = torch.cat([x[1][:1], x[1]])[1:]
     width = {"values": 0, "thresholds": 8}.get(subject.output, 1)
-    room = torch.zeros(2 * 1024 * max(width, 1), dtype=torch.uint8, device=device)
-    outs = [room.data_ptr() + i * 1024 * width for i in range(2)] if width else [0, 0]
-    spans = span_table([t.data_ptr() for t in x], outs, SIZES, [dtype] * 2)
+    room = torch.zeros(3 * 1024 * max(width, 1), dtype=torch.uint8, device=device)
+    outs = [room.data_ptr() + i * 1024 * width for i in range(3)] if width else [0] * 3
+    spans = span_table([t.data_ptr() for t in x], outs, SIZES, [dtype] * 3)
     words = key.tensor(device)
     launch(subject.kernel, subject.output, spans, laws, words, torch.device(device).type, room if width else None)
     return [_bytes(t) for t in (*x, room)]
 
 
 def _of_integers(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
-    import torch
-
     bound = 10**10
     v = torch.arange(SIZES[0], dtype=torch.int64) * (2 * bound // SIZES[0]) - bound
     v[:5] = torch.tensor([bound, -bound, 0, 1, -1])
@@ -118,8 +97,6 @@ def _of_cldp(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
 
 def _of_rows(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
     """Rows of two matrices that are clipped together, one of which has few columns; norms that need no clipping."""
-    import torch
-
     dtype, rows = DTYPES[subject.dtype], 67
     kind = getattr(torch, subject.dtype)
     numbers = np.random.default_rng(1).normal(size=(rows, 40)) * np.linspace(0.01, 2.0, rows)[:, None]
@@ -135,16 +112,14 @@ def _of_rows(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
 
 def _of_votes(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
     """Samples with a majority, with as many votes for two classes, and with no two votes alike."""
-    import torch
-
     votes = np.random.default_rng(2).integers(0, 10, (9, SIZES[1]))
     votes[:, :9] = np.where(np.arange(9)[:, None] <= np.arange(9)[None, :], 3, votes[:, :9])
     there = torch.from_numpy(votes).to(getattr(torch, subject.dtype)).to(device)
     return [_bytes(torch.as_tensor(t)) for t in launch(there, 10, there.device.type)]
 
 
-QUESTIONS: dict[str, Question] = dict.fromkeys(_MECHANISMS, _of_weights)
-QUESTIONS |= {"ordinal_cldp": _of_cldp, "clipped_noise": _of_rows, "votes": _of_votes}
+QUESTIONS.update(dict.fromkeys(_MECHANISMS, _of_weights))
+QUESTIONS.update({"ordinal_cldp": _of_cldp, "clipped_noise": _of_rows, "votes": _of_votes})
 
 
 def draws_of(key: Key, first: int, n: int) -> Integers:
@@ -177,23 +152,21 @@ def _weights(laws: Laws, draws: Integers) -> Floats:
     return np.asarray(x, np.float64)
 
 
-def _all_ties(laws: Laws, draws: Integers) -> tuple[Laws, Floats]:
-    """A law of two thresholds: the least of some draws, which is not below it, and one above the largest, which is."""
-    few = slice(3, 40)
-    lowest, highest = 3 + int(draws[few].argmin()), 3 + int(draws[few].argmax())
-    laws = laws.copy()
-    if "slope" in (laws.dtype.names or ()):
-        ties = {"center": 0.0, "slope": 2.0**100, "fallback": 0.0, "k_lo": draws[lowest], "k_hi": draws[highest] + 1}
+def _tied(law: Laws, draws: Integers, above: bool) -> Floats:
+    """Make a law of two thresholds, and weights for it: the least of the draws is its lower threshold and the largest
+    one below its upper, or `above` the other way around, so that either threshold off by one changes a decision."""
+    lowest, highest = int(draws.argmin()), int(draws.argmax())
+    k_lo, k_hi = int(draws[lowest]) + above, int(draws[highest]) + (not above)
+    if "slope" in (law.dtype.names or ()):
+        ties = {"center": 0.0, "slope": 2.0**100, "fallback": 0.0, "k_lo": k_lo, "k_hi": k_hi}
     else:
-        ties = {"center": 0.0, "at": 0, "below": draws[lowest], "above": draws[highest] + 1}
+        ties = {"center": 0.0, "at": 0, "below": k_lo, "above": k_hi}
     for name, value in ties.items():
-        laws[name][1] = value
+        law[name] = value
     x = np.where(np.arange(draws.size) % 3 == 0, 1.0, -1.0)
     x[lowest], x[highest] = -1.0, 1.0
-    return laws, x
+    return x
 
 
 def _bytes(t: torch.Tensor) -> Bytes:
-    import torch
-
     return np.asarray(t.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
