@@ -28,7 +28,8 @@ mul.lo.s32 0x10001 0x10001 = 0x20001
 mul.lo.s64 0x100000001 0x100000001 = 0x200000001
 mul.hi.u32 0xffffffff 0xffffffff = 0xfffffffe | 0x10000 0x10000 = 1
 mul.hi.s32 -1 -1 = 0 | -1 1 = 0xffffffff
-mul.hi.u64 0xffffffffffffffff 0xffffffffffffffff = 0xfffffffffffffffe | 0x123456789abcdef0 0xfedcba9876543210 = 0x121fa00ad77d7422
+mul.hi.u64 0xffffffffffffffff 0xffffffffffffffff = 0xfffffffffffffffe
+mul.hi.u64 0x123456789abcdef0 0xfedcba9876543210 = 0x121fa00ad77d7422
 mul.hi.s64 -1 1 = 0xffffffffffffffff | -2 -3 = 0
 mul.wide.s32 -1 2 = -2
 mul.wide.u32 0xffffffff 0xffffffff = 0xfffffffe00000001
@@ -87,7 +88,8 @@ clz.b32 1 = 31 | 0 = 32
 clz.b64 0x8000000000000000 = 0 | 1 = 63
 shf.l.wrap.b32 0x80000001 0x12345678 4 = 0x23456788 | 1 2 32 = 2 | 0xc0000000 0xc0000000 1 = 0x80000001
 shf.r.wrap.b32 0x80000001 0x12345678 4 = 0x88000000 | 1 2 32 = 1
-prmt.b32 0x33221100 0x77665544 0x3340 = 0x33334400 | 0x33221100 0x77665544 0x7654 = 0x77665544 | 0x80 0 0x7778 = 0xff | 0x33221100 0x88665544 0x7f10 = 0x88ff1100
+prmt.b32 0x33221100 0x77665544 0x3340 = 0x33334400 | 0x33221100 0x77665544 0x7654 = 0x77665544 | 0x80 0 0x7778 = 0xff
+prmt.b32 0x33221100 0x88665544 0x7f10 = 0x88ff1100
 lop3.b32 0xf0 0xcc 0xaa 0x80 = 0x80 | 0xf0 0xcc 0xaa 0x96 = 0x96 | 0xf0 0xcc 0xaa 0xe8 = 0xe8
 and.b16 0xf0f0 0xff00 = 0xf000
 and.b32 0xf0f0f0f0 0xffff0000 = 0xf0f00000
@@ -125,7 +127,8 @@ mov.u64 0xabcdef0123456789 = 0xabcdef0123456789
 mov.f32 0x7fc00001 = 0x7fc00001
 mov.f64 1.5 = 1.5
 mov.pred T = T | F = F
-add.rn.f32 16777216.0 1.0 = 16777216.0 | 16777218.0 1.0 = 16777220.0 | inf -inf = nan | 0x1 0x1 = 0x2 | 0x7fc00001 1.0 = nan
+add.rn.f32 16777216.0 1.0 = 16777216.0 | 16777218.0 1.0 = 16777220.0 | inf -inf = nan | 0x1 0x1 = 0x2
+add.rn.f32 0x7fc00001 1.0 = nan
 add.rn.f64 9007199254740992.0 1.0 = 9007199254740992.0 | 0x1 0x1 = 0x2
 add.f32 1.0 2.0 = 3.0
 add.f64 1.0 2.0 = 3.0
@@ -141,7 +144,8 @@ div.rn.f32 1.0 3.0 = 0x3eaaaaab
 div.rn.f64 1.0 3.0 = 0x3fd5555555555555 | 1.0 0.0 = inf | 0.0 0.0 = nan
 sqrt.rn.f32 2.0 = 0x3fb504f3
 sqrt.rn.f64 2.0 = 0x3ff6a09e667f3bcd | -1.0 = nan
-fma.rn.f32 0x3f800001 0x3f800001 0xbf800002 = 0x28800000 | 1.0 1.0 0x33800000 = 0x3f800000 | 0x3f800001 1.0 0x33800000 = 0x3f800002 | 16777217.0 1.0 0x1 = 16777216.0
+fma.rn.f32 0x3f800001 0x3f800001 0xbf800002 = 0x28800000 | 1.0 1.0 0x33800000 = 0x3f800000
+fma.rn.f32 0x3f800001 1.0 0x33800000 = 0x3f800002 | 16777217.0 1.0 0x1 = 16777216.0
 min.f32 nan 1.0 = 1.0 | -0.0 0.0 = -0.0 | 0.0 -0.0 = -0.0 | nan nan = nan | 1.0 2.0 = 1.0
 max.f32 nan 1.0 = 1.0 | -0.0 0.0 = 0.0 | 0.0 -0.0 = 0.0 | 1.0 2.0 = 2.0
 min.f64 nan 1.0 = 1.0 | 0.0 -0.0 = -0.0
@@ -215,12 +219,14 @@ cvt.rni.s64.f32 2.5 = 2
 cvt.rni.s32.f64 2.5 = 2
 cvt.rzi.s32.f64 -2.9 = -2 | nan = 0 | 1e10 = 0x7fffffff | -1e10 = 0x80000000
 cvt.rmi.s32.f64 -2.1 = -3
-cvt.rzi.s64.f64 -2.9 = -2 | nan = 0 | 1e19 = 0x7fffffffffffffff | -1e19 = 0x8000000000000000 | 9007199254740993.0 = 9007199254740992
+cvt.rzi.s64.f64 -2.9 = -2 | nan = 0 | 1e19 = 0x7fffffffffffffff | -1e19 = 0x8000000000000000
+cvt.rzi.s64.f64 9007199254740993.0 = 9007199254740992
 cvt.rni.s64.f64 2.5 = 2 | -3.5 = -4
 cvt.rmi.s64.f64 -2.5 = -3
 cvt.rzi.u32.f64 -1.0 = 0 | 5e9 = 0xffffffff | 2.9 = 2
 cvt.rzi.u64.f64 1e20 = 0xffffffffffffffff | 2.9 = 2
-cvt.rn.f16.f32 1.0 = 0x3c00 | 65520.0 = 0x7c00 | 65519.0 = 0x7bff | 0x33000000 = 0x0 | 0x33000001 = 0x1 | 0x3f801000 = 0x3c00 | 0x3f803000 = 0x3c02
+cvt.rn.f16.f32 1.0 = 0x3c00 | 65520.0 = 0x7c00 | 65519.0 = 0x7bff | 0x33000000 = 0x0 | 0x33000001 = 0x1
+cvt.rn.f16.f32 0x3f801000 = 0x3c00 | 0x3f803000 = 0x3c02
 cvt.rn.bf16.f32 1.0 = 0x3f80 | 0x3f808000 = 0x3f80 | 0x3f818000 = 0x3f82
 cvt.rn.f16x2.f32 1.0 2.0 = 0x3c004000
 cvt.rn.bf16x2.f32 1.0 2.0 = 0x3f804000

@@ -3,43 +3,25 @@
 
 from __future__ import annotations
 
-import ctypes
+import bisect
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
-import triton
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime import driver
 
 from benchmarks.gpu.first_launch import GRID, SHARED, Absent
 from ldpkernels import capabilities
-from ldpkernels.triton import launch
+from ldpkernels.triton import launch, ordinal_cldp, piecewise, sign, two_point
 from tests.ptx.machine import Program
 from tests.ptx.machine import launch as execute
 from tests.ptx.translate import translated
 
 SIZES = {"i1": 1, "u1": 1, "i8": 1, "i16": 2, "i32": 4, "u32": 4, "i64": 8, "u64": 8}
-
-
-class Storages:
-    """Memory whose address somebody asked for, and which is there: a table may say where it is."""
-
-    def __init__(self) -> None:
-        self.known: dict[int, tuple[Any, int]] = {}
-
-    def note(self, tensor: torch.Tensor) -> None:
-        """This tensor's address was asked for."""
-        storage = tensor.untyped_storage()
-        self.known[storage.data_ptr()] = weakref.ref(storage._weak_ref if False else tensor), storage.nbytes()
-
-    def region(self, tensor: torch.Tensor) -> tuple[int, int]:
-        """All of a tensor's memory, which a view's address leads to."""
-        storage = tensor.untyped_storage()
-        return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
 
 class Record:
@@ -103,8 +85,6 @@ _asked: dict[int, Any] = {}  # tensors, weakly, by where their storage begins
 
 def _reached(table: torch.Tensor) -> Iterator[tuple[int, int]]:
     """The memory that a table's numbers point into."""
-    import bisect
-
     alive = {}
     for start, reference in list(_asked.items()):
         tensor = reference()
@@ -158,11 +138,8 @@ def _follow_addresses() -> None:
     asked, over = torch.Tensor.data_ptr, launch.over
 
     def data_ptr(self: torch.Tensor) -> int:
-        if not hasattr(self, "__fake__"):
-            try:
-                _asked[self.untyped_storage().data_ptr()] = weakref.ref(self)
-            except (RuntimeError, NotImplementedError):
-                pass  # it has no memory, and says so below
+        with suppress(RuntimeError, NotImplementedError):  # it has no memory, and says so below
+            _asked[self.untyped_storage().data_ptr()] = weakref.ref(self)
         return asked(self)
 
     def of_spans(kernel: Any, name: Any, plan: Any, spans: Any, laws: Any, key: Any, out: Any, constants: Any) -> None:
@@ -174,8 +151,6 @@ def _follow_addresses() -> None:
             exact.clear()
 
     torch.Tensor.data_ptr = data_ptr
-    from ldpkernels.triton import ordinal_cldp, piecewise, sign, two_point
-
     for module in (launch, ordinal_cldp, piecewise, sign, two_point):
         module.over = of_spans
 
@@ -189,6 +164,3 @@ def taking_tensors_of_the_host() -> Iterator[None]:
         yield
     finally:
         capabilities._found, capabilities._interpreting = kept
-
-
-__all__ = ["ctypes", "install", "record", "taking_tensors_of_the_host", "triton"]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A machine that executes PTX on the host: many programs at once, each thread with a program counter of its own.
 
-Of all threads the ones that are least far go on, block by block of instructions (translate.py). What threads do together
-(shuffles, barriers) waits until all of a warp, or of a program, are there; where nobody can go on, that is an error.
+Of all threads the ones that are least far go on, block by block of instructions (translate.py). What threads do
+together (shuffles, barriers) waits until all of a warp, or of a program, are there; where nobody can go on, that is an
+error.
 """
 
 from __future__ import annotations
@@ -129,11 +130,10 @@ class Wave:
                 break
             chosen = np.flatnonzero(counter == at)
             together = self.program.blocks[at].together
-            if together > 1:
-                if len(chosen) < self.count:
-                    group = chosen // together
-                    whole = np.bincount(group, minlength=self.count // together) == together
-                    chosen = chosen[whole[group]]
+            if together > 1 and len(chosen) < self.count:
+                group = chosen // together
+                whole = np.bincount(group, minlength=self.count // together) == together
+                chosen = chosen[whole[group]]
             if len(chosen):
                 return chosen
         self.now, self.at = self.program.blocks[low], 0

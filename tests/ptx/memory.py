@@ -29,10 +29,11 @@ def _everything(width: int) -> np.ndarray:
     return np.ctypeslib.as_array((kind * (HIGHEST // width)).from_address(LOWEST))
 
 
+WHOLE = {width: _everything(width) for width in (1, 2, 4, 8)}
+
+
 class Global:
     """Regions [start, end) that a launch may touch."""
-
-    whole = {width: _everything(width) for width in (1, 2, 4, 8)}
 
     def __init__(self, regions: Iterable[tuple[int, int]]) -> None:
         merged: list[list[int]] = []
@@ -62,11 +63,11 @@ class Global:
 
     def load(self, address: Values, width: int) -> Values:
         """The elements at checked addresses."""
-        return self.whole[width][((address - np.uint64(LOWEST)) // np.uint64(width)).view(np.int64)]
+        return WHOLE[width][((address - np.uint64(LOWEST)) // np.uint64(width)).view(np.int64)]
 
     def store(self, address: Values, value: Values, width: int) -> None:
         """Write them; of several at one address, any is the last on a device, and here."""
-        self.whole[width][((address - np.uint64(LOWEST)) // np.uint64(width)).view(np.int64)] = value
+        WHOLE[width][((address - np.uint64(LOWEST)) // np.uint64(width)).view(np.int64)] = value
 
 
 class Shared:

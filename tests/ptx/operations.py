@@ -47,10 +47,11 @@ def define(
         wide = f"{t[:1]}{2 * int(t[1:])}" if t[1:].isdigit() else ""
         named = opcode.replace("*", t)
         results, _, operands = signature.partition("=")
-        read = lambda side: tuple({"t": t, "w": wide}.get(word, word) for word in side.split())  # noqa: E731
+        types_of = {"t": t, "w": wide}
+        sides = [tuple(types_of.get(word, word) for word in side.split()) for side in (results, operands)]
         if named in OPERATIONS:
             raise ValueError(f"{named} is there twice")
-        OPERATIONS[named] = Operation(read(results), read(operands), _of(function, t), **more)
+        OPERATIONS[named] = Operation(*sides, _of(function, t), **more)
 
 
 def _of(function: Callable[..., Any], t: str) -> Callable[..., Any]:

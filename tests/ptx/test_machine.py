@@ -127,5 +127,6 @@ def test_threads_that_do_not_come_are_waited_for_in_vain():
     for line in ("shfl.sync.bfly.b32 %wr10, %wr30, 1, 31, -1", "bar.sync 0", "bar.warp.sync -1"):
         with pytest.raises(PtxError, match="a deadlock"):
             threads(part + f"\t{line};\n$end:\n")
-    late = "\tmov.b32 %wr10, 0;\n$a:\n\tadd.s32 %wr10, %wr10, 1;\n\tsetp.lt.s32 %pr1, %wr10, %wr30;\n\t@%pr1 bra $a;\n\tbar.sync 0;\n"
+    late = "\tmov.b32 %wr10, 0;\n$a:\n\tadd.s32 %wr10, %wr10, 1;\n\tsetp.lt.s32 %pr1, %wr10, %wr30;\n"
+    late += "\t@%pr1 bra $a;\n\tbar.sync 0;\n"
     assert threads(late + OUT).tolist() == [max(1, i) for i in range(32)]
