@@ -24,7 +24,9 @@ from ldpkernels.laws.registry import MECHANISMS, law_table
 from ldpkernels.laws.weightwise import Output
 
 C, R, EPS = 0.25, 1.5, 4.0
-SIZES = (1021, 331, 77)  # odd; the second tensor begins at an address that no vector of 16 bytes does
+# Odd, of several tiles and of none; the second tensor begins at an address that no vector of 16 bytes does.
+SIZES = (2065, 1331, 77)
+ROOM = 2304  # elements of an output
 KEYS = {
     "philox": Key((0x0123456789ABCDEF,)),
     "chacha20": Key((1, 2**64 - 1, 0xA5A5A5A55A5A5A5A, 2**63)),
@@ -71,8 +73,8 @@ def _of_weights(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
         x = [torch.from_numpy(n).to(kind).to(device) for n in numbers]
     x[1] = torch.cat([x[1][:1], x[1]])[1:]
     width = {"values": 0, "thresholds": 8}.get(subject.output, 1)
-    room = torch.zeros(3 * 1024 * max(width, 1), dtype=torch.uint8, device=device)
-    outs = [room.data_ptr() + i * 1024 * width for i in range(3)] if width else [0] * 3
+    room = torch.zeros(3 * ROOM * max(width, 1), dtype=torch.uint8, device=device)
+    outs = [room.data_ptr() + i * ROOM * width for i in range(3)] if width else [0] * 3
     spans = span_table([t.data_ptr() for t in x], outs, SIZES, [dtype] * 3)
     words = key.tensor(device)
     launch(subject.kernel, subject.output, spans, laws, words, torch.device(device).type, room if width else None)

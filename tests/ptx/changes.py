@@ -4,8 +4,8 @@
     python -m tests.ptx.changes [--arch 90] [--changes 60] [--kernel NAME ...]
 
 A change turns one instruction into another of the same types: an addition into a subtraction, a comparison into its
-neighbour, a number into the next, two operands into each other, a barrier into nothing. It is seen if an answer is wrong
-or the machine refuses to go on. What was not seen is printed, with whether it was executed at all: to be explained.
+neighbour, a number into another, two operands into each other. It is seen if an answer is wrong or the machine refuses
+to go on. What was not seen is printed, with whether it was executed at all: to be explained.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ from pathlib import Path
 os.environ.pop("TRITON_INTERPRET", None)  # it is read when triton is imported
 os.environ.setdefault("TRITON_CACHE_DIR", str(Path(__file__).resolve().parents[2] / "build" / "ptx-cache"))
 
-import torch  # noqa: E402
+import torch
 
-from ldpkernels import launch  # noqa: E402
-from ldpkernels.launch.proved import Answer, Launch, Subject, ask  # noqa: E402
-from ldpkernels.ops import subjects  # noqa: E402
-from tests.ptx import device, machine  # noqa: E402
-from tests.ptx.text import Immediate, Instruction, PtxError  # noqa: E402
-from tests.ptx.translate import ACCESS, BRANCHES, program  # noqa: E402
+from ldpkernels import launch
+from ldpkernels.launch.proved import Answer, Launch, Subject, ask
+from ldpkernels.ops import subjects
+from tests.ptx import device, machine
+from tests.ptx.text import Immediate, Instruction, PtxError
+from tests.ptx.translate import ACCESS, BRANCHES, program
 
 LAUNCHES: dict[str, Launch] = {"clipped_noise": launch.clipped_sums, "votes": launch.majority_vote}
 ROOTS = {"add": "sub", "sub": "add", "and": "or", "or": "and", "xor": "or", "min": "max", "max": "min"}
 COMPARED = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt", "eq": "ne", "ne": "eq", "nan": "num"}
-NOTHING = "mov.pred {0}, {0};"
 
 
 def asked(subject: Subject) -> Answer:
