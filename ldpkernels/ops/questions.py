@@ -24,8 +24,8 @@ from ldpkernels.laws.registry import MECHANISMS, law_table
 from ldpkernels.laws.weightwise import Output
 
 C, R, EPS = 0.25, 1.5, 4.0
-# Odd, of several tiles and of none; the second tensor begins at an address that no vector of 16 bytes does.
-SIZES = (2065, 1331, 77)
+# Odd, of whole tiles and of none; every second tensor begins at an address that no vector of 16 bytes does.
+SIZES = (2065, 1331, 77, 75)
 ROOM = 2304  # elements of an output
 KEYS = {
     "philox": Key((0x0123456789ABCDEF,)),
@@ -59,23 +59,24 @@ def _of_weights(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
     dtype, key = DTYPES[subject.dtype], KEYS[subject.cipher]
     law_output: Output = "values" if subject.output == "values" else "report"
     if subject.kernel == "ordinal_cldp":
-        kinds: tuple[Rounding, ...] = ("nearest", "stochastic", "nearest")
+        kinds: tuple[Rounding, ...] = ("nearest", "stochastic", "nearest", "stochastic")
         laws = np.concatenate([weight_laws([1e-3], 1.0, 4, [dtype], "exponential", kind) for kind in kinds])
     else:
-        laws = law_table(_MECHANISMS[subject.kernel](EPS), [C] * 3, [R] * 3, [dtype] * 3, law_output)
-    numbers = [_weights(laws[:1], draws_of(key, 0, SIZES[0])), *(np.resize(_special(), n) for n in SIZES[1:])]
+        laws = law_table(_MECHANISMS[subject.kernel](EPS), [C] * 4, [R] * 4, [dtype] * 4, law_output)
+    firsts = first_elements(SIZES)
+    numbers = [_weights(laws[:1], draws_of(key, first, n)) for first, n in zip(firsts, SIZES, strict=True)]
     if subject.kernel in ("two_point", "sign"):
         laws = laws.copy()
-        for i, first in enumerate(first_elements(SIZES)[1:], 1):
-            numbers[i] = _tied(laws[i : i + 1], draws_of(key, first, SIZES[i]), above=i == 2)
+        for i in (2, 3):
+            numbers[i] = _tied(laws[i : i + 1], draws_of(key, firsts[i], SIZES[i]), above=i == 3)
     kind = getattr(torch, subject.dtype)
     with np.errstate(over="ignore"):
         x = [torch.from_numpy(n).to(kind).to(device) for n in numbers]
-    x[1] = torch.cat([x[1][:1], x[1]])[1:]
+    x[1::2] = [torch.cat([t[:1], t])[1:] for t in x[1::2]]
     width = {"values": 0, "thresholds": 8}.get(subject.output, 1)
-    room = torch.zeros(3 * ROOM * max(width, 1), dtype=torch.uint8, device=device)
-    outs = [room.data_ptr() + i * ROOM * width for i in range(3)] if width else [0] * 3
-    spans = span_table([t.data_ptr() for t in x], outs, SIZES, [dtype] * 3)
+    room = torch.zeros(4 * ROOM * max(width, 1), dtype=torch.uint8, device=device)
+    outs = [room.data_ptr() + i * ROOM * width for i in range(4)] if width else [0] * 4
+    spans = span_table([t.data_ptr() for t in x], outs, SIZES, [dtype] * 4)
     words = key.tensor(device)
     launch(subject.kernel, subject.output, spans, laws, words, torch.device(device).type, room if width else None)
     return [_bytes(t) for t in (*x, room)]
@@ -149,8 +150,7 @@ def _weights(laws: Laws, draws: Integers) -> Floats:
         x = law["center"][0] + (draws + np.arange(draws.size) % 2) / law["slope"][0]
     else:
         x = C + R * np.linspace(-1.1, 1.1, draws.size)
-    special = _special()
-    x[: 2 * special.size : 2] = special
+    x[::5] = np.resize(_special(), x[::5].size)
     return np.asarray(x, np.float64)
 
 
