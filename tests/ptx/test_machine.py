@@ -40,6 +40,7 @@ def threads(lines, n=32, **more):
         ("ld.global.b32 %wr10, [%dr30+8];", [2] * 32),
         ("ld.global.v2.b32 {%wr9, %wr10}, [%dr30];", [1] * 32),
         ("ld.global.s8 %wr10, [%dr30]; sub.s32 %wr10, %wr10, 1;", [2**32 - 1] * 32),
+        ("atom.global.gpu.acq_rel.add.u32 %wr10, [%dr30+124], 3;", [31 + 3 * i for i in range(32)]),
         ("atom.global.gpu.relaxed.add.u32 %wr10, [%dr30+124], 2;", [31 + 2 * i for i in range(32)]),
     ],
 )

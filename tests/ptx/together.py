@@ -17,10 +17,6 @@ from tests.ptx.text import PtxError
 OPCODES = {"shfl", "bar", "barrier", "redux", "ldmatrix", "stmatrix", "atom", "red", "vote", "activemask", "match"}
 ALL = 0xFFFFFFFF
 MATRIX = re.compile(r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared\.b16")
-ATOMIC = re.compile(
-    r"(atom|red)(\.relaxed)?(\.(?:gpu|sys|cta))?(\.relaxed)?\.(global|shared)(?:\.(?:gpu|sys|cta))?(\.relaxed)?\.(\w+)\.([us]\d+)|"
-    r"(atom|red)\.(global|shared)\.(?:gpu|sys|cta)\.relaxed\.(\w+)\.([us]\d+)"
-)
 
 
 def threads(opcode: str, of_program: int) -> int:
@@ -93,7 +89,7 @@ def described(opcode: str) -> tuple[Callable[..., Any], tuple[str, ...], tuple[s
         several = ("b32",) * int(match[2])
         return (_load_matrix, several, ("shared",)) if match[1] == "ld" else (_store_matrix, (), ("shared", "b32"))
     if match := re.fullmatch(
-        r"(atom|red)(?:\.(?:relaxed|gpu|sys|cta))*\.(global|shared)(?:\.(?:relaxed|gpu|sys|cta))*\.add\.([us]\d+)",
+        r"(atom|red)(?:\.(?:relaxed|acq_rel|gpu|sys|cta))*\.(global|shared)(?:\.(?:relaxed|acq_rel|gpu|sys|cta))*\.add\.([us]\d+)",
         opcode,
     ):
         return _add, (match[3],) if match[1] == "atom" else (), (match[2], match[3])
