@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import bisect
+import struct
 import weakref
 from collections import Counter
 from collections.abc import Iterator
@@ -60,6 +61,8 @@ class Launcher:
                 if argument.dtype == torch.int64:
                     tables.append(argument)
                 number, size = argument.data_ptr(), 8
+            elif kind == "fp32":
+                number, size = int.from_bytes(struct.pack("<f", argument), "little"), 4
             else:
                 number, size = int(argument), SIZES[kind]
             params += b"\0" * (-len(params) % size) + (number % 2 ** (8 * size)).to_bytes(size, "little")
