@@ -21,7 +21,7 @@ PEERS := "opendp>=0.12" "diffprivlib>=0.6"
 # As pyproject.toml's extra of that name has it.
 FLOWER := "flwr[simulation]>=1.32,<2"
 
-.PHONY: demo test quick numpy lint integrations flower sanitize fuzz bench bench-short battery cost exhaustive gpu gpu-build neon dist \
+.PHONY: demo test quick numpy lint integrations flower sanitize fuzz bench bench-short battery cost ptx exhaustive gpu gpu-build neon dist \
   docs clean help
 
 help:
@@ -38,6 +38,7 @@ help:
 	@echo "make cost        instructions and cache misses of every kernel and call, held to benchmarks/cost/table.json; needs valgrind"
 	@echo "make battery     dieharder on the random streams as mechanisms use them (about an hour; needs dieharder)"
 	@echo "make exhaustive  every one of the 2^32 floats, for several settings (about 10 minutes)"
+	@echo "make ptx         Triton's kernels, compiled for a GPU (PTX_ARCH=90) and executed without one (minutes)"
 	@echo "make gpu         GPU tests and benchmarks with the machine's own python3, torch and nvcc; needs no network"
 	@echo "make gpu-build   compile the modules for such a machine here, so that make gpu need not (PYTHON312=python3.12)"
 	@echo "make dist        wheels for CPython 3.10 to 3.14 on x86-64 and aarch64, each built twice and tested, in dist/"
@@ -113,6 +114,15 @@ bench-short: $(STAMP)
 # A gate without noise: instructions, counted. NVCC's machine code likewise, where nvcc is found.
 cost: $(STAMP)
 	$(PY) -m benchmarks.cost $(COST)
+
+# The compute capability that is compiled for: 80, 90, 100 or 120. What was compiled stays in build/ptx-cache.
+PTX_ARCH ?= 90
+# test_vectors.py calls with arrays, whose memory the machine is not told of.
+ptx: export TRITON_CACHE_DIR := $(CURDIR)/build/ptx-cache
+ptx: $(STAMP)
+	LDPKERNELS_TEST_PTX=$(PTX_ARCH) $(PYTEST) tests/triton --ignore tests/triton/test_static.py \
+	  --ignore tests/triton/test_first_launch.py --ignore tests/triton/test_vectors.py
+	$(PY) -m tests.ptx.changes --arch $(PTX_ARCH)
 
 battery: $(STAMP)
 	$(PY) -m tests.streams.battery

@@ -67,7 +67,7 @@ def compile_cldp_for(
         "DTYPE": DTYPES[dtype].code if dtype else int(ordinal_cldp.INTEGERS),
         "WIDE": wide,
         "CHACHA": cipher == "chacha20",
-        "SIZE": ordinal_cldp.TILE,
+        "SIZE": ordinal_cldp.TILES[8 if cipher == "chacha20" else 2],
     }
     return compiled(ordinal_cldp.ordinal_cldp_kernel, TABLES | out_type(None if dtype else "*i64"), constants, arch)
 

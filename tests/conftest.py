@@ -20,7 +20,14 @@ try:
 except ImportError:  # make numpy: what a client without torch needs
     torch = None
 
-INTERPRETED = torch is not None and importlib.util.find_spec("triton") is not None and not torch.cuda.is_available()
+# The compute capability for which Triton's kernels are compiled, to be executed by tests/ptx: `make ptx`.
+EXECUTED = int(os.environ.get("LDPKERNELS_TEST_PTX", "0"))
+INTERPRETED = (
+    torch is not None
+    and importlib.util.find_spec("triton") is not None
+    and not torch.cuda.is_available()
+    and not EXECUTED
+)
 
 
 def _share_the_cores(workers):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ldpkernels import capabilities, keys
+from ldpkernels import capabilities, keys, launch
 from ldpkernels.arrays import Array, Floats
 from ldpkernels.cldp import cldp_
 from ldpkernels.commands import options
@@ -20,6 +20,7 @@ from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.keys import Key
+from ldpkernels.launch.proved import Launch, ask_all
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
 from ldpkernels.laws.registry import MECHANISMS, NAMES, MechanismName
 from ldpkernels.laws.two_point import TwoPoint
@@ -217,6 +218,9 @@ def add_parser(commands: Commands) -> None:
         default=1 << 20,
         help=f"samples a case, {LEAST} at least; slow backends take fewer (default 2^20)",
     )
+    parser.add_argument(
+        "--device", metavar="NAME", help="a GPU ('cuda', 'cuda:1'): known answers of every kernel there, bit for bit"
+    )
     options.add_json(parser)
     parser.set_defaults(main=main, command="verify")
 
@@ -250,8 +254,36 @@ def chosen_dtypes(args: argparse.Namespace) -> list[str]:
     return args.dtype or available
 
 
+def known_answers(device: str) -> Outcome:
+    """Ask every kernel of a device what is known, and print a table."""
+    import torch
+
+    from ldpkernels.ops import subjects
+
+    there = torch.device(device)
+    if there.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ValueError(f"--device {device}: torch finds no CUDA device here")
+        there = torch.device("cuda", torch.cuda.current_device() if there.index is None else there.index)
+    launches: dict[str, Launch] = {"": launch.run, "clipped_noise": launch.clipped_sums, "votes": launch.majority_vote}
+    answers, row = [], "{:14} {:11} {:9} {:9} {:7} {}"
+    print(row.format("kernel", "output", "dtype", "cipher", "backend", "answers"))
+    for answer in ask_all(there, subjects(), launches):
+        of = answer.subject
+        found = answer.error or "the host's bits"
+        print(row.format(of.kernel, of.output, of.dtype, of.cipher, answer.backend, found), flush=True)
+        answers.append(answer)
+    if not answers:
+        raise ValueError(f"--device {device}: no kernel of a GPU's backends runs there")
+    wrong = sum(a.error is not None for a in answers)
+    print(f"\n{len(answers)} kernels, " + (f"{wrong} of them WRONG" if wrong else "all with the host's bits"))
+    return Outcome(answers, 1 if wrong else 0)
+
+
 def main(args: argparse.Namespace) -> Outcome:
-    """Measure every case, print the table, and draw it where that is asked for."""
+    """Measure every case, print the table, and draw it where that is asked for; or ask a device."""
+    if args.device:
+        return known_answers(args.device)
     backends, dtypes = chosen_backends(args), chosen_dtypes(args)
     print(table([]))
     figures = measure_all(backends, dtypes, args.n, args.seed, lambda f: print(row(f), flush=True))

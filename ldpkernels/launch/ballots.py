@@ -7,6 +7,7 @@ import numpy as np
 
 from ldpkernels import _native, capabilities
 from ldpkernels.arrays import AnyArray
+from ldpkernels.launch import proved
 from ldpkernels.launch.dispatch import tensors, threads_for
 
 
@@ -16,7 +17,11 @@ def majority_vote(votes: AnyArray, classes: int, device: str) -> tuple[AnyArray,
     if name == "triton":
         from ldpkernels.triton import votes as kernels
 
-        return kernels.majority_vote(tensors([votes])[0], classes)
+        there = tensors([votes])[0]
+        proved.proved(
+            name, "votes", "labels", [str(votes.dtype).removeprefix("torch.")], "none", there.device, majority_vote
+        )
+        return kernels.majority_vote(there, classes)
     ballots = votes if isinstance(votes, np.ndarray) else votes.numpy()
     if name == "reference":
         from ldpkernels.reference import votes as twin

@@ -17,6 +17,7 @@ from ldpkernels.inputs.flat import address, empty, norms_of
 from ldpkernels.inputs.memory import Located, note_write, write_back
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Key
+from ldpkernels.launch import proved
 
 if TYPE_CHECKING:
     import torch
@@ -67,6 +68,8 @@ def run(
     `out` is the tensor into which the spans' `out` point; None where they point into arrays, or weights are written.
     """
     name = capabilities.chosen(kernel, device, None if device == "cpu" else _index(key))
+    if name in ("cuda", "triton"):
+        name = proved.of_weights(name, kernel, output, spans, _tensor(key), run)
     if name in _LAUNCHES:
         laws = laws if len(laws) == len(spans) else np.repeat(laws, len(spans))
         _LAUNCHES[name](kernel, output, spans, laws, key, out)
@@ -112,6 +115,11 @@ def clipped_sums(
     All matrices are contiguous and have as many rows; there is one limit for all of a row, or one for each matrix.
     """
     name, rows = capabilities.chosen("clipped_noise", device, _index(key)), len(x[0])
+    if name in ("cuda", "triton"):
+        kinds, kind = [d.name for d in dtypes], "discrete" if noise.unit else "gaussian"
+        there = _tensor(key)
+        cipher = proved.CIPHERS[there.numel()]
+        name = proved.proved(name, "clipped_noise", kind, kinds, cipher, there.device, clipped_sums)
     if name == "triton":
         from ldpkernels.triton import clipped_noise
 

@@ -5,6 +5,7 @@ from ldpkernels.ops.clipped_noise import clipped_noised_sum
 from ldpkernels.ops.define import named
 from ldpkernels.ops.keys import fresh_key, torch_key
 from ldpkernels.ops.ordinal_cldp import ordinal_cldp_, ordinal_cldp_sample
+from ldpkernels.ops.questions import subjects
 from ldpkernels.ops.two_point import two_point_threshold
 from ldpkernels.ops.votes import majority_vote
 from ldpkernels.ops.weightwise import OPERATIONS
@@ -17,6 +18,7 @@ __all__ = [
     "named",
     "ordinal_cldp_",
     "ordinal_cldp_sample",
+    "subjects",
     "torch_key",
     "two_point_threshold",
 ]

@@ -13,14 +13,14 @@ import triton
 import triton.language as tl
 
 from ldpkernels.arrays import Laws, Spans
-from ldpkernels.triton.ciphers import chacha, load_key, philox
+from ldpkernels.triton.ciphers import keystream_words, load_key
 from ldpkernels.triton.launch import is_chacha, over
 from ldpkernels.triton.table import SPAN, Columns, Part, places
 from ldpkernels.triton.weights import BF16, F32, F64, bits_of, from_bits
 
 INTEGERS = tl.constexpr(4)  # the dtype of a span of int64
 ROUNDING = tl.constexpr(2**32 - 1)
-TILE = 64
+TILES = {2: 64, 8: 256}  # elements a program, by draws of a cipher block: a block for each lane of its warp
 DRAWS = tl.constexpr(8)  # an attempt's
 TABLES = {"entries": 32, "thresholds": 256, "losses": 104}
 LAW = ("bound", "reach", "saturate", "stochastic", "scale", "low", "middle", "tail", "unit", "keep")
@@ -31,16 +31,18 @@ def launch(output: str, spans: Spans, laws: Laws, key: torch.Tensor, out: torch.
     """Perturb weights in place, or integers to where the span's `out` points in `out`."""
     if output != "values":
         raise ValueError(f"ordinal CLDP has no {output!r}: its output is 'values'")
-    constants = is_chacha(key), TILE
+    chacha = is_chacha(key)
+    constants = chacha, TILES[8 if chacha else 2]
     over(ordinal_cldp_kernel, "ordinal_cldp", plan_of, spans, laws, key, out, constants)
 
 
-def plan_of(spans: Spans, laws: Laws, _: int) -> list[Part]:
+def plan_of(spans: Spans, laws: Laws, per_block: int) -> list[Part]:
     """A launch for each tensor."""
+    draws = per_block // 4  # of 64 bits
     parts = []
     for row in np.flatnonzero(spans["numel"] > 0):
         span, law = spans[row : row + 1], laws[row : row + 1]
-        columns, programs = places(span, -(-span["numel"] // TILE))
+        columns, programs = places(span, -(-(span["numel"] + span["first"] % draws) // TILES[draws]))
         columns |= {name: law[name].view(np.int64) for name in (*LAW, *TABLES)}
         numbers = int(span["dtype"][0]), bool(law["wide"][0])
         parts.append(Part(programs, COLUMNS.table(1, columns), numbers))
@@ -48,17 +50,12 @@ def plan_of(spans: Spans, laws: Laws, _: int) -> list[Part]:
 
 
 @triton.jit
-def _draw(element, number, key, CHACHA: tl.constexpr):
-    """Draw `number` of each element, as uint64."""
-    per_block: tl.constexpr = 8 if CHACHA else 2
-    at = (element % per_block).to(tl.int32)
-    cipher: tl.constexpr = chacha if CHACHA else philox
-    block = cipher(element // per_block, number, key)
-    low = tl.zeros_like(number)
-    high = tl.zeros_like(number)
-    for i in tl.static_range(per_block):
-        low = tl.where(at == i, block[2 * i], low)
-        high = tl.where(at == i, block[2 * i + 1], high)
+def _draw(block, number, key, CHACHA: tl.constexpr, SIZE: tl.constexpr):
+    """Draw `number` of each element of a tile, as uint64. The tile begins with a cipher block, and a lane computes a
+    block, which has the draws of several elements."""
+    PER_BLOCK: tl.constexpr = 8 if CHACHA else 2
+    words = keystream_words(block, number, key, CHACHA, SIZE // PER_BLOCK)
+    low, high = tl.split(words.reshape(SIZE, 2))
     return low.to(tl.uint64) | (high.to(tl.uint64) << 32)
 
 
@@ -70,7 +67,7 @@ def _round(z):
 
 
 @triton.jit
-def _integers(weights, row, element, key, CHACHA: tl.constexpr):
+def _integers(weights, row, block, key, CHACHA: tl.constexpr, SIZE: tl.constexpr):
     bound, scale = tl.load(row + COLUMNS.bound), tl.load(row + COLUMNS.scale).to(tl.float64, bitcast=True)
     nearest = bound.to(tl.float64)
     too_high = nearest.to(tl.int64) > bound
@@ -81,8 +78,7 @@ def _integers(weights, row, element, key, CHACHA: tl.constexpr):
     if tl.load(row + COLUMNS.stochastic) != 0:
         floor = tl.floor(z)
         share = _round((z - floor) * 4294967296.0).to(tl.int64)
-        number = tl.zeros_like(element).to(tl.uint32) + ROUNDING
-        drawn = _draw(element, number, key, CHACHA) >> 32
+        drawn = _draw(block, tl.full([], ROUNDING, tl.uint32), key, CHACHA, SIZE) >> 32
         k = floor.to(tl.int64) + (drawn.to(tl.int64) < share).to(tl.int64)
     else:
         k = _round(z).to(tl.int64)
@@ -95,7 +91,9 @@ def _load(address):
 
 
 @triton.jit
-def _below(high, low, leading, BITS: tl.constexpr, needed, element, number, key, CHACHA: tl.constexpr):
+def _below(
+    high, low, leading, BITS: tl.constexpr, needed, block, number, key, CHACHA: tl.constexpr, SIZE: tl.constexpr
+):
     """Whether numbers of 128 digits are below thresholds. BITS of them are `leading`, draws `number` and the next begin
     with the others, and are drawn if any of those `needed` is not decided yet."""
     head = high >> (64 - BITS)
@@ -103,20 +101,20 @@ def _below(high, low, leading, BITS: tl.constexpr, needed, element, number, key,
     tied = needed & (leading == head)
     if tl.max(tied.to(tl.int32), axis=0) != 0:
         following = (high << BITS) | (low >> (64 - BITS))
-        drawn = _draw(element, number, key, CHACHA)
-        last = _draw(element, number + 1, key, CHACHA) < (low << BITS)
+        drawn = _draw(block, number, key, CHACHA, SIZE)
+        last = _draw(block, number + 1, key, CHACHA, SIZE) < (low << BITS)
         found = tl.where(tied, (drawn < following) | ((drawn == following) & last), found)
     return found
 
 
 @triton.jit
-def _value(field, row, TABLE: tl.constexpr, needed, element, number, key, CHACHA: tl.constexpr):
+def _value(field, row, TABLE: tl.constexpr, needed, block, number, key, CHACHA: tl.constexpr, SIZE: tl.constexpr):
     """An alias table's value: the column's own, or the other one."""
     column = (field & 63).to(tl.int32)
     threshold = row + COLUMNS.thresholds + 128 * TABLE + 2 * column
     entry = _load(row + COLUMNS.entries + 16 * TABLE + column // 4) >> (column % 4 * 16).to(tl.uint64)
     leading = (field >> 6) & 1023
-    own = _below(_load(threshold), _load(threshold + 1), leading, 10, needed, element, number, key, CHACHA)
+    own = _below(_load(threshold), _load(threshold + 1), leading, 10, needed, block, number, key, CHACHA, SIZE)
     return tl.where(own, field & 63, entry & 63)
 
 
@@ -152,30 +150,30 @@ def _sum_or_most(a, b):
 
 
 @triton.jit
-def _samples(v, inside, element, row, key, CHACHA: tl.constexpr, WIDE: tl.constexpr):
+def _samples(v, inside, block, row, key, CHACHA: tl.constexpr, SIZE: tl.constexpr, WIDE: tl.constexpr):
     reach, saturate = _load(row + COLUMNS.reach), tl.load(row + COLUMNS.saturate)
     low_digits, middle_digits = _load(row + COLUMNS.low), _load(row + COLUMNS.middle)
     tail, unit, keep = _load(row + COLUMNS.tail), _load(row + COLUMNS.unit), _load(row + COLUMNS.keep)
     at = v.to(tl.uint64, bitcast=True)
     carried, out = tl.zeros_like(at), at
-    number = carried.to(tl.uint32)
+    number = tl.zeros([], tl.uint32)
     walking = inside
     while tl.max(walking.to(tl.int32), axis=0) != 0:
-        word = _draw(element, number, key, CHACHA)
-        upper = _value(word, row, 0, walking, element, number + 2, key, CHACHA)
+        word = _draw(block, number, key, CHACHA, SIZE)
+        upper = _value(word, row, 0, walking, block, number + 2, key, CHACHA, SIZE)
         is_tail = upper == tail
         needed = walking & ~is_tail
-        middle = _value(word >> 16, row, 1, needed, element, number + 4, key, CHACHA)
+        middle = _value(word >> 16, row, 1, needed, block, number + 4, key, CHACHA, SIZE)
         low = word >> 32
         if WIDE:
-            low = _draw(element, number + 1, key, CHACHA)
+            low = _draw(block, number + 1, key, CHACHA, SIZE)
         low = low & ((tl.zeros_like(at) + 1 << low_digits) - 1)
         leading = word >> 49
         needed = needed & (leading < keep)
         given_up = inside & ~inside
         if tl.max(needed.to(tl.int32), axis=0) != 0:
             high_loss, low_loss = _loss(low, row)
-            given_up = needed & _below(high_loss, low_loss, leading, 15, needed, element, number + 6, key, CHACHA)
+            given_up = needed & _below(high_loss, low_loss, leading, 15, needed, block, number + 6, key, CHACHA, SIZE)
 
         step = (upper << (low_digits + middle_digits)) + (middle << low_digits) + low
         magnitude = _sum_or_most(carried, step)
@@ -194,23 +192,25 @@ def _samples(v, inside, element, row, key, CHACHA: tl.constexpr, WIDE: tl.conste
 def ordinal_cldp_kernel(
     table, key, out, DTYPE: tl.constexpr, WIDE: tl.constexpr, CHACHA: tl.constexpr, SIZE: tl.constexpr
 ):
-    """A tile of SIZE elements of the one span that the table describes."""
+    """A tile of SIZE elements of the one span that the table describes, which begins with a cipher block."""
     numel, first = tl.load(table + COLUMNS.numel), tl.load(table + COLUMNS.first)
-    e = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
-    inside = e < numel
-    element = first + e
+    PER_BLOCK: tl.constexpr = 8 if CHACHA else 2
+    start = tl.program_id(0).to(tl.int64) * SIZE - first % PER_BLOCK
+    e = start + tl.arange(0, SIZE)
+    inside = (e >= 0) & (e < numel)
+    block = (first + start) // PER_BLOCK
     words = load_key(key, CHACHA)
     if DTYPE == INTEGERS:
         bound = tl.load(table + COLUMNS.bound)
         v = tl.load(tl.load(table + COLUMNS.data).to(tl.pointer_type(tl.int64)) + e, inside, 0)
         v = tl.where(v > bound, bound, tl.where(v < -bound, -bound, v))
-        y = _samples(v, inside, element, table, words, CHACHA, WIDE)
+        y = _samples(v, inside, block, table, words, CHACHA, SIZE, WIDE)
         tl.store(out.to(tl.pointer_type(tl.int64)) + tl.load(table + COLUMNS.out) // 8 + e, y, inside)
     else:
         BITS_OF: tl.constexpr = bits_of(DTYPE)
         data = tl.load(table + COLUMNS.data).to(tl.pointer_type(BITS_OF)) + e
-        v = _integers(from_bits(tl.load(data, inside, 0), DTYPE), table, element, words, CHACHA)
-        y = _samples(v, inside, element, table, words, CHACHA, WIDE)
+        v = _integers(from_bits(tl.load(data, inside, 0), DTYPE), table, block, words, CHACHA, SIZE)
+        y = _samples(v, inside, block, table, words, CHACHA, SIZE, WIDE)
         x = y.to(tl.float64) / tl.load(table + COLUMNS.scale).to(tl.float64, bitcast=True)
         if DTYPE == F64:
             tl.store(data, x.to(tl.int64, bitcast=True), inside)

@@ -2,14 +2,24 @@
 import pytest
 import torch
 
-from tests.conftest import INTERPRETED
+from tests.conftest import EXECUTED, INTERPRETED
+
+if EXECUTED:
+    from tests.ptx.device import install, taking_tensors_of_the_host
+
+    install(EXECUTED)
 
 
 @pytest.fixture(autouse=True)
-def _interpret(monkeypatch):
+def _on_the_host(monkeypatch):
     """The package then counts Triton among its backends."""
     if INTERPRETED:
         monkeypatch.setenv("TRITON_INTERPRET", "1")
+    if not EXECUTED:
+        yield
+        return
+    with taking_tensors_of_the_host():
+        yield
 
 
 @pytest.fixture

@@ -7,7 +7,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 import ldpkernels  # noqa: E402
-from ldpkernels import cldp_, cldp_sample  # noqa: E402
+from ldpkernels import cldp_, cldp_sample, launch  # noqa: E402
+from ldpkernels.inputs.spans import integer_span  # noqa: E402
+from ldpkernels.laws.ordinal_cldp_thresholds import integer_laws  # noqa: E402
 
 PHILOX, CHACHA = ldpkernels.key(0x0123456789ABCDEF), ldpkernels.Key((1, 2**64 - 1, 3, 2**63))
 CASES = [
@@ -47,3 +49,18 @@ def test_weights(device, dtype, rounding):
         found = cldp_([w.to(device), w[:2].t().clone().to(device)], alphas, c, rho, rounding=rounding, generator=PHILOX)
     for a, b in zip(found, expected, strict=True):
         assert torch.equal(a.cpu(), b)
+
+
+@pytest.mark.parametrize("key", [PHILOX, CHACHA])
+@pytest.mark.parametrize("first", [5, 2**34 + 3])
+def test_elements_from_within_a_cipher_block(device, key, first):
+    """As the parts of a tensor that several ranks hold begin anywhere in the stream."""
+    v = torch.arange(-32, 31, dtype=torch.int64)
+    found, expected, laws = torch.empty_like(v).to(device), torch.empty_like(v), integer_laws(0.3, 64, "exponential")
+    there = v.to(device)
+    for name, data, out in (("triton", there, found), ("scalar", v, expected)):
+        spans = integer_span(data.data_ptr(), out.data_ptr(), v.numel())
+        spans["first"] = first
+        with ldpkernels.backend(name):
+            launch.run("ordinal_cldp", "values", spans, laws, key.tensor(data.device), data.device.type, out)
+    assert torch.equal(found.cpu(), expected)

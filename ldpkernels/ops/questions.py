@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The small known questions that kernels of a GPU answer before they are used: launch/proved.py asks them.
+
+A question is a call of one of this package's launches, with inputs, a key and laws that are always the same. It is
+asked of two devices, and its answers are the bytes of everything that was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from ldpkernels import _native
+from ldpkernels.arrays import Bytes, Floats, Integers, Laws
+from ldpkernels.dtypes import DTYPES
+from ldpkernels.inputs.spans import first_elements, integer_span, span_table
+from ldpkernels.keys import Key
+from ldpkernels.launch.proved import QUESTIONS, Launch, Subject
+from ldpkernels.laws import clipped_noise
+from ldpkernels.laws.ordinal_cldp_thresholds import Rounding, integer_laws, weight_laws
+from ldpkernels.laws.registry import MECHANISMS, law_table
+from ldpkernels.laws.weightwise import Output
+
+C, R, EPS = 0.25, 1.5, 4.0
+# Odd, of whole tiles and of none; every second tensor begins at an address that no vector of 16 bytes does.
+SIZES = (2065, 1331, 77, 75)
+ROOM = 2304  # elements of an output
+KEYS = {
+    "philox": Key((0x0123456789ABCDEF,)),
+    "chacha20": Key((1, 2**64 - 1, 0xA5A5A5A55A5A5A5A, 2**63)),
+    "none": Key((0,)),
+}
+_MECHANISMS = {kind.kernel: kind for kind in MECHANISMS.values()}
+
+
+def subjects() -> Iterator[Subject]:
+    """Everything that can be asked."""
+    for kernel, kind in _MECHANISMS.items():
+        outputs = ("values", kind.reported, *(("thresholds",) if kernel == "two_point" else ()))
+        for output in outputs:
+            for dtype in DTYPES:
+                for cipher in ("philox",) if output == "thresholds" else ("philox", "chacha20"):
+                    yield Subject(kernel, output, dtype, cipher)
+    for cipher in ("philox", "chacha20"):
+        for dtype in (*DTYPES, "int64"):
+            yield Subject("ordinal_cldp", "values", dtype, cipher)
+        for noise in ("gaussian", "discrete"):
+            for dtype in DTYPES:
+                yield Subject("clipped_noise", noise, dtype, cipher)
+    for dtype in ("uint8", "int32", "int64"):
+        yield Subject("votes", "labels", dtype, "none")
+
+
+def _of_weights(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
+    """Tensors of one call: weights whose thresholds tie with their draws as nearly as the dtype allows, and weights of
+    two laws that do."""
+    dtype, key = DTYPES[subject.dtype], KEYS[subject.cipher]
+    law_output: Output = "values" if subject.output == "values" else "report"
+    if subject.kernel == "ordinal_cldp":
+        kinds: tuple[Rounding, ...] = ("nearest", "stochastic", "nearest", "stochastic")
+        laws = np.concatenate([weight_laws([1e-3], 1.0, 4, [dtype], "exponential", kind) for kind in kinds])
+    else:
+        laws = law_table(_MECHANISMS[subject.kernel](EPS), [C] * 4, [R] * 4, [dtype] * 4, law_output)
+    firsts = first_elements(SIZES)
+    numbers = [_weights(laws[:1], draws_of(key, first, n)) for first, n in zip(firsts, SIZES, strict=True)]
+    if subject.kernel in ("two_point", "sign"):
+        laws = laws.copy()
+        for i in (2, 3):
+            numbers[i] = _tied(laws[i : i + 1], draws_of(key, firsts[i], SIZES[i]), above=i == 3)
+    kind = getattr(torch, subject.dtype)
+    with np.errstate(over="ignore"):
+        x = [torch.from_numpy(n).to(kind).to(device) for n in numbers]
+    x[1::2] = [torch.cat([t[:1], t])[1:] for t in x[1::2]]
+    width = {"values": 0, "thresholds": 8}.get(subject.output, 1)
+    room = torch.zeros(4 * ROOM * max(width, 1), dtype=torch.uint8, device=device)
+    outs = [room.data_ptr() + i * ROOM * width for i in range(4)] if width else [0] * 4
+    spans = span_table([t.data_ptr() for t in x], outs, SIZES, [dtype] * 4)
+    words = key.tensor(device)
+    launch(subject.kernel, subject.output, spans, laws, words, torch.device(device).type, room if width else None)
+    return [_bytes(t) for t in (*x, room)]
+
+
+def _of_integers(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
+    bound = 10**10
+    v = torch.arange(SIZES[0], dtype=torch.int64) * (2 * bound // SIZES[0]) - bound
+    v[:5] = torch.tensor([bound, -bound, 0, 1, -1])
+    v = v.to(device)
+    out = torch.zeros_like(v)
+    laws, words = integer_laws(4.3e-7, bound, "laplace"), KEYS[subject.cipher].tensor(device)
+    spans = integer_span(v.data_ptr(), out.data_ptr(), v.numel())
+    launch("ordinal_cldp", "values", spans, laws, words, v.device.type, out)
+    return [_bytes(v), _bytes(out)]
+
+
+def _of_cldp(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
+    return (_of_integers if subject.dtype == "int64" else _of_weights)(subject, device, launch)
+
+
+def _of_rows(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
+    """Rows of two matrices that are clipped together, one of which has few columns; norms that need no clipping."""
+    dtype, rows = DTYPES[subject.dtype], 67
+    kind = getattr(torch, subject.dtype)
+    numbers = np.random.default_rng(1).normal(size=(rows, 40)) * np.linspace(0.01, 2.0, rows)[:, None]
+    x = [torch.from_numpy(np.ascontiguousarray(n)).to(kind).to(device) for n in (numbers[:, :37], numbers[:, 37:])]
+    sums = [
+        torch.zeros(t.shape[1], dtype=torch.float64 if dtype.itemsize == 8 else torch.float32, device=device) for t in x
+    ]
+    noise = clipped_noise.noise_of([3.0], 0.7, subject.output, rows)
+    words = KEYS[subject.cipher].tensor(device)
+    norms = launch(x, sums, [dtype] * 2, [3.0], noise, 1.0, words, torch.device(device).type)
+    return [_bytes(torch.as_tensor(t)) for t in (*sums, norms)]
+
+
+def _of_votes(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
+    """Samples with a majority, with as many votes for two classes, and with no two votes alike."""
+    votes = np.random.default_rng(2).integers(0, 10, (9, SIZES[1]))
+    votes[:, :9] = np.where(np.arange(9)[:, None] <= np.arange(9)[None, :], 3, votes[:, :9])
+    there = torch.from_numpy(votes).to(getattr(torch, subject.dtype)).to(device)
+    return [_bytes(torch.as_tensor(t)) for t in launch(there, 10, there.device.type)]
+
+
+QUESTIONS.update(dict.fromkeys(_MECHANISMS, _of_weights))
+QUESTIONS.update({"ordinal_cldp": _of_cldp, "clipped_noise": _of_rows, "votes": _of_votes})
+
+
+def draws_of(key: Key, first: int, n: int) -> Integers:
+    """The 32-bit draws of elements from `first` on, as docs/rng.md has them, less 2^31."""
+    per_block = 8 if len(key.words) == 1 else 32
+    block, skip = divmod(first, per_block)
+    halves = []
+    for stream in (0, 1):
+        words = _native.keystream(key.uint32(), stream, block, (skip + n + per_block - 1) // per_block, "scalar")
+        halves.append(words.astype("<u4").view("<i2")[skip : skip + n].astype(np.int64))
+    return halves[0] * 2**16 + (halves[1] & 0xFFFF)
+
+
+def _special() -> Floats:
+    """What is no number, the ends of the range and beyond them, and its center."""
+    ends = np.array([C - R, C + R, C])
+    beside = [np.nextafter(ends.astype(np.float32), np.float32(to)).astype(np.float64) for to in (-np.inf, np.inf)]
+    return np.concatenate([[np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, 3e38, -3e38, 0.999, -1.0], ends, *beside])
+
+
+def _weights(laws: Laws, draws: Integers) -> Floats:
+    """Weights whose integers are their draws, or one more, as nearly as a format allows; and what is special."""
+    law = laws["piecewise"] if "piecewise" in (laws.dtype.names or ()) else laws
+    if "slope" in (law.dtype.names or ()):
+        x = law["center"][0] + (draws + np.arange(draws.size) % 2) / law["slope"][0]
+    else:
+        x = C + R * np.linspace(-1.1, 1.1, draws.size)
+    x[::5] = np.resize(_special(), x[::5].size)
+    return np.asarray(x, np.float64)
+
+
+def _tied(law: Laws, draws: Integers, above: bool) -> Floats:
+    """Make a law of two thresholds, and weights for it: the least of the draws is its lower threshold and the largest
+    one below its upper, or `above` the other way around, so that either threshold off by one changes a decision."""
+    lowest, highest = int(draws.argmin()), int(draws.argmax())
+    k_lo, k_hi = int(draws[lowest]) + above, int(draws[highest]) + (not above)
+    if "slope" in (law.dtype.names or ()):
+        ties = {"center": 0.0, "slope": 2.0**100, "fallback": 0.0, "k_lo": k_lo, "k_hi": k_hi}
+    else:
+        ties = {"center": 0.0, "at": 0, "below": k_lo, "above": k_hi}
+    for name, value in ties.items():
+        law[name] = value
+    x = np.where(np.arange(draws.size) % 3 == 0, 1.0, -1.0)
+    x[lowest], x[highest] = -1.0, 1.0
+    return x
+
+
+def _bytes(t: torch.Tensor) -> Bytes:
+    return np.asarray(t.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
