@@ -73,7 +73,7 @@ NAMES = {
     "memory alone: `copy_`": "copy_",
     "`perturb_`, a Philox key of yours": "perturb_, avx512 Philox",
     "`report`, one bit a weight": "report",
-    "**`perturb_`**, as it is: ChaCha20": "perturb_",
+    "**`perturb_`**, as it was that day: ChaCha20": "perturb_",
     "torch.compile, the same mechanism": "torch.compile, bernoulli",
     "NumPy": "NumPy, compare",
     "torch eager (`bernoulli`)": "torch eager, bernoulli",
