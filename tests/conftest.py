@@ -80,12 +80,20 @@ def isa(request):
         yield request.param
 
 
-@pytest.fixture(params=["philox", "aes", "chacha20"])
+CHACHA20 = (1, 2**64 - 1, 0xA5A5A5A55A5A5A5A, 2**63)
+KEYS = {"philox": (0x0123456789ABCDEF,), "aes": CHACHA20[1:3], "chacha20": CHACHA20}
+
+
+@pytest.fixture(params=KEYS)
 def key(request):
     """A fixed key of each cipher."""
-    words = {"philox": (0x0123456789ABCDEF,), "chacha20": (1, 2**64 - 1, 0xA5A5A5A55A5A5A5A, 2**63)}
-    words["aes"] = words["chacha20"][1:3]
-    return ldpkernels.Key(words[request.param])
+    return ldpkernels.Key(KEYS[request.param])
+
+
+@pytest.fixture(params=["philox", "chacha20"])
+def device_key(request):
+    """A fixed key of each cipher that a GPU's kernels have."""
+    return ldpkernels.Key(KEYS[request.param])
 
 
 @pytest.fixture(scope="module")

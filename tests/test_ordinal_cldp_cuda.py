@@ -32,7 +32,7 @@ def emulate(tmp_path_factory):
 
 
 @pytest.mark.parametrize("law", LAWS, ids=IDS)
-def test_integers(law, key, emulate):
+def test_integers(law, device_key, emulate):
     alpha, m, mechanism = law
     v = integers(3000, m, 5)
     laws = integer_laws(alpha, m, mechanism)
@@ -40,14 +40,14 @@ def test_integers(law, key, emulate):
         found, expected = np.full(n, 77), np.full(n, 78)
         spans = integer_span(v.ctypes.data, expected.ctypes.data, n)
         spans["first"] = first
-        _native.launch("ordinal_cldp", "values", spans, laws, key.uint32(), "", 1)
+        _native.launch("ordinal_cldp", "values", spans, laws, device_key.uint32(), "", 1)
         spans["out"] = found.ctypes.data
-        emulate(spans, laws, key)
+        emulate(spans, laws, device_key)
         assert np.array_equal(found, expected)
 
 
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
-def test_many_tensors_of_every_dtype(rounding, key, emulate):
+def test_many_tensors_of_every_dtype(rounding, device_key, emulate):
     """More spans than a launch holds, narrow and wide laws among them; some are empty."""
     rng, kinds = np.random.default_rng(0), list(DTYPES.values())
     weights, dtypes, alphas = [], [], []
@@ -65,8 +65,8 @@ def test_many_tensors_of_every_dtype(rounding, key, emulate):
     copies = [w.copy() for w in weights]
     sizes = [w.size for w in weights]
     for tensors, run in (
-        (weights, lambda spans: _native.launch("ordinal_cldp", "values", spans, laws, key.uint32(), "", 1)),
-        (copies, lambda spans: emulate(spans, laws, key)),
+        (weights, lambda spans: _native.launch("ordinal_cldp", "values", spans, laws, device_key.uint32(), "", 1)),
+        (copies, lambda spans: emulate(spans, laws, device_key)),
     ):
         run(span_table([w.ctypes.data for w in tensors], [0] * len(sizes), sizes, dtypes))
     for a, b in zip(weights, copies, strict=True):

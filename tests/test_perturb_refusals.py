@@ -191,7 +191,7 @@ def test_one_overflow_among_good_ones():
 
 @pytest.mark.parametrize(
     ("library", "generator"),
-    [("torch", g) for g in (0, "cuda", np.random.default_rng(0), torch.zeros(2, dtype=torch.int64), torch.zeros(1))]
+    [("torch", g) for g in (0, "cuda", np.random.default_rng(0), torch.zeros(3, dtype=torch.int64), torch.zeros(1))]
     + [("numpy", g) for g in (0, "os", torch.Generator(), np.zeros(2, np.int64), torch.zeros(1, dtype=torch.int64))],
 )
 def test_bad_generators(library, generator):

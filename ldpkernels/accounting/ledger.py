@@ -189,10 +189,16 @@ class Ledger:
             delta = 0.0 if self.method == "basic" else self.delta
             return PrivacyResult(self._now, delta, adversary, neighbouring, assumptions, f"{self.method} composition")
 
-    def spend(self, source: Event | Mechanism, times: int = 1) -> PrivacyResult:
+    def spend(self, source: Event | Mechanism, times: int = 1, *, layout: str = "") -> PrivacyResult:
         """Take one round of `times` releases out of the budget; release only after this has returned.
 
+        Args:
+            source: A mechanism, or its event.
+            times: How many releases of it the round has.
+            layout: Any text that stands for what is released. The first one is pinned: rounds of others are refused.
+
         Raises:
+            ValueError: If the ledger's rounds are of another layout; nothing is spent then.
             BudgetExceeded: If the round would pass the budget; nothing is spent then.
             LedgerError: If the ledger is closed, the file can't be written or is no longer the one that was opened, or
                 this is a forked child.
@@ -205,27 +211,34 @@ class Ledger:
                 raise LedgerError("another round of this ledger is under way in this thread: spend after it")
             self._spending = True
             try:
-                self._take(self._spent_in_file(event, times) if self._file else self._next(event, times))
+                find = self._spent_in_file if self._file else self._next
+                self._take(find(event, times, layout))
             finally:
                 self._spending = False
             logger.info("round %d: %s", len(self._rounds), self._text())
             return self.result
 
-    def _spent_in_file(self, event: Event, times: int) -> Round:
+    def _spent_in_file(self, event: Event, times: int, layout: str) -> Round:
         """The round, which is durable when this returns. What an exception hides is read from the file next time."""
         assert self._file is not None
         with self._file.transaction() as db:
             self._resume(*self._file.read(db, len(self._rounds), self.digest))
-            one = self._next(event, times)
+            one = self._next(event, times, layout)
             self._file.write(db, one)
         return one
 
-    def _next(self, event: Event, times: int) -> Round:
-        """The next round, if the budget covers it."""
+    def _next(self, event: Event, times: int, layout: str) -> Round:
+        """The next round, if the budget covers it, of the layout that is pinned."""
+        pinned = next((one.layout for one in self._rounds if one.layout), layout)
+        if layout and layout != pinned:
+            raise ValueError(
+                "other arrays are asked for than in the first round of this ledger, whose names, shapes and dtypes are"
+                " pinned: give a ledger of its own to another model"
+            )
         would_be = max(self._now, self._epsilon(event, times))
         if not self._covers(would_be):
             raise BudgetExceeded(self._now, would_be, self.budget, self.delta)
-        return Round.after(self.digest, len(self._rounds) + 1, event, times, would_be)
+        return Round.after(self.digest, len(self._rounds) + 1, event, times, would_be, layout)
 
     def rounds_left(self, source: Event | Mechanism, times: int = 1) -> int:
         """Return how many more such rounds the budget covers, up to 2^40, as of this ledger's last round."""

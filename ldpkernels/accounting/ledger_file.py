@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 TABLES = {
     "ledger": "CREATE TABLE ledger (epsilon REAL NOT NULL, delta REAL NOT NULL, method TEXT NOT NULL)",
     "rounds": "CREATE TABLE rounds (round INTEGER PRIMARY KEY AUTOINCREMENT, event TEXT NOT NULL,"
-    " times INTEGER NOT NULL, epsilon REAL NOT NULL, digest TEXT NOT NULL)",
+    " times INTEGER NOT NULL, epsilon REAL NOT NULL, layout TEXT NOT NULL, digest TEXT NOT NULL)",
     "sqlite_sequence": "CREATE TABLE sqlite_sequence(name,seq)",
 }
 SETTINGS = ("journal_mode = DELETE", "synchronous = EXTRA", "trusted_schema = OFF", "cell_size_check = ON")
@@ -67,18 +67,23 @@ class Header:
 
 @dataclass(frozen=True)
 class Round:
-    """One round: `times` releases of an event, epsilon after it, and the digest of it and of all before."""
+    """One round: `times` releases of an event, epsilon after it, and the digest of it and of all before.
+
+    `layout` stands for what was released: its names, shapes and dtypes. It is empty where nobody said.
+    """
 
     number: int
     event: Event
     times: int
     epsilon: float
+    layout: str
     digest: str
 
     @classmethod
-    def after(cls, before: str, number: int, event: Event, times: int, epsilon: float) -> Round:
+    def after(cls, before: str, number: int, event: Event, times: int, epsilon: float, layout: str = "") -> Round:
         """Return the round that follows the digest `before`."""
-        return cls(number, event, times, epsilon, chained(before, number, event.to_dict(), times, epsilon))
+        digest = chained(before, number, event.to_dict(), times, epsilon, layout)
+        return cls(number, event, times, epsilon, layout, digest)
 
 
 class LedgerFile:
@@ -173,13 +178,13 @@ class LedgerFile:
                 " back. Restore the newest copy; if there is none, take the whole budget as spent"
             )
         rounds: list[Round] = []
-        rows = "SELECT round, event, times, epsilon, digest FROM rounds WHERE round > ? ORDER BY round"
-        for found, event, times, epsilon, kept in db.execute(rows, (number,)):
+        rows = "SELECT round, event, times, epsilon, layout, digest FROM rounds WHERE round > ? ORDER BY round"
+        for found, event, times, epsilon, layout, kept in db.execute(rows, (number,)):
             number += 1
             try:
                 epsilon = arguments.non_negative("epsilon", epsilon)
                 event, times = event_from_dict(json.loads(event)), arguments.count("times", times)
-                rounds.append(Round.after(at, number, event, times, epsilon))
+                rounds.append(Round.after(at, number, event, times, epsilon, layout))
             except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
                 raise self._corrupt(f"round {number}: {error}") from error
             at = rounds[-1].digest
@@ -192,8 +197,8 @@ class LedgerFile:
 
     def write(self, db: sqlite3.Connection, one: Round) -> None:
         """Put a round at the end."""
-        values = (one.number, json.dumps(one.event.to_dict()), one.times, one.epsilon, one.digest)
-        db.execute("INSERT INTO rounds VALUES (?, ?, ?, ?, ?)", values)
+        values = (one.number, json.dumps(one.event.to_dict()), one.times, one.epsilon, one.layout, one.digest)
+        db.execute("INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?)", values)
 
     def _corrupt(self, why: str) -> LedgerError:
         with suppress(OSError), self.path.open("rb") as file:

@@ -74,7 +74,7 @@ class LdpMod:
             a number of examples.
         buffers: For models with the statistics of batch normalisation, "perturb" or "keep", as for `report`.
         like: What the server may ask a report of: a model, or arrays or tensors by name. Another layout is refused.
-            Give it where you can: a server that chooses the layout can choose one by which training takes long.
+            Without it, the layout of the first round in the ledger is pinned there.
         answer_after: Seconds from a message's arrival before which no answer leaves, so that a shorter training is not
             told from a longer one. A training that takes longer is told from others.
         secure: Whether reports leave as integers for secure aggregation: put `secaggplus_mod` before this mod.
@@ -147,9 +147,10 @@ class LdpMod:
             self._upload(message, context, unchanged, told, None, metrics)
             key = None if self.generator is None else self.generator(message, context)
             event, times = self.release.event([array.size for array in before.values()])
+            layout = Layouts.of(before, self.buffers).digest if self.like is None else ""
             with self._opened(context) as ledger:
                 if ledger is not None:  # before the app is called: from here on a report leaves
-                    metrics[records.EPSILON] = ledger.spend(event, times).epsilon
+                    metrics[records.EPSILON] = ledger.spend(event, times, layout=layout).epsilon
         except (ValueError, TypeError, BudgetExceeded, ProtocolError) as error:
             return records.refusal(message, str(error))
         except (LedgerError, OSError):

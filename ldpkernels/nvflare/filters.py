@@ -27,6 +27,7 @@ from ldpkernels.arrays import Array
 from ldpkernels.inputs.containers import Numbers
 from ldpkernels.inputs.modules import Buffers
 from ldpkernels.releases.budget import Budget
+from ldpkernels.releases.layouts import Layouts
 from ldpkernels.releases.release import Arrays, EachWeight, leaving, release_of
 
 REPORT = "ldpkernels.report"  # the key of the bytes
@@ -170,7 +171,7 @@ class LdpFilter(_Agreed):
         nothing = self._release.report(unchanged, self._ranges, None)
         with self._purse.opened({"site": fl_ctx.get_identity_name()}) as ledger:
             if ledger is not None:
-                ledger.spend(event, times)  # before anything is released
+                ledger.spend(event, times, layout=Layouts.of(asked, self.buffers).digest)  # before anything is released
         try:
             return self._release.report(self._update(shareable, asked), self._ranges, None)
         except Exception as error:

@@ -33,12 +33,13 @@ KEYS = {
     "none": Key((0,)),
 }
 _MECHANISMS = {kind.kernel: kind for kind in MECHANISMS.values()}
+THRESHOLDS = MECHANISMS["two-point"].kernel  # whose thresholds are an output
 
 
 def subjects() -> Iterator[Subject]:
     """Everything that can be asked."""
     for kernel, kind in _MECHANISMS.items():
-        outputs = ("values", kind.reported, *(("thresholds",) if kernel == "two_point" else ()))
+        outputs = ("values", kind.reported, *(("thresholds",) if kernel == THRESHOLDS else ()))
         for output in outputs:
             for dtype in DTYPES:
                 for cipher in ("philox",) if output == "thresholds" else ("philox", "chacha20"):
@@ -65,7 +66,7 @@ def _of_weights(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
         laws = law_table(_MECHANISMS[subject.kernel](EPS), [C] * 4, [R] * 4, [dtype] * 4, law_output)
     firsts = first_elements(SIZES)
     numbers = [_weights(laws[:1], draws_of(key, first, n)) for first, n in zip(firsts, SIZES, strict=True)]
-    if subject.kernel in ("two_point", "sign"):
+    if subject.kernel in _MECHANISMS and _MECHANISMS[subject.kernel].reported == "bits":
         laws = laws.copy()
         for i in (2, 3):
             numbers[i] = _tied(laws[i : i + 1], draws_of(key, firsts[i], SIZES[i]), above=i == 3)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -31,6 +32,11 @@ class Layouts:
         tensors, _ = collect(like, buffers)
         values = zip(tensors.names, tensors.values, strict=True)
         return cls({n: (str(t.dtype).removeprefix("torch."), tuple(t.shape)) for n, t in values})
+
+    @property
+    def digest(self) -> str:
+        """Text that differs wherever the layout does."""
+        return hashlib.sha256(repr(list(self.kinds.items())).encode()).hexdigest()
 
     def check(self, asked: Arrays) -> None:
         """Refuse other arrays. What is said here goes to the server: it is of what was asked and of the settings."""

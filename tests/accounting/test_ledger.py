@@ -128,3 +128,16 @@ def test_gaussians_and_dp_sgd_in_a_ledger(tmp_path: Path) -> None:
         for _ in range(20):
             training.spend(SampledGaussianEvent(2.0, 0.01), times=10)
         assert 0 < training.epsilon < 2.0
+
+
+def test_the_first_layout_is_pinned_over_every_opening(tmp_path):
+    path, event = tmp_path / "a.ledger", PureEvent(0.1)
+    with Ledger(path, epsilon=1.0) as ledger:
+        ledger.spend(event)
+        ledger.spend(event, layout="two heads")
+        ledger.spend(event)
+    with Ledger(path, epsilon=1.0) as ledger:
+        ledger.spend(event, layout="two heads")
+        with pytest.raises(ValueError, match="pinned"):
+            ledger.spend(event, layout="three heads")
+        assert len(ledger.history) == 4

@@ -254,7 +254,7 @@ def test_what_no_ledger_writes_is_refused(tmp_path: Path, rounds: list[tuple[obj
         "INSERT INTO ledger VALUES (1e9, 0.0, 'basic')",
         "UPDATE ledger SET epsilon = 101.0",
         "DELETE FROM ledger",
-        "INSERT INTO rounds VALUES (NULL, '{}', 1, 12.0, '')",
+        "INSERT INTO rounds VALUES (NULL, '{}', 1, 12.0, '', '')",
         # these no open ledger notices, which doesn't read again what it has read
         "DELETE FROM rounds WHERE round = 2",
         "UPDATE rounds SET epsilon = 0.5 WHERE round = 4",
@@ -283,7 +283,7 @@ def test_a_journal_that_was_left_is_not_taken_for_another_file_s(tmp_path: Path)
     with sqlite3.connect(path, isolation_level=None) as db:
         db.execute("BEGIN IMMEDIATE")
         db.execute("PRAGMA cache_size = 1")
-        db.executemany("INSERT INTO rounds VALUES (NULL, ?, 1, 1.0, '')", [("x" * 4000,)] * 40)
+        db.executemany("INSERT INTO rounds VALUES (NULL, ?, 1, 1.0, '', '')", [("x" * 4000,)] * 40)
         shutil.copy(journal, tmp_path / "kept")
         db.execute("ROLLBACK")
     path.unlink()

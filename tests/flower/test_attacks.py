@@ -203,11 +203,15 @@ def test_a_label_is_not_read_from_which_heads_fail(tmp_path):
         message = Message(RecordDict({"arrays": records.record_of(like), "ldp": terms}), NODES[0], "train")
         return LdpMod(1.0, **settings)(message, context_of(), train)
 
-    ledger = {"ledger": tmp_path / "spent.ledger", "budget": 1e6}
-    replies = {width: asked(width, **ledger) for width in (32, 83, 84, 128)}
-    assert not any(reply.has_error() for reply in replies.values())
-    with Ledger(tmp_path / "spent.ledger", epsilon=1e6) as kept:
-        assert len(kept.history) == 4
+    for width in (32, 83, 84, 128):
+        reply = asked(width, ledger=tmp_path / f"{width}.ledger", budget=1e6)
+        assert not reply.has_error()
+        with Ledger(tmp_path / f"{width}.ledger", epsilon=1e6) as kept:
+            assert len(kept.history) == 1
+    words = asked(83, ledger=tmp_path / "84.ledger", budget=1e6).error.reason  # one client's ledger has one layout
+    assert "names, shapes and dtypes are pinned" in words
+    with Ledger(tmp_path / "84.ledger", epsilon=1e6) as kept:
+        assert len(kept.history) == 1
     pinned = {"like": {"w": np.zeros((8, 84), np.float32)}}
     assert not asked(84, **pinned).has_error()
     words = asked(83, **pinned).error.reason
@@ -292,7 +296,7 @@ def test_a_message_that_comes_twice_is_spent_twice_and_answered_with_other_bits(
 def test_nothing_is_released_that_the_ledger_could_not_write(tmp_path, monkeypatch):
     mod = LdpMod(1.0, ledger=tmp_path / "spent.ledger", budget=1e6)
 
-    def full(self, *_):
+    def full(self, *_, **__):
         raise OSError("No space left on device")
 
     app = app_of(mod)
@@ -320,8 +324,8 @@ def train_and_die(path, when):
     if when == "spent":
         spend = Ledger.spend
 
-        def dying(self, *arguments):
-            spend(self, *arguments)
+        def dying(self, *arguments, **options):
+            spend(self, *arguments, **options)
             os.kill(os.getpid(), signal.SIGKILL)
 
         Ledger.spend = dying

@@ -176,9 +176,10 @@ def test_three_of_six_are_too_many(tmp_path, stage, who, spent):
 
 def test_a_client_that_is_no_report_spoils_the_round_and_nobody_can_say_who():
     class Liar(LdpMod):
-        def _upload(self, message, update, told, key, metrics):
+        def _upload(self, message, context, update, told, key, metrics):
             packing = Packing.of(EachWeight(1.0, "two-point"), told.clients)
-            return records.secure_answer(message, np.full(-(-34 // packing.digits), packing.bound - 1), metrics)
+            lie = np.full(-(-34 // packing.digits), packing.bound - 1)
+            return records.secure_answer(message, lie, metrics), None
 
     def one_lies(message, context, call_next):
         kind = Liar if context.node_id == FEW[1] else LdpMod

@@ -210,7 +210,7 @@ def test_what_is_refused(changed, message):
 
 
 ABSURD = [
-    {"epsilon": 1e-300},
+    {"epsilon": 1e-99},
     {"epsilon": 1e-9, "delta": 1e-300},
     {"epsilon": 1e6},
     {"epsilon": 1e300},

@@ -283,7 +283,7 @@ def test_a_call_with_a_new_output_is_known_and_can_be_captured(device, output, t
 def test_bad_keys(device):
     case = Case("bits", [("float32", torch.zeros(8), LAWS[0], 0)], 0, device)
     for bad in (
-        torch.zeros(2, dtype=torch.int64),
+        torch.zeros(3, dtype=torch.int64),
         torch.zeros(1, dtype=torch.int32),
         torch.zeros(1, 1, dtype=torch.int64),
     ):
