@@ -18,11 +18,13 @@ import numpy as np
 import torch
 
 import ldpkernels
-from ldpkernels import Aggregate, Report, _native
+from ldpkernels import Aggregate, Report, _native, secure_sums
 from ldpkernels.accounting import Ledger, LedgerError, PureEvent, RandomizedResponseEvent
 from ldpkernels.accounting.ledger import recorded
 from ldpkernels.accounting.ledger_file import Header, LedgerFile, chained
-from ldpkernels.federated import adult, data, runs
+from ldpkernels.federated import adult, cldp_upload, data, runs
+from ldpkernels.secure_sums import messages
+from ldpkernels.secure_sums.messages import Peers
 
 PREFIX = struct.Struct("<4sBxxxI")  # of an envelope
 
@@ -140,12 +142,12 @@ def _begun(given: bytes, path: Path) -> None:
             values = [*rest.removesuffix("]").split(", "), "", ""]
             try:
                 event, times, epsilon = json.loads(event + "}"), int(values[0]), float(values[1])
-                digest = chained(digest, number, event, times, epsilon)
+                digest = chained(digest, number, event, times, epsilon, "")
             except (ValueError, RecursionError):
                 times, epsilon = values[0], values[1]
-            row = (number, json.dumps(event), times, epsilon, digest)
+            row = (number, json.dumps(event), times, epsilon, "", digest)
             with contextlib.suppress(OverflowError):  # no integer of SQLite's
-                db.execute("INSERT OR REPLACE INTO rounds VALUES (?, ?, ?, ?, ?)", row)
+                db.execute("INSERT OR REPLACE INTO rounds VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,7 +271,45 @@ def _read_adult(given: bytes, folder: Path) -> None:
     assert bool(torch.isfinite(found.train_x).all()), "features that are no numbers"
 
 
+SUM = secure_sums.Terms(round=b"1", length=4, bits=16, threshold=2, invited=3)
+
+
+def _sum_states() -> dict[str, list[bytes]]:
+    """What clients of a secure sum keep and send, by kind."""
+    begun = {number: secure_sums.begin(SUM, number) for number in range(3)}
+    server = secure_sums.Server(SUM)
+    keys = server.keys({number: message for number, (_, message) in begun.items()})
+    shared = {number: secure_sums.share(state, keys) for number, (state, _) in begun.items()}
+    boxes = server.shares({number: message for number, (_, message) in shared.items()})
+    masked = secure_sums.mask(shared[0][0], boxes[0], np.arange(4))[0]
+    return {"state": [begun[0][0].to_bytes(), masked.to_bytes()], "keys": [keys], "boxes": [*boxes.values()]}
+
+
+def _read_sum_keys(given: bytes, folder: Path) -> None:
+    Peers(SUM, given).check()
+
+
+def _read_sum_boxes(given: bytes, folder: Path) -> None:
+    rows = messages.read(given, messages.BOX_BYTES)
+    assert messages.written(rows) == given, "rows are not written as they were read"
+
+
+CLDP = cldp_upload.terms_of({"w": (3,), "b": ()}, 1.0, 2, "exponential")
+
+
+def _cldp_uploads() -> list[bytes]:
+    update = {"w": torch.tensor([0.1, -0.2, 0.3]), "b": torch.tensor(0.5)}
+    return [cldp_upload.Upload.of(update, CLDP, 0.5, ldpkernels.key(1)).to_bytes()]
+
+
+def _read_cldp(given: bytes, folder: Path) -> None:
+    total = cldp_upload.UploadMean(CLDP, least_alpha=1e-6)
+    total.add(given)
+    assert all(bool(torch.isfinite(mean).all()) for mean in total.mean().values()), "a mean that is no number"
+
+
 DATA = (ValueError, FileNotFoundError)
+REFUSED = (secure_sums.ProtocolError,)
 TARGETS = {
     "report": Target(lambda: [one.to_bytes() for one in _reports()], _read_report),
     "report-header": Target(
@@ -283,6 +323,12 @@ TARGETS = {
     "ledger-records": Target(
         lambda: [_rows(whole) for whole in _ledgers("exact")], _read_ledger("exact", _begun), (LedgerError,)
     ),
+    "cldp-upload": Target(_cldp_uploads, _read_cldp),
+    "sum-state": Target(
+        lambda: _sum_states()["state"], lambda given, _: secure_sums.State.from_bytes(given, SUM), REFUSED
+    ),
+    "sum-keys": Target(lambda: _sum_states()["keys"], _read_sum_keys, REFUSED),
+    "sum-boxes": Target(lambda: _sum_states()["boxes"], _read_sum_boxes, REFUSED),
     "checkpoint": Target(lambda: [CHECKPOINT], _read_checkpoint, (runs.CheckpointError,)),
     "checkpoint-pickle": Target(
         lambda: [PICKLE], lambda given, f: _read_checkpoint(_archived(given), f), (runs.CheckpointError,)
