@@ -176,3 +176,12 @@ def test_a_prepared_call_is_for_one_process(tmp_path):
 def test_a_prepared_call_is_not_copied(take):
     with pytest.raises(TypeError, match="a prepared call is for its own tensors: prepare another"):
         take(prepare(torch.zeros(3), 0.0, 1.0, 1.0))
+
+
+def test_a_key_whose_memory_is_gone_is_refused():
+    perturb, dead = prepare(torch.zeros(4), 0.0, 1.0, 1.0), torch.arange(9, 11)
+    dead.untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match="key"):
+        perturb(dead)
+    with pytest.raises(TypeError, match="generator, which can be walked once"):
+        prepare((t for t in [torch.zeros(4)]), 0.0, 1.0, 1.0)

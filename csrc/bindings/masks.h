@@ -34,7 +34,7 @@ inline void add_masks(py::array numbers, const std::vector<py::object>& key_word
                     static_cast<int64_t>(keys.size()),
                     stream,
                     first};
-  const py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   for_chunks(&all, 1, kTask, threads,
              [&](int64_t, int64_t begin, int64_t end) { kernels.add_masks(masks, begin, end); });
 }

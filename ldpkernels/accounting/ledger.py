@@ -204,6 +204,9 @@ class Ledger:
                 this is a forked child.
         """
         event, times = _readable(event_of(source)), arguments.count("times", times)
+        if not isinstance(layout, str):
+            raise TypeError(f"layout is a {type(layout).__name__}: pass text")
+        layout.encode()  # a lone surrogate is refused before anything is spent
         with self._alone():
             if self._closed:
                 raise LedgerError("the ledger is closed: open it again")

@@ -35,7 +35,14 @@ TABLES = {
     " times INTEGER NOT NULL, epsilon REAL NOT NULL, layout TEXT NOT NULL, digest TEXT NOT NULL)",
     "sqlite_sequence": "CREATE TABLE sqlite_sequence(name,seq)",
 }
-SETTINGS = ("journal_mode = DELETE", "synchronous = EXTRA", "trusted_schema = OFF", "cell_size_check = ON")
+# fullfsync: on macOS a sync else ends in the drive's cache.
+SETTINGS = (
+    "journal_mode = DELETE",
+    "synchronous = EXTRA",
+    "fullfsync = ON",
+    "trusted_schema = OFF",
+    "cell_size_check = ON",
+)
 PATIENCE = 10.0  # seconds for another ledger on the same file to end its transaction
 FORKING = threading.RLock()
 if hasattr(os, "register_at_fork"):
@@ -92,7 +99,7 @@ class LedgerFile:
     def __init__(self, path: str | os.PathLike[str], *, begin: bool = False) -> None:
         self.path = Path(os.path.realpath(path))
         if begin:
-            with suppress(FileExistsError):  # an empty file is an empty database
+            with FORKING, suppress(FileExistsError):  # an empty file is an empty database
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         self._place: tuple[int, int] | None = None
         self._place = self._found()

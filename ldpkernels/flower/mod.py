@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import numpy as np
 from flwr.app import Context, Message
@@ -22,10 +23,10 @@ from ldpkernels import arguments
 from ldpkernels.accounting import BudgetExceeded, Ledger, LedgerError
 from ldpkernels.flower import records
 from ldpkernels.flower.integers import Packing, countable
-from ldpkernels.flower.sums import MASKED, Member
+from ldpkernels.flower.sums import MASKED, Member, Turn, keep
 from ldpkernels.inputs.containers import Weights
 from ldpkernels.inputs.modules import Buffers
-from ldpkernels.keys import Generator
+from ldpkernels.keys import Generator, Key
 from ldpkernels.laws.distributed import Shares
 from ldpkernels.releases.budget import Budget
 from ldpkernels.releases.layouts import Layouts, changed
@@ -62,6 +63,9 @@ class LdpMod:
             itself if it is a client.
         roster: The Ed25519 public keys of those who may take part, by number (`secure_sums.new_identity`).
         identity: With a roster, this client's number and private key.
+        claims: With a law, a folder that all processes of this client share: a file in it stands for each step of a
+            round that was answered, so that none is answered twice. None is a folder of this user's among the system's
+            temporary ones, which processes in containers of their own do not share.
         mechanism: "two-point" (one bit a weight), "piecewise", "hybrid"; "privunitg", "k-of-d" or "gaussian".
         norm: For whole vectors, the L2 norm to which an update is clipped.
         bound: For "k-of-d", as for `perturb_vector`.
@@ -98,6 +102,7 @@ class LdpMod:
         colluders: int = 1,
         roster: Mapping[int, bytes] | None = None,
         identity: tuple[int, bytes] | None = None,
+        claims: str | os.PathLike[str] | None = None,
         norm: float | None = None,
         bound: float | None = None,
         upload: str = "updates",
@@ -112,7 +117,8 @@ class LdpMod:
         generator: KeyOf | None = None,
     ) -> None:
         self.release = released(eps, mechanism, norm, bound, delta, law, threshold, colluders, roster)
-        self.member = Member(self.release, identity) if isinstance(self.release, SharesOfNoise) else None
+        folder = None if claims is None else Path(claims)
+        self.member = Member(self.release, identity, folder) if isinstance(self.release, SharesOfNoise) else None
         self.upload = records.checked_upload(upload)
         if isinstance(metrics, str):
             raise TypeError(f"metrics={metrics!r} is one name: pass a list of names")
@@ -144,8 +150,11 @@ class LdpMod:
             told = records.told(message, self.release, self.upload, list(before), self.secure)
             unchanged = before if self.upload == "weights" else {n: np.zeros_like(a) for n, a in before.items()}
             metrics: records.Metrics = dict.fromkeys(self.metrics, 0.0)  # all of them leave, whatever the app gives
-            self._upload(message, context, unchanged, told, None, metrics)
             key = None if self.generator is None else self.generator(message, context)
+            if not isinstance(key, Key | np.random.Generator | None):
+                raise TypeError(f"generator gives a {type(key).__name__}: return an ldpkernels.key, or None")
+            turn = None if self.member is None else self.member.turn(message, context)
+            self._upload(message, turn, unchanged, told, None, metrics)
             event, times = self.release.event([array.size for array in before.values()])
             layout = Layouts.of(before, self.buffers).digest if self.like is None else ""
             with self._opened(context) as ledger:
@@ -156,12 +165,11 @@ class LdpMod:
         except (LedgerError, OSError):
             logger.exception("this client's ledger cannot be used")
             return records.refusal(message, "this client's ledger cannot be used; its log says why")
-        answer = self._trained(message, context, call_next, before, received, told, key, metrics)
-        if answer is None:
-            answer = self._upload(message, context, unchanged, told, key, metrics)
-        answer, state = answer
-        if self.member is not None and state is not None:
-            self.member.keep(message, context, state)
+        made = self._trained(message, context, call_next, before, received, told, key, metrics, turn)
+        answer, state = made or self._upload(message, turn, unchanged, told, key, metrics)
+        if turn is not None and state is not None:
+            keep(turn.record, turn.round, state)
+            context.state = turn.record  # whatever the app put there
         time.sleep(max(0.0, arrived + self.answer_after - time.monotonic()))
         return answer
 
@@ -175,6 +183,7 @@ class LdpMod:
         told: records.Told,
         key: Generator,
         metrics: records.Metrics,
+        turn: Turn | None,
     ) -> tuple[Message, State | None] | None:
         """The report of what the app trained; None where it failed, for whatever reason, which the log has."""
         try:
@@ -182,17 +191,18 @@ class LdpMod:
             if reply.has_error():
                 raise RuntimeError(f"the app answers with error {reply.error.code}: {reply.error.reason}")
             update = changed(before, received, records.arrays_of(reply.content, "the app's reply"), self.upload)
-            return self._upload(
-                message, context, update, told, key, metrics | records.allowed(reply.content, self.metrics)
-            )
-        except (Exception, SystemExit):
+            said = metrics | records.allowed(reply.content, self.metrics)
+            return self._upload(message, turn, update, told, key, said)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # what Rust's panics and cancelled tasks raise is no Exception
             logger.exception("this client's training failed: what leaves is a report of no change")
             return None
 
     def _upload(
         self,
         message: Message,
-        context: Context,
+        turn: Turn | None,
         update: Arrays,
         told: records.Told,
         key: Generator,
@@ -202,8 +212,8 @@ class LdpMod:
 
         Called on zeros before training, it refuses what no report can have.
         """
-        if self.member is not None:
-            return self.member.upload(message, context, update, key, metrics)
+        if self.member is not None and turn is not None:
+            return self.member.upload(message, turn, update, key, metrics)
         assert not isinstance(self.release, SharesOfNoise)
         if not self.secure:
             return records.answer(message, self.release.report(update, told.ranges, key), metrics), None

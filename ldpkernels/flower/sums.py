@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flower's messages for a secure sum (docs/secure_sums.md): five in a round, of which the third has the model.
 
-A client's state between two of them is in its node's context, so that a client that is restarted goes on.
+A client's state between two of them is in its node's context, so that another process of the app goes on. Flower may
+run two messages of a run at once, each from the same context, and sends an answer before it keeps the context. So a
+step is claimed by a file before it is answered: whoever comes second is refused, whatever the context says.
 """
 
 from __future__ import annotations
 
+import getpass
+import hmac
 import logging
 import math
+import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -27,6 +34,19 @@ logger = logging.getLogger("ldpkernels.flower")
 
 SUM = "ldp-sum"  # the key of a record
 KEYS, SHARES, MASKED, AGREED, DISCLOSED = STAGES = "keys", "shares", "masked", "agreed", "disclosed"
+_GIVEN = {SHARES: ("keys",), MASKED: ("boxes",), AGREED: ("present",), DISCLOSED: ("present", "consents")}
+_FROM = {SHARES: "begun", MASKED: "shared", AGREED: "masked", DISCLOSED: "agreed"}  # the state that a step begins with
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A client's third step: the state that it begins with, what the server said, and where the next state is kept."""
+
+    state: State
+    run: int
+    round: int
+    boxes: bytes
+    record: RecordDict
 
 
 @dataclass(frozen=True)
@@ -35,6 +55,7 @@ class Member:
 
     shares: SharesOfNoise
     identity: tuple[int, bytes] | None = None
+    claims: Path | None = None  # the folder of files by which steps are claimed; None for one of the user's
 
     def __post_init__(self) -> None:
         if (self.shares.roster is None) != (self.identity is None):
@@ -55,7 +76,7 @@ class Member:
             number, private = self.identity or (context.node_id, None)
             state, data = secure_sums.begin(terms, number, private)
         else:
-            state = self._kept(context, given)
+            state = self._claimed(message, context)
             private = None if self.identity is None else self.identity[1]
             data = b""
             if given["stage"] == SHARES:
@@ -64,30 +85,47 @@ class Member:
                 state, data = secure_sums.agree(state, _bytes(given, "present"), private)
             else:
                 state, data = secure_sums.disclose(state, _bytes(given, "present"), _bytes(given, "consents"))
-        self._keep(context, given, state)
+        keep(context.state, _round(given), state)
         return _answer(message, state.number, data, {})
 
-    def upload(
-        self, message: Message, context: Context, update: Arrays, generator: Generator, metrics: records.Metrics
-    ) -> tuple[Message, State]:
-        """The answer to the third, and the state to keep if it leaves."""
+    def turn(self, message: Message, context: Context) -> Turn:
+        """The third step as it begins: claimed, and read before an app can change what it is read from."""
+        state = self._claimed(message, context)
         given = message.content.config_records[SUM]
-        integers = self.shares.integers(update, context.run_id, _round(given), generator)
-        state, data = secure_sums.mask(self._kept(context, given), _bytes(given, "boxes"), integers)
+        return Turn(state, context.run_id, _round(given), _bytes(given, "boxes"), context.state)
+
+    def upload(
+        self, message: Message, turn: Turn, update: Arrays, generator: Generator, metrics: records.Metrics
+    ) -> tuple[Message, State]:
+        """The answer to the third step, and the state to keep if it leaves."""
+        integers = self.shares.integers(update, turn.run, turn.round, generator)
+        state, data = secure_sums.mask(turn.state, turn.boxes, integers)
         return _answer(message, state.number, data, metrics), state
 
-    def keep(self, message: Message, context: Context, state: State) -> None:
-        """Keep what follows the third answer, before it leaves."""
-        self._keep(context, message.content.config_records[SUM], state)
-
-    def _kept(self, context: Context, given: ConfigRecord) -> State:
+    def _claimed(self, message: Message, context: Context) -> State:
+        """The state that this message's step begins with, which no other message gets."""
+        given = message.content.config_records[SUM]
         kept = context.state.config_records.get(SUM)
         if kept is None or kept["round"] != _round(given):
             raise ProtocolError("this client is in no such round")
-        return State.from_bytes(bytes(kept["state"]), self.shares.sum_terms(context.run_id, _round(given)))
+        state = State.from_bytes(bytes(kept["state"]), self.shares.sum_terms(context.run_id, _round(given)))
+        if state.stage != _FROM[given["stage"]]:
+            raise ProtocolError(f"this client's state is {state.stage!r}, and the step is for another")
+        for name in _GIVEN[given["stage"]]:
+            _bytes(given, name)
+        folder = self.claims or Path(tempfile.gettempdir()) / f"ldpkernels-claims-{getpass.getuser()}"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        name = hmac.digest(state.root, f"claim of what follows {state.stage}".encode(), "sha256").hex()
+        try:
+            os.close(os.open(folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            raise ProtocolError("this step of the round was answered already, and is answered once") from None
+        return state
 
-    def _keep(self, context: Context, given: ConfigRecord, state: State) -> None:
-        context.state[SUM] = ConfigRecord({"round": _round(given), "state": state.to_bytes()})
+
+def keep(record: RecordDict, round_: int, state: State) -> None:
+    """Keep a state in a node's record of a run."""
+    record[SUM] = ConfigRecord({"round": round_, "state": state.to_bytes()})
 
 
 @dataclass
@@ -124,7 +162,7 @@ def collect(
                 continue
             record = reply.content.config_records.get(SUM, ConfigRecord())
             number, data = _number(record.get("number")), record.get("data")
-            if stage == KEYS and isinstance(data, bytes) and number not in numbers.values():
+            if stage == KEYS and isinstance(data, bytes) and number >= 0 and number not in numbers.values():
                 signed = shares.roster is not None and server.fault(number, data) is None
                 if signed or number == node:  # nobody takes another's number
                     numbers.setdefault(node, number)
@@ -153,7 +191,7 @@ def collect(
         last = {"present": present, "consents": consents}
         found.total = server.total(ask(DISCLOSED, {node: last for node in to(inside)}))
         found.clients = len(server.clients)
-    except RoundLost as error:
+    except (RoundLost, ProtocolError) as error:
         logger.warning("round %d is lost: %s", round_, error)
         found.refused[str(error)] = 1
     for number, reason in server.refused.items():

@@ -87,7 +87,8 @@ class LdpFilter(_Agreed):
     is reported as no change**: an error's code, a metric, a whole model where an update was agreed on. The round is
     spent, and the reason stays in the client's log. Meta properties (numbers of steps, metrics) and headers do not
     leave. The result of a task for which this filter did not run is emptied, and what another filter made of a report
-    is undone. A task without a model, and a round past the budget, get the code of a filter's error.
+    is undone. A task without a model, and a round past the budget, get the code of a filter's error. NVFLARE asks no
+    filter of an executor that raises: have executors answer with an error instead.
 
     Args:
         eps: Privacy parameter: of each weight for "two-point", "piecewise" and "hybrid", of the whole update for
@@ -157,7 +158,9 @@ class LdpFilter(_Agreed):
         """The arrays that a report of this task is of; none where the task brought no model."""
         task = fl_ctx.get_prop(FLContextKey.TASK_DATA)
         try:
-            return self._reported(from_shareable(task).data)
+            return {
+                n: a.copy() for n, a in self._reported(from_shareable(task).data).items()
+            }  # training may write there
         except (ValueError, TypeError) as error:
             self.log_error(fl_ctx, f"no report can be made of this task: {error}")
             return {}

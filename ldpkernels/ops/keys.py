@@ -14,6 +14,7 @@ import threading
 import torch
 
 from ldpkernels import gpu, launch
+from ldpkernels.inputs.checks import check_key
 from ldpkernels.keys import (
     AES,
     CHACHA20,
@@ -84,6 +85,8 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
             raise ValueError(f"the key is on {generator.device} and the tensors are on {device}: move the key there")
         if device.type != "cpu" and generator.shape[0] == AES.words:
             refuse_aes(f"on {device.type!r}")
+        if not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack():
+            check_key(generator, device)
         return generator
     if isinstance(generator, Key):
         if device.type != "cpu" and len(generator.words) == AES.words:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Sequence
+from types import GeneratorType
 from typing import TYPE_CHECKING, Generic, NoReturn, SupportsFloat
 
 import numpy as np
@@ -58,6 +59,8 @@ class Prepared(Generic[Model]):
     def __init__(
         self, model: Model, C: Range, R: Range, eps: SupportsFloat, mechanism: MechanismName, buffers: Buffers | None
     ) -> None:
+        if isinstance(model, GeneratorType):
+            raise TypeError("model is a generator, which can be walked once: prepare a list of its tensors")
         if is_sharded(model):
             raise TypeError("prepare takes no DTensors: call perturb_, where the ranks agree on every call")
         self._model, self._mechanism, self._buffers = model, mechanism, buffers
@@ -74,11 +77,12 @@ class Prepared(Generic[Model]):
         if not is_compiling():
             if not self._is_of_the_same():
                 self._refuse_others(collect(self._model, self._buffers, in_place=True, draws="a prepared call")[0])
-            key = key_of(generator, self._tensors)
-            self._refuse_moved()
             if not takes_operation(self._tensors):
+                key = key_of(generator, self._tensors)
+                self._refuse_moved()
                 launch.overwrite(self._law.kernel, self._located(), self._laws, key)
                 return self._model
+            self._refuse_moved()
         numbers, mechanism = (self._c, self._r, self._law.eps), self._mechanism
         return perturb_(self._model, *numbers, mechanism=mechanism, generator=generator, buffers=self._buffers)
 

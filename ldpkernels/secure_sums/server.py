@@ -12,8 +12,9 @@ from ldpkernels.arrays import Array
 from ldpkernels.secure_sums import masks, messages, primitives, shamir
 from ldpkernels.secure_sums.messages import BOX_BYTES, Hello, Peers
 from ldpkernels.secure_sums.shamir import SHARE_BYTES
-from ldpkernels.secure_sums.terms import ProtocolError, Terms
+from ldpkernels.secure_sums.terms import MOST_NUMBER, ProtocolError, Terms
 
+_ANY_KEY = bytes(31) + b"\x40"  # nobody's
 _TRIES = 64  # of shares to join a secret from, where some are wrong
 
 
@@ -46,9 +47,17 @@ class Server:
     def fault(self, number: int, announcement: bytes) -> str | None:
         """Why an announcement of step 1 can't be this client's; None where it can."""
         size = Hello.size(self.terms)
+        if not 0 <= number <= MOST_NUMBER:
+            return "its number is none"
         if len(announcement) != size:
             return f"its announcement is not of {size} bytes"
-        return Hello.of(announcement).fault(self.terms, number)
+        hello = Hello.of(announcement)
+        try:
+            for key in (hello.box_key, hello.mask_key):
+                primitives.agreed(_ANY_KEY, key)  # one of small order would make every client refuse the round
+        except ProtocolError as error:
+            return str(error)
+        return hello.fault(self.terms, number)
 
     def keys(self, announcements: Mapping[int, bytes]) -> bytes:
         """From step 1: the list of keys, for every client on it."""
@@ -160,7 +169,8 @@ class Server:
         threshold, held = self.terms.threshold, sorted(shares)
         if len(held) < threshold:
             raise RoundLost(f"{len(held)} shares of client {owner}'s are left, and the threshold is {threshold}")
-        for start in range(min(len(held), _TRIES) if len(held) > threshold else 1):
+        step = -(-len(held) // _TRIES)
+        for start in range(0, len(held) if len(held) > threshold else 1, step):
             chosen = sorted((held[start:] + held[:start])[:threshold])
             secret = shamir.joined(shares, chosen, self._weights(chosen))
             if secret is not None and right(secret):

@@ -75,6 +75,8 @@ class Terms:
             return
         if self.invited > len(self.roster):
             raise ValueError(f"invited={self.invited} is more than the roster's {len(self.roster)} clients")
+        if len(set(self.roster.values())) < len(self.roster):
+            raise ValueError("the roster has a key twice: one signature would count for two clients")
         if any(len(key) != 32 for key in self.roster.values()):
             raise ValueError("the roster has a key that is not 32 bytes of Ed25519")
         if 2 * self.threshold <= self.invited + self.colluders:

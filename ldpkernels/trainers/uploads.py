@@ -93,18 +93,21 @@ class Upload:
         """
         if self._before is None:
             raise RuntimeError("finish without start: what training started from is not known")
-        before, self._before = self._before, None
+        before = self._before
+        if not first and not is_sharded(before):
+            self._before = None
+            return None
         try:
             after = trainable(model)
-            if {n: p.shape for n, p in after.items()} != {n: p.shape for n, p in before.items()}:
-                raise ValueError("training froze, thawed or reshaped parameters: start again with what it trains")
-        except ValueError:
+            if [(n, p.shape, p.dtype) for n, p in after.items()] != [(n, p.shape, p.dtype) for n, p in before.items()]:
+                raise ValueError("training froze, thawed or changed parameters: start again with what it trains")
+            changes = after if self.sent == "weights" else {n: _difference(after[n], before[n]) for n in before}
+            made = self._reported(changes)
+        except Exception:
             logger.exception("the training failed: what leaves is a report of no change")
-            after = before
-        if not first and not is_sharded(after):
-            return None
-        sent = after if self.sent == "weights" else {name: _difference(after[name], before[name]) for name in before}
-        return self._reported(sent)
+            return self.failed()
+        self._before = None
+        return made
 
     def failed(self) -> Report:
         """Report that nothing changed: for a training that raised, after `start`."""

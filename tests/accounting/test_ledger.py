@@ -141,3 +141,10 @@ def test_the_first_layout_is_pinned_over_every_opening(tmp_path):
         with pytest.raises(ValueError, match="pinned"):
             ledger.spend(event, layout="three heads")
         assert len(ledger.history) == 4
+        for wrong in (5, None, True):
+            with pytest.raises(TypeError, match="pass text"):
+                ledger.spend(event, layout=wrong)
+        with pytest.raises(UnicodeEncodeError):
+            ledger.spend(event, layout="\ud800")
+    with Ledger(path, epsilon=1.0) as ledger:
+        assert len(ledger.history) == 4

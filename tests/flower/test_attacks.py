@@ -121,6 +121,10 @@ def exits(message, context):
     raise SystemExit("patient 4711 has no label")
 
 
+def panics(message, context):
+    raise BaseException("patient 4711 has no label")  # as Rust's panics are, and cancelled tasks
+
+
 def errs(message, context):
     return Message(Error(code=2, reason="patient 4711 has no label"), reply_to=message)
 
@@ -143,6 +147,7 @@ def empty(message, context):
 FAILURES = {
     "raises": raises,
     "exits": exits,
+    "panics": panics,
     "errs": errs,
     "nothing": nothing,
     "empty": empty,
@@ -175,7 +180,7 @@ def test_a_training_that_fails_is_a_report_of_no_change(train, upload, tmp_path,
     sums = [ldpkernels.aggregate([records.report_in(reply.content)] * 2) for reply in (failed, well)]
     unchanged = {name: array if upload == "weights" else np.zeros_like(array) for name, array in START.items()}
     if train is not FAILURES["diverged"]:  # whose NaN is the center of the range, as in any report
-        assert "patient 4711" in caplog.text or train not in (raises, exits, errs)
+        assert "patient 4711" in caplog.text or train not in (raises, exits, panics, errs)
         assert "report of no change" in caplog.text
         reported = LdpMod(30.0, upload=upload, generator=keyed)(message, context_of(), train)
         key = keyed(message, context_of())
@@ -234,6 +239,12 @@ def test_what_the_owner_pinned_is_all_that_is_reported(like, words, tmp_path):
     assert words in mod(message_of(), context_of(), never).error.reason
     with Ledger(tmp_path / "spent.ledger", epsilon=1e6) as ledger:
         assert not ledger.history
+
+
+def test_a_key_of_another_kind_is_refused_before_anything_is_spent(tmp_path):
+    mod = LdpMod(1.0, generator=lambda message, context: 7, ledger=tmp_path / "spent.ledger", budget=1e6)
+    assert "return an ldpkernels.key" in mod(message_of(), context_of(), never).error.reason
+    assert not (tmp_path / "spent.ledger").exists()
 
 
 def test_no_answer_leaves_before_its_time():

@@ -190,6 +190,38 @@ def test_settings_are_checked_where_they_are_given(side, settings, words):
         side(**settings)
 
 
+@pytest.mark.parametrize("stage", sums.STAGES[1:])
+def test_a_step_is_answered_once_whatever_the_context_says(stage):
+    """Flower runs two messages of a run at once, each from a copy of the same context: the second is refused."""
+    app, second = app_of(LdpMod(**TERMS)), []
+
+    def twice(message, context):
+        before = context.state
+        if context.node_id == FEW[2] and stage_of(message) == stage:
+            record = before.config_records[sums.SUM]
+            context.state = RecordDict({sums.SUM: ConfigRecord(dict(record))})
+            answer = app(message, context)
+            context.state = RecordDict({sums.SUM: ConfigRecord(dict(record))})
+            second.append(app(message, context))
+            return answer
+        return app(message, context)
+
+    started(LdpFedAvg(**TERMS), LocalGrid(twice, FEW))
+    (refused,) = second
+    assert "is answered once" in refused.error.reason
+
+
+def test_what_an_app_does_to_its_message_and_context_is_not_seen():
+    def train(message, context):
+        message.content.pop(sums.SUM)
+        context.state = RecordDict()
+        raise ValueError("as if")
+
+    good, bad = app_of(LdpMod(**TERMS), step=0.0), LdpMod(**TERMS)
+    grid = LocalGrid(lambda m, c: bad(m, c, train) if c.node_id == FEW[0] else good(m, c), FEW)
+    assert started(LdpFedAvg(**TERMS), grid).train_metrics_clientapp[1]["reports"] == 6
+
+
 def test_a_message_out_of_turn_is_refused():
     mod, context = LdpMod(**TERMS), context_of()
 

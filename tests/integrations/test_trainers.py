@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The real libraries, on models made from a configuration: nothing is downloaded. `make integrations` installs them.
+import copy
+
 import pytest
 import torch
 
@@ -182,7 +184,12 @@ def test_a_training_that_failed_is_a_report_of_no_change(sent, caplog):
     expected = report(unchanged, C, 1.0, EPS, generator=KEY).to_bytes()
     model.bias.requires_grad_(False)
     assert upload.finish(model).to_bytes() == expected
-    assert "froze, thawed or reshaped" in caplog.text
+    assert "froze, thawed or changed" in caplog.text
+    upload.start(model.requires_grad_(True))
+    expected = upload.failed().to_bytes()
+    for change in (torch.nn.Linear.double, lambda m: m.to("meta"), lambda m: m.to(torch.complex64)):
+        upload.start(model)
+        assert upload.finish(change(copy.deepcopy(model))).to_bytes() == expected
 
 
 def test_weights_instead_of_updates_and_small_formats():

@@ -70,6 +70,12 @@ def test_who_is_present_is_signed_by_as_many_as_the_threshold():
     disclose(state, round_.present, written({**few, 4: consents[4]}))
 
 
+def test_a_roster_has_each_key_once():
+    one = new_identity()[1]
+    with pytest.raises(ValueError, match="a key twice"):
+        Terms(round=b"1", length=1, bits=16, threshold=2, invited=2, roster={0: one, 1: one})
+
+
 def test_lists_of_two_are_never_both_signed():
     """Which the threshold sees to: of any two sets of so many signers, more than the colluders are in both."""
     roster = {n: new_identity()[1] for n in range(10)}
@@ -122,6 +128,15 @@ class TestTheListOfKeys:
         state, _ = agree(state, written(dict.fromkeys(range(4), b"")))
         _, opened = disclose(state, state.present)
         assert list(read(opened, 33)) == [3]
+
+    def test_a_client_with_a_key_of_small_order_loses_itself_alone(self):
+        made, _ = terms(4, 3)
+        announced = {number: begin(made, number)[1] for number in range(4)}
+        for at in (32, 64):
+            bad = announced[1][:at] + bytes(32) + announced[1][at + 32 :]
+            server = Server(made)
+            server.keys({**announced, 1: bad})
+            assert list(server.refused) == [1]
 
     def test_keys_of_small_order_are_refused(self):
         made, _ = terms(3, 2)

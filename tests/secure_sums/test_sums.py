@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ldpkernels
-from ldpkernels.secure_sums import RoundLost, Terms, mask, shamir
+from ldpkernels.secure_sums import RoundLost, Server, Terms, mask, shamir
 from ldpkernels.secure_sums.primitives import derived
 from tests.secure_sums.rounds import STAGES, Round, integers, plain_sum, terms
 
@@ -104,6 +104,15 @@ def test_a_wrong_share_is_told_from_the_others():
 
     made, _ = terms()
     np.testing.assert_array_equal(Round(made, change=change).run(), plain_sum(made, range(5)))
+
+
+@pytest.mark.parametrize("liar", [0, 63, 64, 66, 80, 99])
+def test_one_wrong_share_of_a_hundred_is_told_from_the_others(liar):
+    made, _ = terms(100, 70, length=1)
+    server = Server(made)
+    shares = dict(enumerate(shamir.split(bytes(range(32)), 70, 100, b"randomness"), 1))
+    shares[liar + 1] = bytes(33)
+    assert server._joined(shares, 5, lambda secret: secret == bytes(range(32))) == bytes(range(32))
 
 
 def test_too_many_wrong_shares_lose_the_round():
