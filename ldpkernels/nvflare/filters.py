@@ -19,6 +19,7 @@ from nvflare.apis.filter import ContentBlockedException, Filter
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
 from nvflare.app_common.abstract.model import ModelLearnableKey
 from nvflare.app_common.app_constant import AppConstants
 
@@ -87,8 +88,7 @@ class LdpFilter(_Agreed):
     is reported as no change**: an error's code, a metric, a whole model where an update was agreed on. The round is
     spent, and the reason stays in the client's log. Meta properties (numbers of steps, metrics) and headers do not
     leave. The result of a task for which this filter did not run is emptied, and what another filter made of a report
-    is undone. A task without a model, and a round past the budget, get the code of a filter's error. NVFLARE asks no
-    filter of an executor that raises: have executors answer with an error instead.
+    is undone. A task without a model, and a round past the budget, get the code of a filter's error.
 
     Args:
         eps: Privacy parameter: of each weight for "two-point", "piecewise" and "hybrid", of the whole update for
@@ -142,6 +142,8 @@ class LdpFilter(_Agreed):
         """NVFLARE's call, of every event. A task's model is noted, and what is sent is made anew from the report."""
         if event_type == EventType.AFTER_TASK_DATA_FILTER:
             self._asked, self._answer = self._received(fl_ctx), None
+        elif event_type == EventType.BEFORE_TASK_EXECUTION:
+            self._guard(fl_ctx)
         elif event_type == EventType.AFTER_TASK_RESULT_FILTER:
             result = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
             if not isinstance(result, Shareable):
@@ -153,6 +155,27 @@ class LdpFilter(_Agreed):
                 answer = DXO(DataKind.APP_DEFINED, {REPORT: self._answer}).to_shareable()
             result.clear()
             result.update(answer)
+
+    def _guard(self, fl_ctx: FLContext) -> None:
+        """Have the task's executor answer with an error where it would raise: NVFLARE then asks its filters."""
+        runner, task = fl_ctx.get_prop(FLContextKey.RUNNER), fl_ctx.get_prop(FLContextKey.TASK_NAME)
+        executor = None if runner is None else runner.find_executor(task)
+        if executor is None or getattr(executor.execute, "guarded", False):
+            return
+        execute = executor.execute
+
+        def guarded(name: str, data: Shareable, ctx: FLContext, abort: Signal) -> Shareable:
+            try:
+                result = execute(name, data, ctx, abort)
+            except BaseException:
+                if abort.triggered:
+                    raise
+                self.log_exception(ctx, "the task's executor raised")
+                return make_reply(ReturnCode.EXECUTION_EXCEPTION)
+            return result if isinstance(result, Shareable) else make_reply(ReturnCode.EXECUTION_RESULT_ERROR)
+
+        guarded.guarded = True  # type: ignore[attr-defined]
+        executor.execute = guarded
 
     def _received(self, fl_ctx: FLContext) -> Arrays:
         """The arrays that a report of this task is of; none where the task brought no model."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # NVFLARE's own classes and its simulator, where it is installed: `make nvflare`.
+import logging
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -13,12 +15,15 @@ pytest.importorskip("nvflare.apis.filter")
 
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.event_type import EventType
+from nvflare.apis.executor import Executor
 from nvflare.apis.filter import ContentBlockedException
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
 from nvflare.app_common.abstract.model import make_model_learnable
 from nvflare.app_common.app_constant import AppConstants
+from nvflare.private.fed.client import client_runner
 
 from ldpkernels.nvflare import LdpDecoder, LdpFilter
 from tests.integrations.pages import blocks
@@ -98,6 +103,55 @@ def test_what_failed_is_reported_as_no_change(failed, tmp_path):
     assert 4 < upper.sum() < 30  # of 34: bits of nothing, each right with probability 1/2
     with Ledger(tmp_path / "site-1.ledger", epsilon=1e9) as ledger:
         assert len(ledger.history) == 2
+
+
+class Failing(Executor):
+    def __init__(self, failure):
+        super().__init__()
+        self.failure = failure
+
+    def execute(self, task_name, shareable, fl_ctx, abort_signal):
+        if isinstance(self.failure, BaseException):
+            raise self.failure
+        return self.failure
+
+
+@pytest.mark.parametrize(
+    "failure", [IndexError("label 7"), RuntimeError("label 7"), BaseException("label 7"), None, result()], ids=repr
+)
+def test_an_executor_that_raises_is_reported_as_no_change(failure, tmp_path, monkeypatch):
+    """By NVFLARE's own runner, which asks no filter where an executor raises."""
+    made = LdpFilter(4.0, R=0.1, ledger=str(tmp_path / "{site}.ledger"), budget=1e9)
+    runner, executor = client_runner.ClientRunner.__new__(client_runner.ClientRunner), Failing(failure)
+    runner.__dict__.update(
+        job_id="job", task_lock=threading.Lock(), running_tasks={}, run_abort_signal=Signal(), task_data_filters={},
+        task_result_filters={}, logger=logging.getLogger("runner"), find_executor=lambda task: executor,
+        fire_event=made.handle_event, _self_check=lambda: None, _run_abort_requested=False,
+    )  # fmt: skip
+    for name in ("log_info", "log_debug", "log_error", "log_exception"):
+        setattr(runner, name, lambda *_, **__: None)
+
+    def fired(event, fl_ctx, key, value):
+        fl_ctx.set_prop(key, value, private=True, sticky=False)
+        made.handle_event(event, fl_ctx)
+
+    runner.fire_event_with_data = fired
+    runner._reply_and_audit = lambda reply, ref, msg, fl_ctx: reply
+    monkeypatch.setattr(client_runner, "add_job_audit_event", lambda *_, **__: "")
+    asked = lambda name, data, fl_ctx, *_, **__: made.process(data, fl_ctx) if "result" in name else data  # noqa: E731
+    monkeypatch.setattr(client_runner, "apply_filters", asked)
+    fl_ctx, server = context(), FLContext()
+    server.set_prop(ReservedKey.RUN_NUM, "job")
+    fl_ctx.set_peer_context(server)
+    fl_ctx.set_prop(FLContextKey.RUNNER, runner, private=True, sticky=False)
+    server.get_job_id = fl_ctx.get_job_id = lambda: "job"
+    for spent in (1, 2):
+        task = DXO(DataKind.WEIGHTS, dict(MODEL)).to_shareable()
+        answer = runner._do_process_task(client_runner.TaskAssignment("train", f"id {spent}", task), fl_ctx)
+        assert answer.get_return_code() == ReturnCode.OK
+        assert list(from_shareable(answer).data) == ["ldpkernels.report"]
+        with Ledger(tmp_path / "site-1.ledger", epsilon=1e9) as ledger:
+            assert len(ledger.history) == spent
 
 
 def test_a_task_without_a_model_gets_no_report(tmp_path):
