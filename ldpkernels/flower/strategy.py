@@ -246,6 +246,8 @@ class LdpFedAvg(FedAvg):
         self, round_: int, grid: Grid, messages: list[Message], timeout: float
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         assert isinstance(self.release, SharesOfNoise)
+        if not messages:
+            return self._next(round_, None, 0, 0, 0, 0.0)
         run, like = messages[0].metadata.run_id, leaving(self._arrays, self.buffers)
         found = sums.collect(self.release, run, round_, grid, messages, timeout)
         mean: Arrays = {}

@@ -8,7 +8,6 @@ step is claimed by a file before it is answered: whoever comes second is refused
 
 from __future__ import annotations
 
-import getpass
 import hmac
 import logging
 import math
@@ -113,14 +112,22 @@ class Member:
             raise ProtocolError(f"this client's state is {state.stage!r}, and the step is for another")
         for name in _GIVEN[given["stage"]]:
             _bytes(given, name)
-        folder = self.claims or Path(tempfile.gettempdir()) / f"ldpkernels-claims-{getpass.getuser()}"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        name = hmac.digest(state.root, f"claim of what follows {state.stage}".encode(), "sha256").hex()
-        try:
-            os.close(os.open(folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        except FileExistsError:
-            raise ProtocolError("this step of the round was answered already, and is answered once") from None
+        self._claim(hmac.digest(state.root, f"claim of what follows {state.stage}".encode(), "sha256").hex())
         return state
+
+    def _claim(self, name: str) -> None:
+        """Make the file that stands for an answer, or refuse where it is there, or can't be made."""
+        folder = self.claims or Path(tempfile.gettempdir()) / f"ldpkernels-claims-{os.getuid()}"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if folder.stat().st_uid != os.getuid():
+                raise PermissionError(f"{folder} is another user's, who could remove what is claimed")
+            os.close(os.open(folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except OSError as error:
+            if (folder / name).exists():
+                raise ProtocolError("this step of the round was answered already, and is answered once") from None
+            logger.exception("a step can't be claimed in %s", folder)
+            raise ProtocolError("this client can't claim its step; its log says why") from error
 
 
 def keep(record: RecordDict, round_: int, state: State) -> None:

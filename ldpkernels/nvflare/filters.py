@@ -181,9 +181,8 @@ class LdpFilter(_Agreed):
         """The arrays that a report of this task is of; none where the task brought no model."""
         task = fl_ctx.get_prop(FLContextKey.TASK_DATA)
         try:
-            return {
-                n: a.copy() for n, a in self._reported(from_shareable(task).data).items()
-            }  # training may write there
+            asked = self._reported(from_shareable(task).data)
+            return {name: array.copy() for name, array in asked.items()}  # training may write there
         except (ValueError, TypeError) as error:
             self.log_error(fl_ctx, f"no report can be made of this task: {error}")
             return {}

@@ -211,6 +211,23 @@ def test_a_step_is_answered_once_whatever_the_context_says(stage):
     assert "is answered once" in refused.error.reason
 
 
+def test_a_step_that_can_not_be_claimed_is_refused(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    grid = LocalGrid(app_of(LdpMod(**TERMS, claims=tmp_path / "file")), FEW)
+    assert started(LdpFedAvg(**TERMS), grid).train_metrics_clientapp[1]["reports"] == 0
+    assert "can't claim its step" in grid.received[-1].error.reason
+
+
+def test_claims_are_in_the_folder_that_was_named(tmp_path):
+    started(LdpFedAvg(**TERMS), LocalGrid(app_of(LdpMod(**TERMS, claims=tmp_path / "claims")), FEW))
+    assert len(list((tmp_path / "claims").iterdir())) == 4 * len(FEW)
+
+
+def test_a_round_without_nodes_changes_nothing():
+    strategy = LdpFedAvg(**TERMS, fraction_train=0.0)
+    assert moved(started(strategy, LocalGrid(app_of(LdpMod(**TERMS)), FEW))) == 0
+
+
 def test_what_an_app_does_to_its_message_and_context_is_not_seen():
     def train(message, context):
         message.content.pop(sums.SUM)

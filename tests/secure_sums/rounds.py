@@ -57,10 +57,10 @@ class Round:
                 found[number] = message
         return found
 
-    def run(self, numbers=None):
+    def run(self):
         made, ids = self.terms, self.identities
         self.after = {}  # the states after each step
-        self.server, self.states = Server(made), dict.fromkeys(numbers or range(made.invited))
+        self.server, self.states = Server(made), dict.fromkeys(range(made.invited))
         self.keys = self.server.keys(self.sent("keys", lambda n, _: begin(made, n, ids.get(n))))
         self.boxes = self.server.shares(self.sent("shares", lambda n, s: share(s, self.keys)))
         for number, message in self.sent("masked", lambda n, s: mask(s, self.boxes[n], self.integers(n, made))).items():

@@ -15,8 +15,8 @@ from tests.secure_sums.rounds import STAGES, Round, integers, plain_sum, terms
 SIGNED = pytest.mark.parametrize("signed", [False, True], ids=["no roster", "roster"])
 
 
-def lose(round_):
-    """The clients whose integers are in the sum, by what each stage leaves."""
+def summed(round_):
+    """The clients whose integers are in the sum: those who were not lost before they sent them."""
     return [n for n in range(round_.terms.invited) if round_.lost.get(n) not in STAGES[:3]]
 
 
@@ -27,15 +27,15 @@ def test_the_sum_is_the_plain_sum(signed, bits, lost):
     made, identities = terms(bits=bits, signed=signed)
     round_ = Round(made, identities, lost)
     total = round_.run()
-    np.testing.assert_array_equal(total, plain_sum(made, lose(round_)))
-    assert round_.server.clients == lose(round_)
+    np.testing.assert_array_equal(total, plain_sum(made, summed(round_)))
+    assert round_.server.clients == summed(round_)
     assert round_.server.refused == {}
 
 
 def test_clients_are_lost_at_every_stage_at_once():
     made, identities = terms(12, 7, signed=True)
     round_ = Round(made, identities, dict(zip((3, 0, 11, 5, 7), STAGES, strict=True)))
-    np.testing.assert_array_equal(round_.run(), plain_sum(made, lose(round_)))
+    np.testing.assert_array_equal(round_.run(), plain_sum(made, summed(round_)))
 
 
 @SIGNED
@@ -131,7 +131,7 @@ def test_a_box_that_was_changed_gives_no_share_and_the_others_open_the_sum():
 
     for lost in ({}, {3: "masked"}):
         round_ = Round(terms(threshold=3)[0], lost=lost, change=change)
-        np.testing.assert_array_equal(round_.run(), plain_sum(round_.terms, lose(round_)))
+        np.testing.assert_array_equal(round_.run(), plain_sum(round_.terms, summed(round_)))
 
 
 def test_integers_that_come_twice_count_once():
