@@ -97,13 +97,13 @@ def composed(terms: Iterable[tuple[Event | Mechanism, int]], delta: float, metho
         return _of_laws(laws, delta, method)
     spent = 1e-6 * delta
     for _ in range(8):
-        if not 0 < spent < delta:
+        if not spent < delta:
             break
         found = _of_laws(laws, delta - spent, method)
         needed = (1 + math.exp(min(found.epsilon, 700.0))) * slack
         if needed <= spent:
             return found._replace(delta=delta)
-        spent = 1.5 * needed
+        spent = min(1.5 * needed, max(needed, (needed + delta) / 2))
     return Composed(math.inf, method, delta)
 
 

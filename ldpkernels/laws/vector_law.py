@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import Event, PureEvent
 from ldpkernels.arguments import count
 
@@ -63,8 +64,8 @@ class PureVectorLaw:
         return PureEvent(self.effective_eps)
 
     def epsilon(self, delta: float) -> float:
-        """The eps of one report, at any delta."""
-        return self.effective_eps
+        """The eps of one report at delta: `effective_eps` at 0, and less above."""
+        return composed_epsilon([(self.event, 1)], delta)
 
     def mean_error(self, clients: int) -> float:
         """Expected squared distance of the mean of so many reports from the mean of the clipped updates, at most."""
