@@ -256,8 +256,8 @@ def scope_of(events: Iterable[Event]) -> Scope | None:
     if len(scopes) > 1:
         told = "; ".join(f"{event!r} is {event.scope or 'of no scope'}" for event in scopes.values())
         raise ValueError(
-            f"the events belong to different views or neighbours: {told}. Account for each by itself, say the scope that"
-            " is missing, or give both the same neighbours where a conversion is proved (to_replace_one)"
+            f"the events belong to different views or neighbours: {told}. Account for each by itself, say the scope"
+            " that is missing, or give both the same neighbours where a conversion is proved (to_replace_one)"
         )
     return next(iter(scopes), None)
 
@@ -288,7 +288,9 @@ def to_replace_one(source: Event | Mechanism) -> Event:
         return replace(event, l2=2 * event.l2, l1=2 * event.l1, **changed)
     if isinstance(event, PureEvent):
         return replace(event, eps=2 * event.eps, **changed)
-    raise ValueError(f"{event!r} has no event for any two values: where it is (eps, delta), they have 2 eps at (1 + e^eps) delta")
+    raise ValueError(
+        f"{event!r} has no event for any two values: where it is (eps, delta), they have 2 eps at (1 + e^eps) delta"
+    )
 
 
 KINDS: dict[str, type[Event]] = {

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is executed is in the account: an event's eps, a law's own, and what the executed integers let an adversary see."""
+"""What is executed is in the account: an event's eps, a law's own, and what an adversary sees of executed integers."""
 
 import inspect
+import itertools
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -47,7 +48,7 @@ Attack = Callable[[float], float]  # from eps to a delta that the executed integ
 def magnitudes(table: NoiseTable) -> Floats:
     """The probabilities of a table's entries, from its integers."""
     edges = [0, *(int(high) << 64 | int(low) for high, low in zip(table.high, table.low, strict=True))]
-    return np.array([float(b - a) for a, b in zip(edges[:-1], edges[1:], strict=True)]) / 2.0**88
+    return np.array([float(b - a) for a, b in itertools.pairwise(edges)]) / 2.0**88
 
 
 def noise(table: NoiseTable) -> Floats:
@@ -80,7 +81,9 @@ def outcome(p: Fraction | float, q: Fraction | float) -> Attack:
 def weightwise(law: Any) -> Attack:
     if law.reported == "bits":
         return outcome(1 - Fraction(law.lowest_threshold, 2**32), Fraction(law.lowest_threshold, 2**32))
-    return outcome(*max(zip(law.law(1.0, 0.0, 1.0), law.law(-1.0, 0.0, 1.0), strict=True), key=lambda pq: pq[0] / pq[1]))
+    return outcome(
+        *max(zip(law.law(1.0, 0.0, 1.0), law.law(-1.0, 0.0, 1.0), strict=True), key=lambda pq: pq[0] / pq[1])
+    )
 
 
 def code(law: ProjectedCode) -> Attack:
@@ -114,7 +117,11 @@ LAWS: dict[type, tuple[Callable[[Any], Attack], list[Any]]] = {
     VectorGaussian: (vector_gaussian, [VectorGaussian(sigma, 1) for sigma in (0.05, 0.2, 0.25, 0.35, 1.0, 4.0)]),
     DistributedGaussian: (
         sums,
-        [DistributedGaussian(1, 1.0, n, c, s, 16, n) for n in (1, 3) for c, s in ((12.0, 1.0), (30.0, 1.0), (9.0, 8.0))],
+        [
+            DistributedGaussian(1, 1.0, n, c, s, 16, n)
+            for n in (1, 3)
+            for c, s in ((12.0, 1.0), (30.0, 1.0), (9.0, 8.0))
+        ],
     ),
     DistributedSkellam: (
         sums,
