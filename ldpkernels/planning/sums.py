@@ -105,10 +105,7 @@ def central(setting: Setting, name: str) -> Answer:
     """Noise on the sum, by a server that is trusted."""
     rate, discrete = setting.participation, name == "central discrete"
     sigma = _multiplier(setting, discrete=discrete)
-    slack = clipped_noise.slack("discrete" if discrete else "gaussian", setting.weights)
-    event: Event = GaussianEvent(sigma, slack=slack, scope=CENTRAL)
-    if rate < 1:
-        event = SampledGaussianEvent(sigma, rate, slack=slack, scope=CENTRAL)
+    event = GaussianEvent(sigma, scope=CENTRAL) if rate == 1 else SampledGaussianEvent(sigma, rate, scope=CENTRAL)
     drawn = f"each client is in each round with probability {rate:.6g}, drawn in secret"
     noised = f"noise of {sigma:.6g} times the norm {setting.ball:.6g} in each of {setting.rounds:,} sums"
     return Answer(
@@ -193,6 +190,8 @@ def _noised_sums(setting: Setting, round_: Sequence[Event], *assumptions: str, d
     total = composed_epsilon(
         [(event, setting.rounds) for event in round_], setting.delta, "rdp" if discrete else "exact"
     )
+    if math.isinf(total):
+        raise Unsuitable("e^epsilon times the distance of its noise from its law passes delta")
     return PrivacyResult(
         total,
         setting.delta,
