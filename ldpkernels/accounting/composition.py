@@ -117,6 +117,9 @@ def _of_laws(groups: dict[Event, int], delta: float, method: str) -> Composed:
         if math.isinf(basic):
             raise ValueError("method = 'advanced' needs events with an epsilon at delta = 0: use 'rdp' or 'exact'")
         return Composed(min(basic, _advanced(groups, delta)), method, delta)
+    parts = [math.sqrt(times) / e.noise_multiplier for e, times in groups.items() if isinstance(e, GaussianEvent)]
+    if method == "exact" and len(parts) == len(groups):  # Gaussians compose to one, of which nothing is lost
+        return Composed(gaussian_epsilon(math.hypot(*parts), delta), method, delta)
     others = {"rdp": renyi_epsilon(groups, delta) * (1 + 1e-12)}
     if method == "rdp":
         return Composed(min(basic, others["rdp"]), method, delta)
@@ -215,9 +218,6 @@ def _exact_epsilon(groups: Mapping[Event, int], delta: float, weaker: float) -> 
     `weaker` is any other bound of it, which says how large the loss can be. Raises `TooLarge` where its law would be.
     """
     events = list(groups)
-    if all(isinstance(event, GaussianEvent) for event in events):
-        parts = [math.sqrt(k) / e.noise_multiplier for e, k in groups.items() if isinstance(e, GaussianEvent)]
-        return gaussian_epsilon(math.hypot(*parts), delta)
     if any(isinstance(event, ConcentratedEvent | SkellamEvent) for event in events):
         raise TooLarge("a claim about Renyi divergences, which has no law of the loss")
     if any(isinstance(event, ShuffledEvent | SampledGaussianEvent) for event in events):
