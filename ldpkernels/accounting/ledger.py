@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from ldpkernels import arguments
 from ldpkernels.accounting.composition import METHODS, composed_epsilon
-from ldpkernels.accounting.events import Event, Mechanism, adversary_of, event_from_dict, event_of
+from ldpkernels.accounting.events import EARLIER, Event, Mechanism, event_from_dict, event_of, scope_of
 from ldpkernels.accounting.ledger_file import Header, LedgerError, LedgerFile, Round
 from ldpkernels.accounting.records import PrivacyResult, rounded_up
 
@@ -57,6 +57,9 @@ class Ledger:
     A changed byte in the file is refused when it is opened. But the digests in it have no key, so whoever can write
     the file can write it anew, cut it or put back an older copy, and it opens. Against that keep `digest` elsewhere
     after a round, and open with `expect=digest`: the file must then have been through that round.
+
+    The figure is of one scope, the first round's: who sees what, and whether neighbours are any two inputs, an input
+    and zeros, or added and removed. A round of another is refused, and so is one that doesn't say (`GaussianEvent`).
 
     The basic figure stands however each round's event is chosen. The others take the sequence of events as fixed
     before the run; ending early is always allowed.
@@ -177,17 +180,21 @@ class Ledger:
     def result(self) -> PrivacyResult:
         """What has been spent, as a record."""
         with self._alone():
-            adversary, neighbouring = (
-                adversary_of(self._rounds[0].event) if self._rounds else ("anyone", "any two inputs")
-            )
+            scope = scope_of(self._spent)
+            told = (scope.adversary, scope.neighbouring) if scope else ("anyone", "any two inputs")
             assumptions: tuple[str, ...] = (
                 f"{len(self._rounds):,} rounds, all of them through this ledger",
                 "every release came after `spend` returned",
             )
             if self.method != "basic":
                 assumptions += ("the events of the rounds were fixed before the run",)
-            delta = 0.0 if self.method == "basic" else self.delta
-            return PrivacyResult(self._now, delta, adversary, neighbouring, assumptions, f"{self.method} composition")
+            if any(event.slack == EARLIER for event in self._spent):
+                assumptions += (
+                    "a round whose record says no distance from its law was written by an earlier version: it released"
+                    " 2^32 numbers of noise at most, and a Gaussian's was `perturb_vector`'s",
+                )
+            delta = self.delta if self.method != "basic" or any(event.slack for event in self._spent) else 0.0
+            return PrivacyResult(self._now, delta, *told, assumptions, f"{self.method} composition")
 
     def spend(self, source: Event | Mechanism, times: int = 1, *, layout: str = "") -> PrivacyResult:
         """Take one round of `times` releases out of the budget; release only after this has returned.
@@ -203,7 +210,7 @@ class Ledger:
             LedgerError: If the ledger is closed, the file can't be written or is no longer the one that was opened, or
                 this is a forked child.
         """
-        event, times = _readable(event_of(source)), arguments.count("times", times)
+        event, times = _spendable(source), arguments.count("times", times)
         if not isinstance(layout, str):
             raise TypeError(f"layout is a {type(layout).__name__}: pass text")
         layout.encode()  # a lone surrogate is refused before anything is spent
@@ -245,7 +252,7 @@ class Ledger:
 
     def rounds_left(self, source: Event | Mechanism, times: int = 1) -> int:
         """Return how many more such rounds the budget covers, up to 2^40, as of this ledger's last round."""
-        event, times = event_of(source), arguments.count("times", times)
+        event, times = _spendable(source), arguments.count("times", times)
         with self._alone():
             low, high = 0, 1
             most = min(MOST_ROUNDS_LEFT, arguments.MOST // times)
@@ -288,8 +295,14 @@ def recorded(path: str | os.PathLike[str]) -> tuple[Ledger, list[Round]]:
     return ledger, rounds
 
 
-def _readable(event: Event) -> Event:
-    """The event, which the file must give back as it is."""
+def _spendable(source: Event | Mechanism) -> Event:
+    """The event, which says whom it holds off, and which the file must give back as it is."""
+    event = event_of(source)
+    if event.scope is None:
+        raise ValueError(
+            f"{event!r} doesn't say between which neighbours: give scope=LOCAL (noise over the distance of any two"
+            " inputs, which the server sees) or scope=CENTRAL (over the norm of one client, by a trusted server)"
+        )
     if event_from_dict(event.to_dict()) != event:
         raise ValueError(f"{event!r} is not an event that a ledger can read again: use one of ldpkernels.accounting")
     return event

@@ -15,9 +15,9 @@ from ldpkernels.accounting.events import (
     RandomizedResponseEvent,
     SampledGaussianEvent,
     ShuffledEvent,
-    adversary_of,
     event_of,
 )
+from ldpkernels.accounting.neighbours import LOCAL
 from ldpkernels.accounting.records import PrivacyResult
 
 WORDS = {
@@ -50,7 +50,11 @@ def _assumptions(event: Event, reports: int) -> tuple[str, ...]:
 def local_epsilon(
     source: Event | Mechanism, *, d: int = 1, rounds: int = 1, delta: float = 1e-5, method: str = "exact"
 ) -> PrivacyResult:
-    """Return what a client loses that reports d weights in each of so many rounds.
+    """Return what a client loses that reports d weights in each of so many rounds, between any two values of its input.
+
+    It holds against whoever sees all reports. An event of another view, as a law's of sums, is accounted for in its
+    own, which the result names. A Gaussian that says no scope is taken for local: its multiplier must be over the
+    distance of any two inputs.
 
     Args:
         source: The event of one weight's report, or a mechanism that yields it.
@@ -66,18 +70,16 @@ def local_epsilon(
     reports = arguments.count("d * rounds", arguments.count("d", d) * arguments.count("rounds", rounds))
     if isinstance(event, ShuffledEvent):
         raise ValueError(f"{event!r} is central, not local: use shuffle_epsilon")
-    epsilon, used = composed([(event, reports)], delta, method)
-    adversary, neighbouring = adversary_of(event)
+    epsilon, used, at = composed([(event, reports)], delta, method)
     words = WORDS[used] + (", the law of the loss being too large to compute" if used != method and delta else "")
-    return PrivacyResult(
-        epsilon, 0.0 if used == "basic" else float(delta), adversary, neighbouring, _assumptions(event, reports), words
-    )
+    scope = (event.scope or LOCAL).composed
+    return PrivacyResult(epsilon, at, scope.adversary, scope.neighbouring, _assumptions(event, reports), words)
 
 
 def local_table(
     source: Event | Mechanism, *, d: int = 1, rounds: int = 1, delta: float = 1e-5
 ) -> dict[str, PrivacyResult]:
-    """Return the figures of all methods that apply, by method.
+    """Return the figures of `local_epsilon` by all methods that apply: any two inputs, against the server.
 
     >>> [f"{r.epsilon:,.0f}" for r in local_table(RandomizedResponseEvent(1.0), d=21840).values()]
     ['21,840', '10,802', '10,714', '10,648']
@@ -90,7 +92,8 @@ def local_table(
 def subsampled_epsilon(eps: float, q: float) -> float:
     """Return ln(1 + q (e^eps - 1)), the true figure for an eps-DP step on a sample of rate q.
 
-    It is not q * eps: for small eps it comes close, for large eps it is eps - ln(1/q).
+    It is not q * eps: for small eps it comes close, for large eps it is eps - ln(1/q). Neighbours and adversary are
+    those of `subsample_pure`: a member added or removed, for whoever sees the output but not the sample.
 
     >>> [round(subsampled_epsilon(eps, 0.18), 3) for eps in (1.0, 20.0)]
     [0.269, 18.285]
@@ -112,6 +115,9 @@ def subsample_pure(
 ) -> PrivacyResult:
     """Return the guarantee of eps-DP rounds on secret random samples, over rounds.
 
+    One member is added or removed (or replaced, where samples have a fixed size). It holds against who sees the outputs
+    but not who was sampled.
+
     Args:
         eps: The epsilon of one round for those who are in it.
         q: The sampling rate.
@@ -124,10 +130,10 @@ def subsample_pure(
     """
     one = subsampled_epsilon(eps, q)
     rounds = arguments.count("rounds", rounds)
-    epsilon, used = composed([(PureEvent(one), rounds)], delta, method)
+    epsilon, used, at = composed([(PureEvent(one), rounds)], delta, method)
     return PrivacyResult(
         epsilon,
-        0.0 if used == "basic" else float(delta),
+        at,
         "anyone who sees the outputs of the rounds, but not who was sampled",
         "one member added or removed (Poisson sampling), or replaced (samples of a fixed size)",
         (
@@ -145,6 +151,9 @@ def sampled_gaussian(
 ) -> PrivacyResult:
     """Return the guarantee of DP-SGD: Poisson-sampled, clipped gradients with Gaussian noise, over steps.
 
+    One example is added or removed. It holds against who sees every noisy gradient, but neither the batches nor the
+    noise.
+
     Args:
         noise_multiplier: Standard deviation of the noise over the clipping norm.
         q: The Poisson sampling rate, batch size over examples.
@@ -159,14 +168,14 @@ def sampled_gaussian(
     delta = arguments.excluded(delta)
     event = SampledGaussianEvent(noise_multiplier, q)
     steps = arguments.count("steps", steps)
-    epsilon, used = composed([(event, steps)], delta, "exact" if method == "pld" else "rdp")
+    assert event.scope is not None
+    epsilon, used, _ = composed([(event, steps)], delta, "exact" if method == "pld" else "rdp")
     words = {"exact": "dp-accounting, PLD", "rdp": "dp-accounting, RDP", "everyone": "as if every step took everyone"}
-    adversary, neighbouring = adversary_of(event)
     return PrivacyResult(
         epsilon,
         delta,
-        adversary,
-        neighbouring,
+        event.scope.adversary,
+        event.scope.neighbouring,
         (
             f"every example joins every batch independently with probability q = {q:.6g}; shuffled fixed batches are"
             " not this",

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ldpkernels import arguments
-from ldpkernels.accounting.events import LOCAL_ADVERSARY, MetricEvent
+from ldpkernels.accounting.events import MetricEvent
+from ldpkernels.accounting.neighbours import LOCAL
 from ldpkernels.accounting.records import PrivacyResult
 
 METRICS = ("linf", "l1")
@@ -73,13 +74,16 @@ class CldpResult:
 
 
 def cldp(alpha: float, c: float, rho: int, *, metric: str = "linf", size: int = 1) -> CldpResult:
-    """Return what a total of alpha means for vectors of `size` values clipped to [-c, c] and rounded to rho digits."""
+    """Return what a total of alpha means for vectors of `size` values clipped to [-c, c] and rounded to rho digits.
+
+    Its worst case is between any two such vectors of a client, for whoever sees the reports, the server included.
+    """
     epsilon = worst_case_epsilon(alpha, c, rho, metric=metric, size=size)
     result = PrivacyResult(
         epsilon,
         0.0,
-        LOCAL_ADVERSARY,
-        "any two inputs of the client within the clipping range",
+        LOCAL.adversary,
+        f"{LOCAL.composed.neighbouring}, within the clipping range",
         (f"alpha = {alpha:.6g} is the total over all values, rounds and layers", f"values lie in [-{c:g}, {c:g}]"),
         f"alpha times the {metric} diameter",
     )

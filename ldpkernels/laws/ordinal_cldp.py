@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 
 from ldpkernels.accounting.events import MetricEvent
+from ldpkernels.accounting.neighbours import LOCAL, Unit
 from ldpkernels.arrays import Floats
 from ldpkernels.decimals import digits
 from ldpkernels.laws.ordinal_cldp_integers import EXACT, MARGIN, MASS, RANGE, Magnitudes, Noise, magnitudes_for
@@ -30,8 +31,8 @@ LARGEST_PMF = 2**20
 class OrdinalCLDP:
     """alpha-condensed local differential privacy of a weight in [-c, c], as an integer of steps of 10^-rho.
 
-    P(y | v) / P(y | v') <= e^(alpha |v - v'|) for any integers v, v' in [-M, M], M = c 10^rho, and every output y. All
-    methods are in integers: divide by 10^rho for weights.
+    P(y | v) / P(y | v') <= e^(alpha |v - v'|) for any two integers v, v' in [-M, M], M = c 10^rho, and every output y:
+    so much does the server learn, which sees y. All methods are in integers: divide by 10^rho for weights.
 
     >>> mechanism = OrdinalCLDP(alpha=0.1, c=1.0, rho=2)
     >>> mechanism.M, mechanism.effective_alpha <= 0.1, round(mechanism.variance(0))
@@ -87,7 +88,7 @@ class OrdinalCLDP:
         >>> OrdinalCLDP(alpha=0.5, c=1.0, rho=1).event.pure_epsilon
         10.0
         """
-        return MetricEvent(self.effective_alpha, "linf", 2.0 * self.M)
+        return MetricEvent(self.effective_alpha, "linf", 2.0 * self.M, scope=LOCAL.per(Unit.WEIGHT))
 
     def pmf(self, v: int) -> Floats:
         """P(y | v) for y from -M to M, of the integers that are executed; for M up to 2^20.

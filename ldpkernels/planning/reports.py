@@ -113,8 +113,7 @@ def gaussian(setting: Setting, name: str) -> Answer:
     if not sigma:
         raise Unsuitable("its noise would be too large beside the norm, or its table not near enough to its law")
     arguments = f"mechanism='gaussian', norm={norm!r}, sigma={sigma!r}"
-    found = _of_vectors(setting, name, sigma, arguments, VectorGaussian(sigma, setting.weights, norm))
-    return dataclasses.replace(found, guarantee=dataclasses.replace(found.guarantee, epsilon=total(sigma)))
+    return _of_vectors(setting, name, sigma, arguments, VectorGaussian(sigma, setting.weights, norm))
 
 
 def _gaussian_total(setting: Setting, sigma: float) -> float:

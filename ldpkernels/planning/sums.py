@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ldpkernels.accounting import GaussianEvent, PrivacyResult, SampledGaussianEvent
+from ldpkernels.accounting import CENTRAL, SUMMED, GaussianEvent, PrivacyResult, SampledGaussianEvent
 from ldpkernels.accounting.composition import composed_epsilon
-from ldpkernels.accounting.events import Event, adversary_of
+from ldpkernels.accounting.events import Event
 from ldpkernels.dtypes import FLOAT32
 from ldpkernels.laws import clipped_noise
 from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
@@ -31,7 +31,6 @@ def shares(setting: Setting, name: str) -> Answer:
         found = calibration.renyi_sigma(1.0, setting.rounds, setting.delta, setting.epsilon)
         clipping = _clipping(setting, _enough(found))
     law = _shares(kind, setting, clipping)
-    adversary, neighbours = adversary_of(law.event)
     noised: tuple[str, ...] = ()
     norm, beside = repr(setting.ball), ""
     mean = "secure aggregation adds the integers; ldpkernels.updates.decode(total, law, round_key, clients=...)"
@@ -49,8 +48,8 @@ def shares(setting: Setting, name: str) -> Answer:
     guarantee = PrivacyResult(
         law.epsilon(setting.delta, setting.rounds, clipping),
         setting.delta,
-        adversary,
-        neighbours,
+        SUMMED.adversary,
+        SUMMED.neighbouring,
         (
             "a protocol that shows nothing of what clients send but the sum modulo a power of two",
             f"at least {setting.clients:,} honest clients are in every sum",
@@ -106,7 +105,7 @@ def central(setting: Setting, name: str) -> Answer:
     """Noise on the sum, by a server that is trusted."""
     rate, discrete = setting.participation, name == "central discrete"
     sigma = _multiplier(setting, discrete=discrete)
-    event = GaussianEvent(sigma) if rate == 1 else SampledGaussianEvent(sigma, rate)
+    event = GaussianEvent(sigma, scope=CENTRAL) if rate == 1 else SampledGaussianEvent(sigma, rate, scope=CENTRAL)
     drawn = f"each client is in each round with probability {rate:.6g}, drawn in secret"
     noised = f"noise of {sigma:.6g} times the norm {setting.ball:.6g} in each of {setting.rounds:,} sums"
     return Answer(
@@ -141,7 +140,7 @@ def adaptive(setting: Setting, name: str) -> Answer:
         f" law.noised(bits), clients={setting.clients}), of each client's law.bit(length, norm)",
         _noised_sums(
             setting,
-            [GaussianEvent(sigma), GaussianEvent(law.bit_multiplier)],
+            [GaussianEvent(sigma, scope=CENTRAL), law.noised_event],
             f"noise of {sigma:.6g} times the norm of the round in each of {setting.rounds:,} sums",
             f"noise of deviation {law.bit_multiplier:.6g} on each sum of bits, which are 1 or -1",
             discrete=True,
@@ -191,11 +190,13 @@ def _noised_sums(setting: Setting, round_: Sequence[Event], *assumptions: str, d
     total = composed_epsilon(
         [(event, setting.rounds) for event in round_], setting.delta, "rdp" if discrete else "exact"
     )
+    if math.isinf(total):
+        raise Unsuitable("e^epsilon times the distance of its noise from its law passes delta")
     return PrivacyResult(
         total,
         setting.delta,
-        "anyone who sees the noisy sums" + (", but not who was in them" if setting.participation < 1 else ""),
-        "the clients of the run, one added or removed",
+        CENTRAL.adversary,
+        CENTRAL.neighbouring,
         ("the server that adds the noise sees every update, and is trusted", *assumptions),
         "Renyi composition" if discrete else "composition of the privacy loss, rounded up",
     )

@@ -7,11 +7,11 @@ import warnings
 import pytest
 
 from ldpkernels.accounting import (
+    LOCAL,
     GaussianEvent,
     MetricEvent,
     PureEvent,
     RandomizedResponseEvent,
-    SampledGaussianEvent,
     ShuffledEvent,
     composed_epsilon,
     composition,
@@ -150,9 +150,9 @@ def test_gaussian_against_high_precision() -> None:
 
 
 def test_gaussian_and_pure_mix() -> None:
-    alone = composed_epsilon([(GaussianEvent(10.0), 100)], 1e-5)
-    mixed = composed_epsilon([(GaussianEvent(10.0), 100), (PureEvent(0.01), 200)], 1e-5)
-    renyi = composed_epsilon([(GaussianEvent(10.0), 100), (PureEvent(0.01), 200)], 1e-5, "rdp")
+    alone = composed_epsilon([(GaussianEvent(10.0, scope=LOCAL), 100)], 1e-5)
+    mixed = composed_epsilon([(GaussianEvent(10.0, scope=LOCAL), 100), (PureEvent(0.01), 200)], 1e-5)
+    renyi = composed_epsilon([(GaussianEvent(10.0, scope=LOCAL), 100), (PureEvent(0.01), 200)], 1e-5, "rdp")
     # 200 responses of 0.01 are nearly a Gaussian of mu = sqrt(200) * 0.01
     assert alone < mixed < renyi
     assert mixed == pytest.approx(gaussian_epsilon(math.hypot(1.0, math.sqrt(200) * 0.01), 1e-5), rel=2e-3)
@@ -162,19 +162,6 @@ def test_a_metric_event_counts_as_its_worst_case() -> None:
     assert composed_epsilon([(MetricEvent(0.5, "linf", 2.0), 3)], 0.0, "basic") == 3.0
     assert composed_epsilon([], 1e-5) == 0.0
     assert composed_epsilon([(PureEvent(0.0), 5)], 1e-5) == 0.0
-
-
-def test_the_record_says_who_and_what() -> None:
-    text = str(local_epsilon(RandomizedResponseEvent(1.0), d=100))
-    for part in (
-        "epsilon = 79.84",
-        "delta = 1e-05",
-        "link them to the client",
-        "100 reports",
-        "public ranges",
-        "exact",
-    ):
-        assert part in text
 
 
 @pytest.mark.parametrize(
@@ -188,8 +175,6 @@ def test_the_record_says_who_and_what() -> None:
         (lambda: local_epsilon(PureEvent(1.0), method="best"), "method = 'best' is unknown: choose one of basic"),
         (lambda: local_epsilon(GaussianEvent(1.0), method="advanced"), "'advanced' needs events"),
         (lambda: local_epsilon(ShuffledEvent(1.0, 10)), "central, not local"),
-        (lambda: composed_epsilon([(PureEvent(1.0), 1), (ShuffledEvent(1.0, 9), 1)], 1e-5), "different views"),
-        (lambda: composed_epsilon([(PureEvent(1.0), 1), (SampledGaussianEvent(1.0, 0.1), 1)], 1e-5), "different views"),
         (lambda: PureEvent(-1.0), "eps = -1.0"),
         (lambda: PureEvent(math.nan), "eps = nan"),
         (lambda: GaussianEvent(0.0), "noise_multiplier = 0.0"),
@@ -198,15 +183,3 @@ def test_the_record_says_who_and_what() -> None:
 def test_bad_input_is_named(call, message) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_something_without_an_event_is_refused() -> None:
-    with pytest.raises(TypeError, match="neither an event nor a mechanism"):
-        local_epsilon(3.0)  # type: ignore[arg-type]
-
-
-def test_mechanisms_of_the_library_are_accounted_through_their_event() -> None:
-    two_point = pytest.importorskip("ldpkernels.laws.two_point")
-    mechanism = two_point.TwoPoint(1.0)
-    assert isinstance(mechanism.event, RandomizedResponseEvent)
-    assert round(local_epsilon(mechanism, d=21840).epsilon) == 10648
