@@ -4,20 +4,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 
-from ldpkernels.accounting import GaussianEvent, PrivacyResult, SampledGaussianEvent
+from ldpkernels.accounting import GaussianEvent, PrivacyResult
 from ldpkernels.accounting.composition import composed_epsilon
-from ldpkernels.accounting.events import Event, adversary_of
+from ldpkernels.accounting.events import adversary_of
 from ldpkernels.dtypes import FLOAT32
 from ldpkernels.laws import clipped_noise
 from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
+from ldpkernels.laws.central_gaussian import CentralGaussian
 from ldpkernels.laws.distributed import DistributedGaussian, DistributedSkellam
 from ldpkernels.planning import calibration
-from ldpkernels.planning.answer import REAL, Answer, Unsuitable, seen
+from ldpkernels.planning.answer import REAL, Answer, Unsuitable, in_rounds
+from ldpkernels.planning.deployment import written
 from ldpkernels.planning.setting import Setting
 
-BITS, ENOUGH = (16, 24, 32), 1.1  # of what is sent for a number, under secure aggregation
+BITS, ENOUGH = (16, 32), 1.1  # of an integer in a secure sum
+EXACT = "composition of the privacy loss, rounded up"
 
 
 def shares(setting: Setting, name: str) -> Answer:
@@ -28,51 +31,46 @@ def shares(setting: Setting, name: str) -> Answer:
     kind = DistributedGaussian if name == DistributedGaussian.name else DistributedSkellam
     clipping = None
     if name.startswith("adaptive"):
-        found = calibration.renyi_sigma(1.0, setting.rounds, setting.delta, setting.epsilon)
-        clipping = _clipping(setting, _enough(found))
+        found = calibration.renyi_sigma(1.0, setting.rounds, setting.kept_delta, setting.epsilon)
+        clipping = _clipping(_enough(found), setting.sure)
     law = _shares(kind, setting, clipping)
     adversary, neighbours = adversary_of(law.event)
     noised: tuple[str, ...] = ()
-    norm, beside = repr(setting.ball), ""
+    code = written(law)
     mean = "secure aggregation adds the integers; ldpkernels.updates.decode(total, law, round_key, clients=...)"
     if clipping is not None:
         noised = (
             f"noise of deviation {math.sqrt(clipping.event.variance):.6g} on each sum of bits, which are 1 or -1",
             "all clip to the norm that was published",
         )
-        # its law is the same for every norm, in units of the grid
-        norm, beside = "norm", f", clipping={_written(clipping)}"
+        code = written(law, norm="norm")  # it is the same for every norm, in units of the grid
         mean += (
             f", and an integer modulo 2^32: from norm={setting.ball!r} on, the next is clipping.next_norm(norm,"
-            " total, clients=...), of each client's clipping.share(length, norm)"
+            f" total, clients=...) with clipping={written(clipping)}, of each client's clipping.share(length, norm)"
         )
     guarantee = PrivacyResult(
-        law.epsilon(setting.delta, setting.rounds, clipping),
-        setting.delta,
+        law.epsilon(setting.kept_delta, setting.rounds, clipping),
+        setting.kept_delta,
         adversary,
         neighbours,
         (
             "a protocol that shows nothing of what clients send but the sum modulo a power of two",
-            f"at least {setting.clients:,} honest clients are in every sum",
+            f"at least {setting.sure:,} honest clients are in every sum",
             f"{setting.rounds:,} sums, and no other release",
             *noised,
-            *seen(setting),
         ),
         "Renyi composition",
-    )
-    calibrated = f"{kind.__name__}.calibrated({setting.epsilon!r}, {setting.delta!r}"
-    options = "".join(
-        f", {option}={value}" for option, value in {**_size(setting), "norm": norm, "bits": law.bits}.items()
     )
     return Answer(
         name,
         law.stddev * law.unit,
-        f"ldpkernels.updates.encode(update, ldpkernels.{calibrated}{options}{beside}), round_key)",
+        f"ldpkernels.updates.encode(update, {code}, round_key)",
         mean,
-        guarantee,
+        in_rounds(setting, guarantee),
         law.mean_error(setting.clients),
         law.bytes + (4 if clipping else 0),
         setting,
+        None if clipping else law,
     )
 
 
@@ -83,13 +81,12 @@ def _shares(
     found: list[DistributedGaussian | DistributedSkellam] = []
     reason = ""
     for bits in BITS:
-        if len(found) == 2:  # more bits would not be better than the second
-            break
-        size = _size(setting)
         try:
-            found.append(
-                kind.calibrated(setting.epsilon, setting.delta, norm=setting.ball, bits=bits, clipping=clipping, **size)
-            )
+            one = kind.calibrated(
+                setting.epsilon, setting.kept_delta, dimension=setting.weights, clients=setting.sure, norm=setting.ball,
+                bits=bits, rounds=setting.rounds, invited=setting.most, clipping=clipping,
+            )  # fmt: skip
+            found.append(one)
         except ValueError as refusal:
             reason = str(refusal)
     if not found:
@@ -98,32 +95,46 @@ def _shares(
     return next(one for one in found if one.mean_error(setting.clients) <= ENOUGH * least)
 
 
-def _size(setting: Setting) -> dict[str, int]:
-    return {"dimension": setting.weights, "clients": setting.clients, "rounds": setting.rounds}
-
-
 def central(setting: Setting, name: str) -> Answer:
-    """Noise on the sum, by a server that is trusted."""
-    rate, discrete = setting.participation, name == "central discrete"
-    sigma = _multiplier(setting, discrete=discrete)
-    event = GaussianEvent(sigma) if rate == 1 else SampledGaussianEvent(sigma, rate)
+    """Noise on the sum, by a server that is trusted: in integers, where clients are not drawn and grids have the noise."""
+    law = _in_integers(setting) if setting.participation == 1 else None
+    if law is None:
+        return _in_real_numbers(setting, name)
+    noised = f"noise of deviation {law.sigma:.6g} in each of {setting.rounds:,} sums of integers"
+    return Answer(
+        name,
+        law.sigma,
+        f"(law := {written(law)}).released(sum(map(law.integers, updates)))",
+        f"what the call gives: the sum over {law.clients:,}",
+        _noised_sums(setting, law.epsilon(setting.delta, setting.rounds), EXACT, noised),
+        law.mean_error(setting.clients),
+        law.bytes,
+        setting,
+        law,
+    )
+
+
+def _in_integers(setting: Setting) -> CentralGaussian | None:
+    def law_of(sigma: float) -> CentralGaussian:
+        return CentralGaussian(sigma, setting.weights, setting.ball, setting.clients)
+
+    sigma = calibration.grid_sigma(law_of, 1.0, setting.ball, setting.rounds, setting.delta, setting.epsilon)
+    return None if sigma is None else law_of(sigma)
+
+
+def _in_real_numbers(setting: Setting, name: str) -> Answer:
+    rate = setting.participation
+    sigma = _multiplier(setting, calibration.gaussian_sigma, "gaussian")
+    total = composed_epsilon([(calibration.summed(rate, sigma), setting.rounds)], setting.delta)
     drawn = f"each client is in each round with probability {rate:.6g}, drawn in secret"
     noised = f"noise of {sigma:.6g} times the norm {setting.ball:.6g} in each of {setting.rounds:,} sums"
     return Answer(
         name,
         sigma,
-        f"ldpkernels.clipped_noised_sum(updates, C={setting.ball!r}, sigma={sigma!r}"
-        + (", noise='discrete')" if discrete else ")"),
+        f"ldpkernels.clipped_noised_sum(updates, C={setting.ball!r}, sigma={sigma!r})",
         f"the sum over {setting.clients:,}",
-        _noised_sums(
-            setting,
-            [event],
-            *((drawn,) if rate < 1 else ()),
-            *(() if discrete else (REAL,)),
-            noised,
-            discrete=discrete,
-        ),
-        setting.weights * (sigma * setting.ball / setting.clients) ** 2,
+        _noised_sums(setting, total, EXACT, *((drawn,) if rate < 1 else ()), REAL, noised),
+        _error(setting, sigma),
         4 * setting.weights,
         setting,
     )
@@ -131,47 +142,41 @@ def central(setting: Setting, name: str) -> Answer:
 
 def adaptive(setting: Setting, name: str) -> Answer:
     """Discrete noise with a norm that follows the clients' median, for one more bit a client."""
-    law = _clipping(setting, _multiplier(setting, discrete=True))
+    if setting.participation < 1:
+        raise Unsuitable("nothing is proved here of discrete noise on samples: give participation = 1")
+    law = _clipping(_multiplier(setting, calibration.renyi_sigma, "discrete"), setting.clients)
     z, sigma = law.noise_multiplier, law.update_multiplier
+    events = [(GaussianEvent(one), setting.rounds) for one in (sigma, law.bit_multiplier)]
     return Answer(
         name,
         z,
-        f"ldpkernels.clipped_noised_sum(updates, C=norm, sigma={_written(law)}.update_multiplier, noise='discrete')",
+        f"ldpkernels.clipped_noised_sum(updates, C=norm, sigma={written(law)}.update_multiplier, noise='discrete')",
         f"the sum over {setting.clients:,}; from norm={setting.ball!r} on the next is law.next_norm(norm,"
         f" law.noised(bits), clients={setting.clients}), of each client's law.bit(length, norm)",
         _noised_sums(
             setting,
-            [GaussianEvent(sigma), GaussianEvent(law.bit_multiplier)],
+            composed_epsilon(events, setting.delta, "rdp"),
+            "Renyi composition",
             f"noise of {sigma:.6g} times the norm of the round in each of {setting.rounds:,} sums",
             f"noise of deviation {law.bit_multiplier:.6g} on each sum of bits, which are 1 or -1",
-            discrete=True,
         ),
-        setting.weights * (sigma * setting.ball / setting.clients) ** 2,
+        _error(setting, sigma),
         4 * setting.weights + 1,
         setting,
     )
 
 
-def _clipping(setting: Setting, z: float) -> AdaptiveClipping:
+def _clipping(z: float, clients: int) -> AdaptiveClipping:
     """Bits and updates that together are worth a multiplier of z."""
     try:
-        return AdaptiveClipping(z, setting.clients)
+        return AdaptiveClipping(z, clients)
     except ValueError as refusal:
         raise Unsuitable(str(refusal)) from refusal
 
 
-def _written(law: AdaptiveClipping) -> str:
-    return f"ldpkernels.AdaptiveClipping({law.noise_multiplier!r}, {law.clients})"
-
-
-def _multiplier(setting: Setting, *, discrete: bool) -> float:
+def _multiplier(setting: Setting, calibrate: Callable[..., float | None], noise: str) -> float:
     """The multiplier of the noise over the norm, in every sum."""
-    rate = setting.participation
-    if discrete and rate < 1:
-        raise Unsuitable("nothing is proved here of discrete noise on samples: give participation = 1")
-    calibrate = calibration.renyi_sigma if discrete else calibration.gaussian_sigma
-    sigma = _enough(calibrate(rate, setting.rounds, setting.delta, setting.epsilon))
-    noise = "discrete" if discrete else "gaussian"
+    sigma = _enough(calibrate(setting.participation, setting.rounds, setting.delta, setting.epsilon))
     try:
         clipped_noise.check([setting.ball], sigma, noise, "flat", [FLOAT32])
         clipped_noise.noise_of([setting.ball], sigma, noise, setting.clients)
@@ -186,16 +191,17 @@ def _enough(sigma: float | None) -> float:
     return sigma
 
 
-def _noised_sums(setting: Setting, round_: Sequence[Event], *assumptions: str, discrete: bool) -> PrivacyResult:
-    """The total of all rounds, of which each has these events."""
-    total = composed_epsilon(
-        [(event, setting.rounds) for event in round_], setting.delta, "rdp" if discrete else "exact"
-    )
+def _error(setting: Setting, sigma: float) -> float:
+    return setting.weights * (sigma * setting.ball / setting.clients) ** 2
+
+
+def _noised_sums(setting: Setting, total: float, method: str, *assumptions: str) -> PrivacyResult:
+    """The total of all rounds."""
     return PrivacyResult(
         total,
         setting.delta,
         "anyone who sees the noisy sums" + (", but not who was in them" if setting.participation < 1 else ""),
         "the clients of the run, one added or removed",
         ("the server that adds the noise sees every update, and is trusted", *assumptions),
-        "Renyi composition" if discrete else "composition of the privacy loss, rounded up",
+        method,
     )
