@@ -47,8 +47,13 @@ MOST_ATOMS = 1 << 20
 
 
 def binomial_window(trials: int, p: float, outside: float) -> tuple[int, int]:
-    """Return lo, hi with P(lo <= X <= hi) >= 1 - 2 * outside for X ~ Bin(trials, p), by Hoeffding's inequality."""
-    half = math.sqrt(trials * -math.log(outside) / 2) + 1
+    """Return lo, hi with P(lo <= X <= hi) >= 1 - 2 * outside for X ~ Bin(trials, p).
+
+    By Hoeffding's inequality, or by Bernstein's where it is the sharper one: where successes or failures are few.
+    """
+    rate = -math.log(outside)
+    bernstein = rate / 3 + math.sqrt(rate * rate / 9 + 2 * trials * p * (1 - p) * rate)
+    half = min(math.sqrt(trials * rate / 2), bernstein * (1 + 1e-9)) + 1
     return max(0, math.floor(trials * p - half)), min(trials, math.ceil(trials * p + half))
 
 

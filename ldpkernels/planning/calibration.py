@@ -23,7 +23,7 @@ from ldpkernels.accounting.gaussian import (
     sampled_gaussian_epsilon,
 )
 from ldpkernels.accounting.losses import TooLarge
-from ldpkernels.accounting.shuffle import COUNTED, HOPELESS, Method, shuffled_epsilon
+from ldpkernels.accounting.shuffle import COUNTED, HOPELESS, Composition, Method, shuffled_epsilon
 
 Accountant = Callable[[float], float]
 
@@ -41,6 +41,7 @@ LEAST_EPS, MOST_EPS = 1e-9, 500.0
 # Of noise multipliers: what `clipped_noised_sum` takes.
 LEAST_SIGMA, MOST_SIGMA = 1e-4, 1e100
 
+FEW = 5000  # clients
 LEAST_GRID_SIGMA, MOST_GRID_SIGMA = 2.0**-8, 2.0**21  # in units of the norm: grids have them
 
 DIGITS = 10**4
@@ -132,8 +133,12 @@ def shuffled_eps(clients: int, positions: int, delta: float, target: float, meth
         hidden = 2 * (math.cosh(eps) + 1) if method == "exact" else 2 * (math.exp(eps) + 1)
         return gaussian_epsilon(math.tanh(eps / 2) * math.sqrt(positions * hidden / clients), delta)
 
+    # Renyi divergences are the sharper way for few clients only, and leaving them out is safe
+    composition: Composition = "best" if clients < FEW else "pld"
+
     def exactly(eps: float) -> float:
-        return shuffled_epsilon(eps, clients, positions, delta, method if clients <= COUNTED else "stronger_clones")
+        bound = method if clients <= COUNTED else "stronger_clones"
+        return shuffled_epsilon(eps, clients, positions, delta, bound, composition)
 
     near = strongest(roughly, target, LEAST_EPS, HOPELESS)
     return strongest(exactly, target, LEAST_EPS, MOST_EPS, near)

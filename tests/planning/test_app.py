@@ -13,7 +13,7 @@ from ldpkernels.__main__ import main
 from ldpkernels.planning.app import rendered, write_app
 
 FLOWER = importlib.util.find_spec("flwr") is not None
-WEIGHTS, NODES = 163, 5  # two hidden units, and three weights of no use
+WEIGHTS, NODES = 313, 5  # four hidden units, and three weights of no use
 KINDS = [  # (trust, mechanism): one of each kind of lines
     ("local", "privunitg"),
     ("local", "two-point"),
