@@ -129,7 +129,8 @@ def accuracy(
 def honest_epsilon(clients: Sequence[Client], config: Config, rounds: int, delta: float = 1e-5) -> float:
     """What an example of the participant that loses most does, to whoever sees what is sent.
 
-    Neighbours differ in one example, at a number of examples that is public: batches and weights follow from it.
+    Neighbours: one example added or removed, which is to say zeros in its place, since the number of examples that
+    batches and weights follow from is public. For an example replaced by another it is no bound.
 
     The choice of participants depends on no data, so that each may count its own rounds. "smc" and "non-private" add no
     noise: infinite. For "hybrid-one" a participant's own noise is counted and no more: the noises of k participants add

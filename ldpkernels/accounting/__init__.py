@@ -27,14 +27,20 @@ from ldpkernels.accounting.events import (
     SkellamEvent,
     event_from_dict,
     event_of,
+    to_replace_one,
 )
 from ldpkernels.accounting.ledger import BudgetExceeded, Ledger, LedgerError
 from ldpkernels.accounting.local import local_epsilon, local_table, sampled_gaussian, subsample_pure, subsampled_epsilon
 from ldpkernels.accounting.metric import CldpResult, ScheduledRound, cldp, rounds_per_layer, schedule
+from ldpkernels.accounting.neighbours import CENTRAL, LOCAL, SHUFFLED, SUMMED, Relation, Scope, Unit, View
 from ldpkernels.accounting.records import Claim, PrivacyResult
 from ldpkernels.accounting.shuffle import clients_needed, shuffle_epsilon
 
 __all__ = [
+    "CENTRAL",
+    "LOCAL",
+    "SHUFFLED",
+    "SUMMED",
     "BudgetExceeded",
     "Claim",
     "CldpResult",
@@ -48,10 +54,14 @@ __all__ = [
     "PrivacyResult",
     "PureEvent",
     "RandomizedResponseEvent",
+    "Relation",
     "SampledGaussianEvent",
     "ScheduledRound",
+    "Scope",
     "ShuffledEvent",
     "SkellamEvent",
+    "Unit",
+    "View",
     "cldp",
     "clients_needed",
     "composed_epsilon",
@@ -68,4 +78,5 @@ __all__ = [
     "shuffle_epsilon",
     "subsample_pure",
     "subsampled_epsilon",
+    "to_replace_one",
 ]

@@ -1,54 +1,95 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a mechanism releases once, as accounting sees it, and whom its guarantee holds off.
+"""What a mechanism releases once, as accounting sees it: how much, to whom, between which neighbours, and how nearly.
 
 A mechanism yields its event; accounting composes events and never looks at the mechanism. An event is a frozen value:
 equal events are interchangeable, and an event survives a round trip through JSON (the ledger stores it so). Only events
-of one view compose.
+of one scope compose.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from ldpkernels import arguments
+from ldpkernels.accounting.neighbours import CENTRAL, LOCAL, SHUFFLED, SUMMED, Relation, Scope, Unit
+
+# The slack of records from before there was one: 2^32 numbers from tables within 2^-74. No law's own is this number.
+EARLIER = math.nextafter(2.0**-42, 1.0)
 
 
 @dataclass(frozen=True)
 class Event:
-    """The base of all events; not used by itself."""
+    """The base of all events; not used by itself.
+
+    Args:
+        slack: The distance, in total variation and for any input, of what is executed from the law that the other
+            fields describe, at most: the ends of a table, its granularity. 0 where the law itself is executed.
+        scope: The view, the relation and the unit of the claim. None stands for the event's own; a `GaussianEvent` has
+            none of its own.
+    """
 
     kind: ClassVar[str] = ""
+    positive: ClassVar[tuple[str, ...]] = ()  # fields that are above 0
+    own: ClassVar[Scope | None] = None
+    earlier: ClassVar[float] = 0.0  # the slack of a record that says none
+    slack: float = field(default=0.0, kw_only=True, repr=False)
+    scope: Scope | None = field(default=None, kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in self.positive:
+            object.__setattr__(self, name, arguments.positive(name, getattr(self, name)))
+        object.__setattr__(self, "slack", arguments.non_negative("slack", self.slack))
+        if self.scope is None:
+            object.__setattr__(self, "scope", self.own)
+        elif not isinstance(self.scope, Scope):
+            raise TypeError(f"scope = {self.scope!r} is no Scope: give one, as ldpkernels.accounting.LOCAL")
 
     @property
     def pure_epsilon(self) -> float:
         """The epsilon of one release at delta = 0; infinite where there is none."""
+        return math.inf if self.slack else self._pure_epsilon
+
+    @property
+    def _pure_epsilon(self) -> float:
         return math.inf
+
+    @property
+    def ideal(self) -> Event:
+        """The law that the event's numbers describe, whoever sees it: what composition computes with."""
+        return replace(self, slack=0.0, scope=None)
 
     def to_dict(self) -> dict[str, object]:
         """Return the event as plain data, with its kind; `event_from_dict` reads it back."""
-        return {"kind": self.kind, **asdict(self)}
+        data = {one.name: getattr(self, one.name) for one in fields(self)}
+        slack, scope = data.pop("slack"), data.pop("scope")
+        if slack != self.earlier:
+            data["slack"] = slack
+        if scope != (self.own or LOCAL):
+            data["scope"] = scope and scope.to_list()
+        return {"kind": self.kind, **data}
 
 
 @dataclass(frozen=True)
 class PureEvent(Event):
-    """One release of any mechanism that is eps-LDP, of one weight or of a whole vector.
+    """One release of any mechanism that is eps-LDP, between any two values of one weight or of a whole vector.
 
     >>> PureEvent(0.5).pure_epsilon
     0.5
     """
 
     kind: ClassVar[str] = "pure"
+    own: ClassVar[Scope | None] = LOCAL
     eps: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "eps", arguments.non_negative("eps", self.eps))
 
     @property
-    def pure_epsilon(self) -> float:
-        """The epsilon of one release at delta = 0."""
+    def _pure_epsilon(self) -> float:
         return self.eps
 
 
@@ -56,37 +97,46 @@ class PureEvent(Event):
 class RandomizedResponseEvent(PureEvent):
     """One report with two outcomes whose probabilities stay within [1/(1+e^eps), e^eps/(1+e^eps)].
 
-    Every two-point report is one; eps is the eps that the mechanism really executes. What holds for any PureEvent holds
-    here, and the count-based bound of the shuffle model as well.
+    Every two-point report is one, of one weight; eps is the eps that the mechanism really executes. What holds for any
+    PureEvent holds here, and the count-based bound of the shuffle model as well.
     """
 
     kind: ClassVar[str] = "randomized_response"
+    own: ClassVar[Scope | None] = LOCAL.per(Unit.WEIGHT)
 
 
 @dataclass(frozen=True)
 class GaussianEvent(Event):
     """One release with Gaussian noise; noise_multiplier = standard deviation / L2 distance between neighbours.
 
-    In the local view the neighbours are any two inputs: values clipped to norm C are 2C apart.
+    `scope` says which neighbours. Values clipped to norm C are 2C apart from each other (replace-one, `LOCAL`), and C
+    from nothing (add/remove, `CENTRAL`); `to_replace_one` goes from the latter to the former.
+
+    >>> print(GaussianEvent(2.0, scope=CENTRAL).scope)
+    central view, add/remove of a client
     """
 
     kind: ClassVar[str] = "gaussian"
+    positive: ClassVar[tuple[str, ...]] = ("noise_multiplier",)
+    earlier: ClassVar[float] = EARLIER
     noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "noise_multiplier", arguments.positive("noise_multiplier", self.noise_multiplier))
 
 
 @dataclass(frozen=True)
 class SampledGaussianEvent(Event):
-    """One step of DP-SGD: Poisson sampling with probability q, then a Gaussian of that noise_multiplier."""
+    """One step of DP-SGD: Poisson sampling with probability q, then a Gaussian of that noise_multiplier.
+
+    Neighbours differ in one example, which is added or removed.
+    """
 
     kind: ClassVar[str] = "sampled_gaussian"
+    positive: ClassVar[tuple[str, ...]] = ("noise_multiplier",)
+    own: ClassVar[Scope | None] = CENTRAL.per(Unit.EXAMPLE)
     noise_multiplier: float
     q: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "noise_multiplier", arguments.positive("noise_multiplier", self.noise_multiplier))
+        super().__post_init__()
         object.__setattr__(self, "q", arguments.probability("q", self.q))
 
 
@@ -98,35 +148,34 @@ class ConcentratedEvent(Event):
     """
 
     kind: ClassVar[str] = "concentrated"
+    positive: ClassVar[tuple[str, ...]] = ("rho",)
+    own: ClassVar[Scope | None] = SUMMED
+    earlier: ClassVar[float] = EARLIER
     rho: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rho", arguments.positive("rho", self.rho))
 
 
 @dataclass(frozen=True)
 class SkellamEvent(Event):
-    """One sum by secure aggregation with Skellam noise, in units of its grid.
+    """One sum by secure aggregation with Skellam noise, in units of its grid: a client's update against zeros.
 
     variance is that of all honest clients' noise together, l2 and l1 bound what one client adds to the sum. Its Renyi
     divergence is by the bound of Agarwal, Kairouz and Liu (2021): docs/mechanisms/distributed.md.
     """
 
     kind: ClassVar[str] = "skellam"
+    positive: ClassVar[tuple[str, ...]] = ("variance", "l2", "l1")
+    own: ClassVar[Scope | None] = SUMMED
+    earlier: ClassVar[float] = EARLIER
     variance: float
     l2: float
     l1: float
 
-    def __post_init__(self) -> None:
-        for name in ("variance", "l2", "l1"):
-            object.__setattr__(self, name, arguments.positive(name, getattr(self, name)))
-
 
 @dataclass(frozen=True)
 class MetricEvent(Event):
-    """One alpha-CLDP release: the log-ratio of two inputs is at most alpha times their distance.
+    """One alpha-CLDP release: the log-ratio of any two values is at most alpha times their distance.
 
-    diameter is the largest distance between two inputs in that metric; alpha * diameter is the epsilon in the worst
+    diameter is the largest distance between two values in that metric; alpha * diameter is the epsilon in the worst
     case.
 
     >>> MetricEvent(0.5, "linf", 4.0).pure_epsilon
@@ -134,11 +183,13 @@ class MetricEvent(Event):
     """
 
     kind: ClassVar[str] = "metric"
+    own: ClassVar[Scope | None] = LOCAL
     alpha: float
     metric: str
     diameter: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "alpha", arguments.non_negative("alpha", self.alpha))
         arguments.choice("metric", self.metric, ("linf", "l1"))
         object.__setattr__(self, "diameter", arguments.non_negative("diameter", self.diameter))
@@ -148,8 +199,7 @@ class MetricEvent(Event):
             )
 
     @property
-    def pure_epsilon(self) -> float:
-        """The epsilon in the worst case, alpha * diameter."""
+    def _pure_epsilon(self) -> float:
         return self.alpha * self.diameter
 
 
@@ -158,24 +208,24 @@ class ShuffledEvent(Event):
     """One position behind an ideal shuffler, to which so many clients send a report of the same local eps.
 
     reports says what is known of them: "randomized_response" (two outcomes, so the counts are compared themselves) or
-    "pure" (any eps-LDP mechanism, so others hide a client as clones). The guarantee is central (replace-one), so it
-    never composes with an event of the local view.
+    "pure" (any eps-LDP mechanism, so others hide a client as clones). Neighbours differ in one client, replaced.
     """
 
     kind: ClassVar[str] = "shuffled"
+    positive: ClassVar[tuple[str, ...]] = ("eps",)
+    own: ClassVar[Scope | None] = SHUFFLED
     eps: float
     clients: int
     reports: str = RandomizedResponseEvent.kind
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "eps", arguments.positive("eps", self.eps))
+        super().__post_init__()
         object.__setattr__(self, "clients", arguments.count("clients", self.clients))
         arguments.choice("reports", self.reports, (RandomizedResponseEvent.kind, PureEvent.kind))
 
     @property
-    def pure_epsilon(self) -> float:
-        """The epsilon of one release at delta = 0: shuffling doesn't lower it."""
-        return self.eps
+    def _pure_epsilon(self) -> float:
+        return self.eps  # shuffling doesn't lower it
 
 
 @runtime_checkable
@@ -198,6 +248,49 @@ def event_of(source: Event | Mechanism) -> Event:
     return event
 
 
+def scope_of(events: Iterable[Event]) -> Scope | None:
+    """Return the scope of all these releases together, None where none is said; a mixture is refused."""
+    scopes: dict[Scope | None, Event] = {}
+    for event in events:
+        scopes.setdefault(event.scope and event.scope.composed, event)
+    if len(scopes) > 1:
+        told = "; ".join(f"{event!r} is {event.scope or 'of no scope'}" for event in scopes.values())
+        raise ValueError(
+            f"the events belong to different views or neighbours: {told}. Account for each by itself, say the scope that"
+            " is missing, or give both the same neighbours where a conversion is proved (to_replace_one)"
+        )
+    return next(iter(scopes), None)
+
+
+def to_replace_one(source: Event | Mechanism) -> Event:
+    """Return the same release between any two values, for an event against zeros or against nothing.
+
+    Each value lies within the event's distance of nothing, so two of them lie within twice of each other (the triangle
+    inequality). For rho-zCDP and eps-DP, which know no distance, a group of two costs 4 rho (Bun and Steinke, 2016) and
+    2 eps. The slack is of each input by itself, and stays.
+
+    >>> central = GaussianEvent(2.0, scope=CENTRAL)
+    >>> to_replace_one(central), print(to_replace_one(central).scope)
+    central view, replace-one of a client
+    (GaussianEvent(noise_multiplier=1.0), None)
+    """
+    event = event_of(source)
+    if event.scope is None:
+        raise ValueError(f"{event!r} says no scope, so there is nothing to convert: give it one")
+    if event.scope.relation is Relation.REPLACE_ONE:
+        return event
+    changed: dict[str, Any] = {"scope": replace(event.scope, relation=Relation.REPLACE_ONE)}
+    if isinstance(event, GaussianEvent):
+        return replace(event, noise_multiplier=event.noise_multiplier / 2, **changed)
+    if isinstance(event, ConcentratedEvent):
+        return replace(event, rho=4 * event.rho, **changed)
+    if isinstance(event, SkellamEvent):
+        return replace(event, l2=2 * event.l2, l1=2 * event.l1, **changed)
+    if isinstance(event, PureEvent):
+        return replace(event, eps=2 * event.eps, **changed)
+    raise ValueError(f"{event!r} has no event for any two values: where it is (eps, delta), they have 2 eps at (1 + e^eps) delta")
+
+
 KINDS: dict[str, type[Event]] = {
     cls.kind: cls
     for cls in (
@@ -214,51 +307,20 @@ KINDS: dict[str, type[Event]] = {
 
 
 def event_from_dict(data: Mapping[str, object]) -> Event:
-    """Read an event that `to_dict` wrote.
+    """Read an event that `to_dict` wrote, now or before events had a slack and a scope.
+
+    A Gaussian of then is taken for the library's own, `VectorGaussian`'s: local, between any two updates.
 
     >>> event_from_dict(GaussianEvent(2.0).to_dict())
     GaussianEvent(noise_multiplier=2.0)
     """
-    fields = dict(data)
-    kind = fields.pop("kind", None)
+    values: dict[str, Any] = dict(data)
+    kind = values.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"event kind {kind!r} is unknown: known are {', '.join(KINDS)}")
+    cls = KINDS[kind]
+    scope = values.pop("scope", (cls.own or LOCAL).to_list())
     try:
-        return KINDS[kind](**fields)
+        return cls(**{"slack": cls.earlier, **values}, scope=scope and Scope.of(scope))
     except TypeError as error:
-        raise ValueError(f"the fields {sorted(fields)} don't make a {kind} event: {error}") from error
-
-
-LOCAL_ADVERSARY = "anyone who sees every report of the client, the server included, and can link them to the client"
-LOCAL_NEIGHBOURS = "any two values of the client's whole input (its weights in every round)"
-
-
-def view_of(event: Event) -> str:
-    """Return "local", "shuffled", "sampled" or "aggregated"."""
-    if isinstance(event, ConcentratedEvent | SkellamEvent):
-        return "aggregated"
-    if isinstance(event, ShuffledEvent):
-        return "shuffled"
-    return "sampled" if isinstance(event, SampledGaussianEvent) else "local"
-
-
-def adversary_of(event: Event) -> tuple[str, str]:
-    """Return the adversary and the neighbouring relation that an event's guarantee speaks of."""
-    view = view_of(event)
-    if view == "shuffled":
-        return (
-            "anyone who sees the shuffled reports, and knows the inputs of all the other clients",
-            "the inputs of all clients, one client's replaced (replace-one)",
-        )
-    if view == "aggregated":
-        return (
-            "anyone who sees the sums that secure aggregation gives, and knows the inputs of all the other clients, but"
-            " not the noise of the honest ones",
-            "the updates of all clients, one client's replaced by zeros in every round",
-        )
-    if view == "sampled":
-        return (
-            "anyone who sees every noisy gradient or model, but not which examples were sampled",
-            "training sets that differ by one example added or removed",
-        )
-    return LOCAL_ADVERSARY, LOCAL_NEIGHBOURS
+        raise ValueError(f"the fields {sorted(values)} don't make a {kind} event: {error}") from error

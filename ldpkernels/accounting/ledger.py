@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from ldpkernels import arguments
 from ldpkernels.accounting.composition import METHODS, composed_epsilon
-from ldpkernels.accounting.events import Event, Mechanism, adversary_of, event_from_dict, event_of
+from ldpkernels.accounting.events import EARLIER, Event, Mechanism, event_from_dict, event_of, scope_of
 from ldpkernels.accounting.ledger_file import Header, LedgerError, LedgerFile, Round
 from ldpkernels.accounting.records import PrivacyResult, rounded_up
 
@@ -177,17 +177,21 @@ class Ledger:
     def result(self) -> PrivacyResult:
         """What has been spent, as a record."""
         with self._alone():
-            adversary, neighbouring = (
-                adversary_of(self._rounds[0].event) if self._rounds else ("anyone", "any two inputs")
-            )
+            scope = scope_of(self._spent)
+            told = (scope.adversary, scope.neighbouring) if scope else ("anyone", "any two inputs")
             assumptions: tuple[str, ...] = (
                 f"{len(self._rounds):,} rounds, all of them through this ledger",
                 "every release came after `spend` returned",
             )
             if self.method != "basic":
                 assumptions += ("the events of the rounds were fixed before the run",)
-            delta = 0.0 if self.method == "basic" else self.delta
-            return PrivacyResult(self._now, delta, adversary, neighbouring, assumptions, f"{self.method} composition")
+            if any(event.slack == EARLIER for event in self._spent):
+                assumptions += (
+                    "a round whose record says no distance from its law was written by an earlier version: it released"
+                    " 2^32 numbers of noise at most, and a Gaussian's was `perturb_vector`'s",
+                )
+            delta = self.delta if self.method != "basic" or any(event.slack for event in self._spent) else 0.0
+            return PrivacyResult(self._now, delta, *told, assumptions, f"{self.method} composition")
 
     def spend(self, source: Event | Mechanism, times: int = 1, *, layout: str = "") -> PrivacyResult:
         """Take one round of `times` releases out of the budget; release only after this has returned.
@@ -203,7 +207,7 @@ class Ledger:
             LedgerError: If the ledger is closed, the file can't be written or is no longer the one that was opened, or
                 this is a forked child.
         """
-        event, times = _readable(event_of(source)), arguments.count("times", times)
+        event, times = _spendable(source), arguments.count("times", times)
         if not isinstance(layout, str):
             raise TypeError(f"layout is a {type(layout).__name__}: pass text")
         layout.encode()  # a lone surrogate is refused before anything is spent
@@ -241,11 +245,11 @@ class Ledger:
         would_be = max(self._now, self._epsilon(event, times))
         if not self._covers(would_be):
             raise BudgetExceeded(self._now, would_be, self.budget, self.delta)
-        return Round.after(self.digest, len(self._rounds) + 1, event, times, would_be, layout)
+        return Round.after(self.digest, len(self._rounds) + 1, event.to_dict(), times, would_be, layout)
 
     def rounds_left(self, source: Event | Mechanism, times: int = 1) -> int:
         """Return how many more such rounds the budget covers, up to 2^40, as of this ledger's last round."""
-        event, times = event_of(source), arguments.count("times", times)
+        event, times = _spendable(source), arguments.count("times", times)
         with self._alone():
             low, high = 0, 1
             most = min(MOST_ROUNDS_LEFT, arguments.MOST // times)
@@ -288,8 +292,14 @@ def recorded(path: str | os.PathLike[str]) -> tuple[Ledger, list[Round]]:
     return ledger, rounds
 
 
-def _readable(event: Event) -> Event:
-    """The event, which the file must give back as it is."""
+def _spendable(source: Event | Mechanism) -> Event:
+    """The event, which says whom it holds off, and which the file must give back as it is."""
+    event = event_of(source)
+    if event.scope is None:
+        raise ValueError(
+            f"{event!r} doesn't say between which neighbours: give scope=LOCAL (noise over the distance of any two"
+            " inputs, which the server sees) or scope=CENTRAL (over the norm of one client, by a trusted server)"
+        )
     if event_from_dict(event.to_dict()) != event:
         raise ValueError(f"{event!r} is not an event that a ledger can read again: use one of ldpkernels.accounting")
     return event

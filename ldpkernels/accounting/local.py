@@ -15,9 +15,9 @@ from ldpkernels.accounting.events import (
     RandomizedResponseEvent,
     SampledGaussianEvent,
     ShuffledEvent,
-    adversary_of,
     event_of,
 )
+from ldpkernels.accounting.neighbours import LOCAL
 from ldpkernels.accounting.records import PrivacyResult
 
 WORDS = {
@@ -50,7 +50,10 @@ def _assumptions(event: Event, reports: int) -> tuple[str, ...]:
 def local_epsilon(
     source: Event | Mechanism, *, d: int = 1, rounds: int = 1, delta: float = 1e-5, method: str = "exact"
 ) -> PrivacyResult:
-    """Return what a client loses that reports d weights in each of so many rounds.
+    """Return what a client loses that reports d weights in each of so many rounds, between any two values of its input.
+
+    An event of another view, as a law's of sums, is accounted for in its own, which the result names. A Gaussian that
+    says no scope is taken for local: its multiplier must be over the distance of any two inputs.
 
     Args:
         source: The event of one weight's report, or a mechanism that yields it.
@@ -66,11 +69,11 @@ def local_epsilon(
     reports = arguments.count("d * rounds", arguments.count("d", d) * arguments.count("rounds", rounds))
     if isinstance(event, ShuffledEvent):
         raise ValueError(f"{event!r} is central, not local: use shuffle_epsilon")
-    epsilon, used = composed([(event, reports)], delta, method)
-    adversary, neighbouring = adversary_of(event)
+    epsilon, used, at = composed([(event, reports)], delta, method)
     words = WORDS[used] + (", the law of the loss being too large to compute" if used != method and delta else "")
+    scope = (event.scope or LOCAL).composed
     return PrivacyResult(
-        epsilon, 0.0 if used == "basic" else float(delta), adversary, neighbouring, _assumptions(event, reports), words
+        epsilon, at, scope.adversary, scope.neighbouring, _assumptions(event, reports), words
     )
 
 
@@ -124,10 +127,10 @@ def subsample_pure(
     """
     one = subsampled_epsilon(eps, q)
     rounds = arguments.count("rounds", rounds)
-    epsilon, used = composed([(PureEvent(one), rounds)], delta, method)
+    epsilon, used, at = composed([(PureEvent(one), rounds)], delta, method)
     return PrivacyResult(
         epsilon,
-        0.0 if used == "basic" else float(delta),
+        at,
         "anyone who sees the outputs of the rounds, but not who was sampled",
         "one member added or removed (Poisson sampling), or replaced (samples of a fixed size)",
         (
@@ -159,14 +162,14 @@ def sampled_gaussian(
     delta = arguments.excluded(delta)
     event = SampledGaussianEvent(noise_multiplier, q)
     steps = arguments.count("steps", steps)
-    epsilon, used = composed([(event, steps)], delta, "exact" if method == "pld" else "rdp")
+    assert event.scope is not None
+    epsilon, used, _ = composed([(event, steps)], delta, "exact" if method == "pld" else "rdp")
     words = {"exact": "dp-accounting, PLD", "rdp": "dp-accounting, RDP", "everyone": "as if every step took everyone"}
-    adversary, neighbouring = adversary_of(event)
     return PrivacyResult(
         epsilon,
         delta,
-        adversary,
-        neighbouring,
+        event.scope.adversary,
+        event.scope.neighbouring,
         (
             f"every example joins every batch independently with probability q = {q:.6g}; shuffled fixed batches are"
             " not this",

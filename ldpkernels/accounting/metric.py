@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ldpkernels import arguments
-from ldpkernels.accounting.events import LOCAL_ADVERSARY, MetricEvent
+from ldpkernels.accounting.events import MetricEvent
+from ldpkernels.accounting.neighbours import LOCAL
 from ldpkernels.accounting.records import PrivacyResult
 
 METRICS = ("linf", "l1")
@@ -78,8 +79,8 @@ def cldp(alpha: float, c: float, rho: int, *, metric: str = "linf", size: int = 
     result = PrivacyResult(
         epsilon,
         0.0,
-        LOCAL_ADVERSARY,
-        "any two inputs of the client within the clipping range",
+        LOCAL.adversary,
+        f"{LOCAL.composed.neighbouring}, within the clipping range",
         (f"alpha = {alpha:.6g} is the total over all values, rounds and layers", f"values lie in [-{c:g}, {c:g}]"),
         f"alpha times the {metric} diameter",
     )

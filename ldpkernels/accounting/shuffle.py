@@ -32,12 +32,11 @@ from ldpkernels.accounting.events import (
     Mechanism,
     PureEvent,
     RandomizedResponseEvent,
-    ShuffledEvent,
-    adversary_of,
     event_of,
 )
 from ldpkernels.accounting.gaussian import to_epsilon
 from ldpkernels.accounting.losses import TooLarge, bisect_upper, from_symmetric_curve
+from ldpkernels.accounting.neighbours import SHUFFLED, View
 from ldpkernels.accounting.records import PrivacyResult
 from ldpkernels.arrays import Floats
 
@@ -211,8 +210,8 @@ def _report(source: float | Event | Mechanism, method: Method | None) -> tuple[f
         eps0, two_outcomes = arguments.positive("eps0", source), True
     else:
         event = event_of(source)
-        if not isinstance(event, PureEvent):
-            raise ValueError(f"eps0 = {event!r} is no pure eps, and nothing is proved here for shuffling such reports")
+        if not isinstance(event, PureEvent) or event.slack or (event.scope and event.scope.view is not View.LOCAL):
+            raise ValueError(f"eps0 = {event!r} is no pure eps of a report, and nothing is proved here for shuffling it")
         eps0, two_outcomes = arguments.positive("eps0", event.eps), isinstance(event, RandomizedResponseEvent)
     if method is None:
         return eps0, "exact" if two_outcomes else "stronger_clones"
@@ -262,13 +261,12 @@ def shuffle_epsilon(
     if used != "exact" and composition == "rdp":
         raise ValueError(f"composition = 'rdp' is for method = 'exact', not {used!r}: leave it at 'best'")
     epsilon = shuffled_epsilon(eps, n, positions, delta, used, composition)
-    adversary, neighbouring = adversary_of(ShuffledEvent(eps, n))
     kind = "randomized response" if used == "exact" else "pure local differential privacy"
     return PrivacyResult(
         epsilon,
         delta,
-        adversary,
-        neighbouring,
+        SHUFFLED.adversary,
+        SHUFFLED.neighbouring,
         (
             f"an ideal shuffler for every position: {n:,} reports a position and round, which can't be told apart"
             " nor linked to those of other positions",

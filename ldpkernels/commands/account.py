@@ -187,7 +187,7 @@ def _required(args: argparse.Namespace, name: str) -> float:
 
 def _event(args: argparse.Namespace) -> accounting.Event:
     if args.mechanism == "gaussian":
-        return accounting.GaussianEvent(_required(args, "noise_multiplier"))
+        return accounting.GaussianEvent(_required(args, "noise_multiplier"), scope=accounting.LOCAL)
     kind = accounting.PureEvent if args.mechanism == "pure" else accounting.RandomizedResponseEvent
     return kind(_required(args, "eps"))
 

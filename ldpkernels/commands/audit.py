@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ldpkernels import capabilities
-from ldpkernels.accounting import GaussianEvent, composed_epsilon, local_epsilon
+from ldpkernels.accounting import CENTRAL, SUMMED, GaussianEvent, composed_epsilon
 from ldpkernels.arrays import Array, Floats
 from ldpkernels.audit import AuditResult, GameResult, measure, updates, vector_game
 from ldpkernels.cldp import cldp_
@@ -127,7 +127,7 @@ def update_cases(eps: float, n: int, seed: int) -> Iterator[AuditResult]:
 
 def as_gaussian(sums: updates.Draw, multiplier: float, n: int, name: str) -> AuditResult:
     """Measure a sum against the curve of the Gaussian mechanism with a noise multiplier."""
-    claimed = composed_epsilon([(GaussianEvent(multiplier), 1)], LIKELY)
+    claimed = composed_epsilon([(GaussianEvent(multiplier, scope=SUMMED), 1)], LIKELY)
     return measure(sums, 1.0, 0.0, claimed, n=n, delta=LIKELY, name=name)
 
 
@@ -135,7 +135,7 @@ def clipped_cases(dtype: str, backend: str, eps: float, n: int, seed: int) -> It
     """Clipped sums with and without one row: every column is a release of its own, with sensitivity 1."""
     delta = 1e-3
     sigma = math.sqrt(2 * math.log(1.25 / delta)) / eps
-    claimed = local_epsilon(GaussianEvent(sigma), delta=delta).epsilon
+    claimed = composed_epsilon([(GaussianEvent(sigma, scope=CENTRAL), 1)], delta)
     noises: list[NoiseKind] = ["gaussian"]
     if backend not in ("reference", "triton"):  # slow there, or absent
         noises.append("discrete")

@@ -13,11 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from ldpkernels import arguments, launch
-from ldpkernels.accounting.events import SkellamEvent
+from ldpkernels.accounting.events import GaussianEvent, SkellamEvent
+from ldpkernels.accounting.neighbours import CENTRAL
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Generator, numpy_key
-from ldpkernels.laws.noise_table import MOST_STDDEV, NoiseTable, gaussian_table, skellam_table, wide_gaussian_table
+from ldpkernels.laws.noise_table import (
+    DISTANCE,
+    MOST_STDDEV,
+    NoiseTable,
+    gaussian_table,
+    skellam_table,
+    wide_gaussian_table,
+)
 
 UP = 1 + 2.0**-40
 
@@ -81,8 +89,13 @@ class AdaptiveClipping:
 
     @property
     def event(self) -> SkellamEvent:
-        """The bits' sum alone, by shares of at least `clients` under secure aggregation."""
-        return SkellamEvent(self.clients * self._share_variance / UP, 1.0, 1.0)
+        """The bits' sum alone, by shares of at least `clients` under secure aggregation: a client against none."""
+        return SkellamEvent(self.clients * self._share_variance / UP, 1.0, 1.0, slack=self.clients * DISTANCE)
+
+    @property
+    def noised_event(self) -> GaussianEvent:
+        """The bits' sum alone, by `noised`; compose it by method="rdp"."""
+        return GaussianEvent(self.bit_multiplier, slack=DISTANCE, scope=CENTRAL)
 
     def bit(self, length: float, norm: float) -> int:
         """A client's bit: 1 where its update's length is within the norm, -1 elsewhere and where it is no number."""

@@ -15,15 +15,20 @@ from ldpkernels import arguments
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import ConcentratedEvent, Event, SkellamEvent
 from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
-from ldpkernels.laws.noise_table import LEAST_STDDEV, MOST_STDDEV, NoiseTable, gaussian_table, skellam_table
-from ldpkernels.laws.vector_law import epsilon_at_distance
+from ldpkernels.laws.noise_table import (
+    DISTANCE,
+    LEAST_STDDEV,
+    MOST_STDDEV,
+    NoiseTable,
+    gaussian_table,
+    skellam_table,
+)
 from ldpkernels.laws.weightwise import checked_eps
 
 UP = 1 + 2.0**-40  # more than the rounding of any formula here
 BETA = 2.0**-40  # a rounding whose norm is too large is drawn again: its probability, at most
 WRAP = 1e-6  # the probability that some weight of the sum leaves its range, at most, unless asked otherwise
 MOST_DIMENSION = 2**30
-DISTANCE = 2.0**-74  # of any table here from its law, at most
 Law = TypeVar("Law", bound="Shares")
 
 
@@ -149,15 +154,20 @@ class Shares:
 
     @property
     def event(self) -> Event:
-        """One sum, for `ldpkernels.accounting`; the tables' distance, below 1e-21 a weight, is not in it."""
+        """One sum, for `ldpkernels.accounting`: a client's update against zeros, for whoever sees the sums."""
         raise NotImplementedError
+
+    @property
+    def _slack(self) -> float:
+        """The distance of the noise of all honest clients from its law."""
+        return self.padded * self.clients * DISTANCE
 
     def with_clients(self: Law, clients: int) -> Law:
         """This law with the same noise of so many honest clients in the sum: what dropouts leave."""
         return replace(self, clients=clients, invited=max(clients, self.invited))
 
     def epsilon(self, delta: float, rounds: int = 1, clipping: AdaptiveClipping | None = None) -> float:
-        """The eps of so many sums at delta, with the bits of `clipping` if any; the tables' distance included."""
+        """The eps of so many sums at delta, with the bits of `clipping` if any: a client's update against zeros."""
         delta, rounds = arguments.excluded(delta), arguments.count("rounds", rounds)
         events = [self.event]
         if clipping is not None:
@@ -167,9 +177,7 @@ class Shares:
                     f" the sum at least: pass AdaptiveClipping(..., clients={self.clients})"
                 )
             events.append(clipping.event)
-        distance = (self.padded + len(events) - 1) * DISTANCE * self.clients * rounds
-        terms = [(event, rounds) for event in events]
-        return epsilon_at_distance(lambda left: composed_epsilon(terms, left, "rdp"), distance, delta)
+        return composed_epsilon([(event, rounds) for event in events], delta, "rdp")
 
     def mean_error(self, clients: int) -> float:
         """Expected squared distance of the mean of so many clients from the mean of their clipped updates, at most.
@@ -277,7 +285,7 @@ class DistributedGaussian(Shares):
     def event(self) -> ConcentratedEvent:
         """(l2 / (sqrt(n) stddev) + tau sqrt(D))^2 / 2 of zero-concentrated DP: docs/mechanisms/distributed.md."""
         eps = self.l2 / (math.sqrt(self.clients) * self.stddev) + self.tau * math.sqrt(self.padded)
-        return ConcentratedEvent(eps * eps / 2 * UP)
+        return ConcentratedEvent(eps * eps / 2 * UP, slack=self._slack)
 
 
 @dataclass(frozen=True)
@@ -302,4 +310,4 @@ class DistributedSkellam(Shares):
     @property
     def event(self) -> SkellamEvent:
         """The Renyi divergence of the sum."""
-        return SkellamEvent(self.clients * self.stddev**2 / UP, self.l2, self.l1)
+        return SkellamEvent(self.clients * self.stddev**2 / UP, self.l2, self.l1, slack=self._slack)

@@ -25,6 +25,7 @@ FINE = 64  # standard deviation of the table that shifts multiply
 MOST_SHIFT = 16
 MOST_STDDEV = 1024.0
 LEAST_STDDEV = 0.5
+DISTANCE = 2.0**-74  # of any table from its law, at most
 _TAIL = Fraction(1, 2 ** (BITS + 2))  # what may be missing beyond a table's end
 _DIGITS = 60
 

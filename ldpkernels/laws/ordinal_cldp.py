@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 
 from ldpkernels.accounting.events import MetricEvent
+from ldpkernels.accounting.neighbours import LOCAL, Unit
 from ldpkernels.arrays import Floats
 from ldpkernels.decimals import digits
 from ldpkernels.laws.ordinal_cldp_integers import EXACT, MARGIN, MASS, RANGE, Magnitudes, Noise, magnitudes_for
@@ -87,7 +88,7 @@ class OrdinalCLDP:
         >>> OrdinalCLDP(alpha=0.5, c=1.0, rho=1).event.pure_epsilon
         10.0
         """
-        return MetricEvent(self.effective_alpha, "linf", 2.0 * self.M)
+        return MetricEvent(self.effective_alpha, "linf", 2.0 * self.M, scope=LOCAL.per(Unit.WEIGHT))
 
     def pmf(self, v: int) -> Floats:
         """P(y | v) for y from -M to M, of the integers that are executed; for M up to 2^20.

@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from ldpkernels.accounting.events import PureEvent
+from ldpkernels.accounting.neighbours import LOCAL, Unit
 from ldpkernels.arrays import Floats
 from ldpkernels.dtypes import FLOAT64, Dtype, DtypeLike, compute_dtype, dtype_named
 from ldpkernels.laws.piecewise_cells import BYTE_CELLS, Cells, report_cells, value_cells
@@ -54,7 +55,7 @@ class CellMechanism:
     @property
     def event(self) -> PureEvent:
         """What one report of one weight costs; with more than two outcomes it is no randomized response."""
-        return PureEvent(self.effective_eps)
+        return PureEvent(self.effective_eps, scope=LOCAL.per(Unit.WEIGHT))
 
     @property
     def worst_variance(self) -> float:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ldpkernels import arguments, launch
+from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import GaussianEvent
-from ldpkernels.accounting.gaussian import gaussian_epsilon
 from ldpkernels.accounting.losses import bisect_upper
+from ldpkernels.accounting.neighbours import LOCAL
 from ldpkernels.arrays import AnyArray, Array, Floats
 from ldpkernels.dtypes import DTYPES, FLOAT64, Dtype
 from ldpkernels.inputs import flat
@@ -25,7 +26,6 @@ from ldpkernels.inputs.spans import span_table
 from ldpkernels.keys import Key
 from ldpkernels.laws.clipped_noise import MARGIN as ROUNDING
 from ldpkernels.laws.noise_table import MOST_SHIFT, NoiseTable, wide_gaussian_table
-from ldpkernels.laws.vector_law import epsilon_at_distance
 from ldpkernels.laws.weightwise import checked_eps
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class VectorGaussian:
 
     @classmethod
     def calibrated(cls, eps: float, delta: float, *, dimension: int, norm: float = 1.0) -> VectorGaussian:
-        """The least noise under which one report is (eps, delta)-LDP.
+        """The least noise under which one report is (eps, delta)-LDP: between any two updates, against the server.
 
         For T rounds ask for what one of T may cost: `ldpkernels.accounting.composed_epsilon` says what they are worth.
         """
@@ -111,19 +111,17 @@ class VectorGaussian:
 
     @property
     def event(self) -> GaussianEvent:
-        """What one report costs. The table's distance, below 1e-23 a weight, is in `epsilon` and not in the event."""
-        return GaussianEvent(self.noise_multiplier)
+        """What one report costs, the distance of each weight's noise from its law, below 1e-23, included."""
+        slack = self.dimension * (self.table.distance + 2.0**-90)
+        return GaussianEvent(self.noise_multiplier, slack=slack, scope=LOCAL)
 
     def epsilon(self, delta: float, rounds: int = 1) -> float:
-        """The eps of so many reports at delta, the table's distance included; rounded up.
+        """The eps of so many reports at delta, between any two updates, against the server; rounded up.
 
-        That distance, times e^eps, has to be a part of delta: at delta = 1e-5 and 10,000 weights no eps above 33 has a
-        smaller sigma, at a million none above 28.
+        The table's distance from its law, times e^eps, has to be a part of delta: at delta = 1e-5 and 10,000 weights no
+        eps above 33 has a smaller sigma, at a million none above 28.
         """
-        delta, rounds = arguments.excluded(delta), arguments.count("rounds", rounds)
-        distance = rounds * self.dimension * (self.table.distance + 2.0**-90)
-        mu = math.sqrt(rounds) / self.noise_multiplier
-        return epsilon_at_distance(lambda left: gaussian_epsilon(mu, left) * (1 + 1e-12), distance, delta)
+        return composed_epsilon([(self, arguments.count("rounds", rounds))], arguments.excluded(delta))
 
     @property
     def variance(self) -> float:

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Protocol
 
+from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import Event, PureEvent
 from ldpkernels.arguments import count
 
@@ -31,7 +30,7 @@ class VectorLaw(Protocol):
         """One round, for `ldpkernels.accounting`; compose it over rounds."""
 
     def epsilon(self, delta: float) -> float:
-        """The eps of one round at delta."""
+        """The eps of one round at delta: the event's, by `composed_epsilon`."""
 
     def mean_error(self, clients: int) -> float:
         """Expected squared L2 distance of the mean of so many reports from the mean of the clipped updates, at most."""
@@ -58,12 +57,15 @@ class PureVectorLaw:
 
     @property
     def event(self) -> PureEvent:
-        """What one report costs, for `ldpkernels.accounting`; it is no randomised response, which shuffles better."""
+        """What one report costs, for `ldpkernels.accounting`, between any two updates against the server.
+
+        It is no randomised response, which shuffles better.
+        """
         return PureEvent(self.effective_eps)
 
     def epsilon(self, delta: float) -> float:
-        """The eps of one report, at any delta."""
-        return self.effective_eps
+        """The eps of one report at delta: `effective_eps` at 0, and less above."""
+        return composed_epsilon([(self.event, 1)], delta)
 
     def mean_error(self, clients: int) -> float:
         """Expected squared distance of the mean of so many reports from the mean of the clipped updates, at most."""
@@ -73,24 +75,3 @@ class PureVectorLaw:
     def bytes(self) -> int:
         """A report as `perturb_vector` returns it, in fp32."""
         return 4 * self.dimension
-
-
-def epsilon_at_distance(epsilon: Callable[[float], float], distance: float, delta: float) -> float:
-    """The eps at delta of what is `distance` in total variation from a law whose eps at any delta is `epsilon`.
-
-    Going over to that law and back costs delta (1 + e^eps) times the distance: what is set aside for it grows until it
-    is enough.
-
-    >>> epsilon_at_distance(lambda delta: 1.0, 1e-20, 1e-5), epsilon_at_distance(lambda delta: 1.0, 1e-5, 1e-5)
-    (1.0, inf)
-    """
-    spent = 1e-6 * delta
-    for _ in range(8):
-        eps = epsilon(delta - spent)
-        needed = (1 + math.exp(min(eps, 700.0))) * distance
-        if needed <= spent:
-            return eps
-        spent = 1.5 * needed
-        if spent >= delta:
-            break
-    return math.inf

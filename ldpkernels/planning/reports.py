@@ -111,9 +111,7 @@ def gaussian(setting: Setting, name: str) -> Answer:
     if not sigma:
         raise Unsuitable("its noise would be too large beside the norm, or its table not near enough to its law")
     law = law_of(sigma)
-    found = _of_vectors(setting, name, sigma, f"mechanism='gaussian', norm={norm!r}, sigma={sigma!r}", law)
-    total = law.epsilon(setting.kept_delta, setting.rounds)
-    return dataclasses.replace(found, guarantee=dataclasses.replace(found.guarantee, epsilon=total))
+    return _of_vectors(setting, name, sigma, f"mechanism='gaussian', norm={norm!r}, sigma={sigma!r}", law)
 
 
 def _of_vectors(setting: Setting, name: str, parameter: float, arguments: str, law: VectorLaw) -> Answer:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
-from ldpkernels.accounting import GaussianEvent, PrivacyResult
+from ldpkernels.accounting import CENTRAL, SUMMED, GaussianEvent, PrivacyResult
 from ldpkernels.accounting.composition import composed_epsilon
-from ldpkernels.accounting.events import adversary_of
 from ldpkernels.dtypes import FLOAT32
 from ldpkernels.laws import clipped_noise
 from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
@@ -34,7 +34,6 @@ def shares(setting: Setting, name: str) -> Answer:
         found = calibration.renyi_sigma(1.0, setting.rounds, setting.kept_delta, setting.epsilon)
         clipping = _clipping(_enough(found), setting.sure)
     law = _shares(kind, setting, clipping)
-    adversary, neighbours = adversary_of(law.event)
     noised: tuple[str, ...] = ()
     code = written(law)
     mean = "secure aggregation adds the integers; ldpkernels.updates.decode(total, law, round_key, clients=...)"
@@ -51,8 +50,8 @@ def shares(setting: Setting, name: str) -> Answer:
     guarantee = PrivacyResult(
         law.epsilon(setting.kept_delta, setting.rounds, clipping),
         setting.kept_delta,
-        adversary,
-        neighbours,
+        SUMMED.adversary,
+        SUMMED.neighbouring,
         (
             "a protocol that shows nothing of what clients send but the sum modulo a power of two",
             f"at least {setting.sure:,} honest clients are in every sum",
@@ -125,7 +124,9 @@ def _in_integers(setting: Setting) -> CentralGaussian | None:
 def _in_real_numbers(setting: Setting, name: str) -> Answer:
     rate = setting.participation
     sigma = _multiplier(setting, calibration.gaussian_sigma, "gaussian")
-    total = composed_epsilon([(calibration.summed(rate, sigma), setting.rounds)], setting.delta)
+    slack = clipped_noise.slack("gaussian", setting.weights)
+    event = replace(calibration.summed(rate, sigma), slack=slack, scope=CENTRAL)
+    total = composed_epsilon([(event, setting.rounds)], setting.delta)
     drawn = f"each client is in each round with probability {rate:.6g}, drawn in secret"
     noised = f"noise of {sigma:.6g} times the norm {setting.ball:.6g} in each of {setting.rounds:,} sums"
     return Answer(
@@ -146,7 +147,7 @@ def adaptive(setting: Setting, name: str) -> Answer:
         raise Unsuitable("nothing is proved here of discrete noise on samples: give participation = 1")
     law = _clipping(_multiplier(setting, calibration.renyi_sigma, "discrete"), setting.clients)
     z, sigma = law.noise_multiplier, law.update_multiplier
-    events = [(GaussianEvent(one), setting.rounds) for one in (sigma, law.bit_multiplier)]
+    update = GaussianEvent(sigma, scope=CENTRAL)
     return Answer(
         name,
         z,
@@ -155,7 +156,7 @@ def adaptive(setting: Setting, name: str) -> Answer:
         f" law.noised(bits), clients={setting.clients}), of each client's law.bit(length, norm)",
         _noised_sums(
             setting,
-            composed_epsilon(events, setting.delta, "rdp"),
+            composed_epsilon([(event, setting.rounds) for event in (update, law.noised_event)], setting.delta, "rdp"),
             "Renyi composition",
             f"noise of {sigma:.6g} times the norm of the round in each of {setting.rounds:,} sums",
             f"noise of deviation {law.bit_multiplier:.6g} on each sum of bits, which are 1 or -1",
@@ -200,8 +201,8 @@ def _noised_sums(setting: Setting, total: float, method: str, *assumptions: str)
     return PrivacyResult(
         total,
         setting.delta,
-        "anyone who sees the noisy sums" + (", but not who was in them" if setting.participation < 1 else ""),
-        "the clients of the run, one added or removed",
+        CENTRAL.adversary,
+        CENTRAL.neighbouring,
         ("the server that adds the noise sees every update, and is trusted", *assumptions),
         method,
     )

@@ -55,7 +55,7 @@ def test_the_example_in_every_help_runs(
     question: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    accounting.Ledger("run.ledger", epsilon=8.0).spend(accounting.GaussianEvent(4.0), times=2)
+    accounting.Ledger("run.ledger", epsilon=8.0).spend(accounting.GaussianEvent(4.0, scope=accounting.LOCAL), times=2)
     with pytest.raises(SystemExit) as stop:
         run(["account", question, "--help"])
     assert stop.value.code == 0

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from ldpkernels.accounting import (
+    LOCAL,
     Claim,
     CldpResult,
     Event,
@@ -89,7 +90,7 @@ DELTAS = st.one_of(
 )
 RATES = st.one_of(st.floats(-4, 0).map(_power), st.floats(-300, 0).map(_power), st.sampled_from([1.0, 5e-324]))
 EPS = numbers()
-LOCAL = st.one_of(EPS.map(PureEvent), EPS.map(RandomizedResponseEvent), EPS.map(GaussianEvent))
+LOCAL = st.one_of(EPS.map(PureEvent), EPS.map(RandomizedResponseEvent), EPS.map(lambda z: GaussianEvent(z, scope=LOCAL)))
 
 
 def shuffled(draw: st.DrawFn) -> Event:

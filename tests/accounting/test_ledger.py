@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ldpkernels.accounting import (
+    LOCAL,
     BudgetExceeded,
     Event,
     GaussianEvent,
@@ -85,7 +86,7 @@ def test_a_ledger_resumes_where_it_was(tmp_path: Path, caplog: pytest.LogCapture
 def test_every_event_is_read_as_it_was_written(tmp_path: Path) -> None:
     tiny = 2.2250738585072014e-308
     alone: list[list[Event]] = [
-        [PureEvent(0.1 + 0.2), RandomizedResponseEvent(1e-9), MetricEvent(1 / 3, "linf", 3.0), GaussianEvent(7.7)],
+        [PureEvent(0.1 + 0.2), RandomizedResponseEvent(1e-9), MetricEvent(1 / 3, "linf", 3.0), GaussianEvent(7.7, scope=LOCAL)],
         [ShuffledEvent(0.3, 2**53 + 1)],
         [SampledGaussianEvent(9.1, tiny)],
         [SkellamEvent(1e100, 1 / 3, 0.1)],
@@ -116,12 +117,13 @@ def test_another_budget_or_method_is_refused(tmp_path: Path) -> None:
 def test_gaussians_and_dp_sgd_in_a_ledger(tmp_path: Path) -> None:
     ledger = Ledger(None, epsilon=3.0)
     assert ledger.epsilon == 0.0
+    event = GaussianEvent(20.0, scope=LOCAL)
     for _ in range(4):
-        ledger.spend(GaussianEvent(20.0), times=25)
-    assert ledger.epsilon == local_epsilon(GaussianEvent(20.0), d=100).epsilon
-    left = ledger.rounds_left(GaussianEvent(20.0), times=25)
-    assert local_epsilon(GaussianEvent(20.0), d=100 + 25 * left).epsilon <= 3.0
-    assert local_epsilon(GaussianEvent(20.0), d=125 + 25 * left).epsilon > 3.0
+        ledger.spend(event, times=25)
+    assert ledger.epsilon == local_epsilon(event, d=100).epsilon
+    left = ledger.rounds_left(event, times=25)
+    assert local_epsilon(event, d=100 + 25 * left).epsilon <= 3.0
+    assert local_epsilon(event, d=125 + 25 * left).epsilon > 3.0
     with pytest.raises(ValueError, match="different views"):
         ledger.spend(SampledGaussianEvent(1.0, 0.01))
     with Ledger(tmp_path / "sgd.ledger", epsilon=2.0, method="rdp") as training:

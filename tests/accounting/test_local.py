@@ -7,6 +7,7 @@ import warnings
 import pytest
 
 from ldpkernels.accounting import (
+    LOCAL,
     GaussianEvent,
     MetricEvent,
     PureEvent,
@@ -150,9 +151,9 @@ def test_gaussian_against_high_precision() -> None:
 
 
 def test_gaussian_and_pure_mix() -> None:
-    alone = composed_epsilon([(GaussianEvent(10.0), 100)], 1e-5)
-    mixed = composed_epsilon([(GaussianEvent(10.0), 100), (PureEvent(0.01), 200)], 1e-5)
-    renyi = composed_epsilon([(GaussianEvent(10.0), 100), (PureEvent(0.01), 200)], 1e-5, "rdp")
+    alone = composed_epsilon([(GaussianEvent(10.0, scope=LOCAL), 100)], 1e-5)
+    mixed = composed_epsilon([(GaussianEvent(10.0, scope=LOCAL), 100), (PureEvent(0.01), 200)], 1e-5)
+    renyi = composed_epsilon([(GaussianEvent(10.0, scope=LOCAL), 100), (PureEvent(0.01), 200)], 1e-5, "rdp")
     # 200 responses of 0.01 are nearly a Gaussian of mu = sqrt(200) * 0.01
     assert alone < mixed < renyi
     assert mixed == pytest.approx(gaussian_epsilon(math.hypot(1.0, math.sqrt(200) * 0.01), 1e-5), rel=2e-3)
