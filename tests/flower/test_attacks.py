@@ -17,7 +17,8 @@ import ldpkernels
 from ldpkernels.accounting import Ledger, composed_epsilon
 from ldpkernels.flower import LdpFedAvg, LdpMod, records
 from ldpkernels.laws.registry import mechanism_named
-from ldpkernels.releases.release import release_of
+from ldpkernels.releases.choice import released
+from ldpkernels.releases.release import Asked
 from ldpkernels.wire.envelope import encode
 from tests.flower.grid import LocalGrid
 from tests.flower.test_rounds import NODES, START, app_of, keyed, started
@@ -26,7 +27,7 @@ RANGES = (0.0, 0.1)
 
 
 def message_of(kind="train", eps=1.0, upload="updates"):
-    terms = records.terms(release_of(eps, "two-point"), upload, 1, START, RANGES)
+    terms = records.terms(released(eps, "two-point"), upload, 1, START, RANGES)
     message = Message(RecordDict({"arrays": records.record_of(START), "ldp": terms}), NODES[0], kind)
     message.metadata.__dict__["_message_id"] = "1"
     return message
@@ -102,7 +103,7 @@ def test_a_message_without_terms_or_with_two_models():
 def test_arrays_of_every_kind_are_reported_or_refused(dtype):
     """fp16 is a weight; what is none is refused before training, by name."""
     array = np.zeros(5).astype(dtype)
-    terms = ConfigRecord({**release_of(1.0, "two-point").terms, "upload": "updates", "round": 1})
+    terms = ConfigRecord({**released(1.0, "two-point").terms, "upload": "updates", "round": 1})
     terms.update({"arrays": ["x"], "c": [0.0], "r": [0.1]})
     message = Message(RecordDict({"arrays": records.record_of({"x": array}), "ldp": terms}), NODES[0], "train")
     train = (
@@ -204,7 +205,7 @@ def test_a_label_is_not_read_from_which_heads_fail(tmp_path):
 
     def asked(width, **settings):
         like = {"w": np.zeros((8, width), np.float32)}
-        terms = records.terms(release_of(1.0, "two-point"), "updates", 1, like, RANGES)
+        terms = records.terms(released(1.0, "two-point"), "updates", 1, like, RANGES)
         message = Message(RecordDict({"arrays": records.record_of(like), "ldp": terms}), NODES[0], "train")
         return LdpMod(1.0, **settings)(message, context_of(), train)
 
@@ -413,12 +414,12 @@ def test_lies_are_left_out_and_counted(lie):
 
 def test_a_vector_that_is_too_long_is_left_out():
     mechanism, norm = "privunitg", 0.5
-    release = release_of(8.0, mechanism, norm)
+    release = released(8.0, mechanism, norm=norm)
     arrays = {name: array.astype(np.float32) for name, array in START.items()}
 
     def tampered(reply):
         data = records.report_in(reply.content)
-        total = release.total(arrays, RANGES)
+        total = release.total(arrays, Asked())
         total.add(data)
         flat = np.concatenate([part.ravel() for part in total.mean().values()]).astype("<f4")
         lies = [flat * 100, np.full_like(flat, np.nan), np.full_like(flat, np.inf), flat[:-1]]
@@ -441,7 +442,7 @@ def test_gaussian_updates_spend_a_gaussian_event(tmp_path):
     mod = LdpMod(2.0, "gaussian", ledger=tmp_path / "{node-id}.ledger", budget=100.0, generator=keyed, **both)
     started(LdpFedAvg(2.0, "gaussian", **both), LocalGrid(app_of(mod), NODES[:2]), rounds=4)
     with Ledger(tmp_path / f"{NODES[0]}.ledger", epsilon=100.0, delta=1e-6) as ledger:
-        event = release_of(2.0, "gaussian", **both).event([34])[0]
+        event = released(2.0, "gaussian", **both).event([34])[0]
         assert ledger.epsilon == composed_epsilon([(event, 4)], 1e-6)
         assert 2.0 < ledger.epsilon < 8.0
 
@@ -454,8 +455,8 @@ def test_a_server_of_another_delta_is_refused():
 
 def test_any_bits_of_a_vector_are_read_or_skipped():
     """Random words are every kind of number: signalling NaNs, infinities, subnormal ones."""
-    release = release_of(4.0, "privunitg", 1.0)
-    total = release.total({"w": np.zeros((3, 4), np.float32)}, RANGES)
+    release = released(4.0, "privunitg", norm=1.0)
+    total = release.total({"w": np.zeros((3, 4), np.float32)}, Asked())
     words = np.random.default_rng(3).integers(0, 2**32, (2000, 12), dtype=np.uint32)
     words[:1000] |= 0x7F800000  # infinite, or no number
     total.add(*(encode(release.header(12), row.tobytes()) for row in words))
@@ -466,10 +467,10 @@ def test_any_bits_of_a_vector_are_read_or_skipped():
 @pytest.mark.parametrize(("mechanism", "bound"), [("privunitg", None), ("k-of-d", 0.05), ("gaussian", None)])
 def test_no_honest_vector_is_too_long(mechanism, bound):
     """300 reports of the longest update there is, against a bound that refuses one in e^60."""
-    release = release_of(4.0, mechanism, 0.5, bound)
+    release = released(4.0, mechanism, norm=0.5, bound=bound)
     update = {"w": np.full(100, 0.05, np.float32)}
-    total = release.total(update, RANGES)
-    total.add(*(release.report(update, RANGES, ldpkernels.key(i)) for i in range(300)))
+    total = release.total(update, Asked())
+    total.add(*(release.report(update, Asked(), ldpkernels.key(i)) for i in range(300)))
     assert (total.clients, total.skipped) == (300, 0)
 
 

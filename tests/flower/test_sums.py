@@ -179,6 +179,7 @@ def test_a_roster_has_its_clients_sign():
         ({**TERMS, "eps": 4.0}, "without eps"),
         ({**TERMS, "norm": 1.0}, "without eps, norm"),
         ({"threshold": 5}, "pass eps, or a law"),
+        ({"eps": 4.0, "roster": {}}, "roster is for secure sums"),
         ({}, "pass eps, or a law"),
         ({"law": LAW, "threshold": 4}, "threshold=5"),
         ({"law": LAW, "threshold": 5, "colluders": 2}, "threshold=6"),
@@ -243,7 +244,7 @@ def test_a_message_out_of_turn_is_refused():
     mod, context = LdpMod(**TERMS), context_of()
 
     def asked(stage, **more):
-        record = ConfigRecord({"stage": stage, "round": 1, **more})
+        record = ConfigRecord({"stage": stage, "version": sums.VERSION, "round": 1, **more})
         message = Message(RecordDict({sums.SUM: record}), NODES[0], "train")
         return mod(message, context, raises)
 
