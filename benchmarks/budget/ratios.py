@@ -24,6 +24,7 @@ RESULTS = {name: ROOT / f"benchmarks/results/2026-11-22-budget-{name}.jsonl" for
 WEIGHTS = {"digits": 650, "mnist": 7850}  # of a softmax regression
 TABLE, PICTURE = ROOT / "ldpkernels/planning/measured.json", ROOT / "docs/assets/noise-to-signal.png"
 A_DOUBLING = 2  # points
+LEAST, MOST = 0.05, 32.0  # ratios: below, noise changes nothing, and above, nothing is learnt
 Key = tuple[int, float, str, str]  # clients, total, trust, mechanism
 Points = list[tuple[float, float, str]]  # the ratio, the accuracy of all seeds, the trust
 
@@ -59,12 +60,15 @@ def table(points: Points) -> list[list[float]]:
     """For each part of a doubling: its ratio, the mean accuracy, and the least and the largest."""
     cells: dict[int, Points] = defaultdict(list)
     for point in points:
-        cells[math.floor(A_DOUBLING * math.log2(point[0]))].append(point)
+        if LEAST <= point[0] <= MOST:
+            cells[math.floor(A_DOUBLING * math.log2(point[0]))].append(point)
     rows = []
     for _, cell in sorted(cells.items()):
         ratio = math.exp(_mean([math.log(one[0]) for one in cell]))
         accuracies = [one[1] for one in cell]
-        rows.append([float(f"{ratio:.3g}"), *(round(f, 3) for f in (_mean(accuracies), min(accuracies), max(accuracies)))])
+        rows.append(
+            [float(f"{ratio:.3g}"), *(round(f, 3) for f in (_mean(accuracies), min(accuracies), max(accuracies)))]
+        )
     return rows
 
 
@@ -83,7 +87,7 @@ def main() -> None:
         clean, points = measured(name)
         rows = table(points)
         source = RESULTS[name].relative_to(ROOT).as_posix()
-        tasks.append({"task": described(name), "source": source, "clean": round(clean, 3), "points": rows})
+        tasks.append({"task": TITLES[name], "source": source, "clean": round(clean, 3), "points": rows})
         for trust, color in COLORS.items():
             own = [(ratio, 100 * accuracy) for ratio, accuracy, of in points if of == trust]
             axis.scatter(*zip(*own, strict=True), s=9, color=color, label=f"trusted: {WORDS[trust]}", alpha=0.7)

@@ -60,7 +60,9 @@ def rendered(one: Answer) -> dict[str, str]:
     }
     folder = resources.files("ldpkernels.planning").joinpath("templates")
     paths = {**{name: name for name in AT_THE_ROOT}, **{f"{PACKAGE}/{name}": name for name in IN_THE_PACKAGE}}
-    return {path: Template(folder.joinpath(f"{name}.in").read_text()).substitute(values) for path, name in paths.items()}
+    return {
+        path: Template(folder.joinpath(f"{name}.in").read_text()).substitute(values) for path, name in paths.items()
+    }
 
 
 def _in_folder(arguments: str) -> str:

@@ -35,7 +35,6 @@ class GridLaw(Protocol):
         """The eps of so many rounds."""
 
 
-
 # No report can have a smaller eps (32-bit thresholds have none), and one with more hides nothing.
 LEAST_EPS, MOST_EPS = 1e-9, 500.0
 # Of noise multipliers: what `clipped_noised_sum` takes.

@@ -84,8 +84,10 @@ def deployment(setting: Setting, law: Mechanism | None) -> Deployment:
     radius = f", R={setting.box!r}" if each else ""
     local = local_epsilon(law, d=setting.weights if each else 1, rounds=setting.rounds, delta=setting.kept_delta)
     if local.epsilon <= setting.epsilon:  # nobody has to hide it
-        ranks = f"ldpkernels.distributed.mean(update, C=0.0{radius}, eps={law.eps!r}, mechanism={law.name!r})"
-        return Deployment(code, f"law=law{own}{total}", f"law=law{radius}{least}", ranks if each else "")
+        ranks = ""
+        if isinstance(law, KINDS):
+            ranks = f"ldpkernels.distributed.mean(update, C=0.0{radius}, eps={law.eps!r}, mechanism={law.name!r})"
+        return Deployment(code, f"law=law{own}{total}", f"law=law{radius}{least}", ranks)
     if each:
         notes = (NO_SHUFFLER, SUMS_SERVE) if setting.trust == "shuffled" else ()
         return Deployment(code, f"law=law{threshold}{own}{total}", f"law=law{threshold}{radius}", notes=notes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What models learnt under so much noise: measured.json, of benchmarks/results by `python -m benchmarks.budget.ratios`."""
+"""What models learnt under so much noise: measured.json, which benchmarks/budget/ratios.py makes of the results."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ def said(ratio: float) -> str:
     words = []
     for one in tasks():
         accuracy = one.at(ratio)
-        reached = f"{accuracy:.0%}" if accuracy is not None else f"below {one.points[-1][1]:.0%}"
+        reached = f"{accuracy:.0%}" if accuracy is not None else f"no more than {one.points[-1][1]:.0%}"
         words.append(f"{reached} ({one.clean:.0%} without noise) on {one.task}")
-    return f"Trained under as much noise, a model reached {', and '.join(words)}."
+    return f"Under as much noise, after five rounds, a softmax regression reached {' and '.join(words)}."

@@ -91,8 +91,8 @@ class Plan(list[Candidate]):
         ratio, run = best.noise_to_signal, best.noise_to_signal_of_run
         rounds = f", of {self.setting.rounds:,} rounds' together {run:.3g}" if self.setting.rounds > 1 else ""
         return (
-            f"Use {best.name!r}: the noise of a round's mean is {ratio:.3g} times the largest norm of an update{rounds}."
-            f" {measured.said(run)}"
+            f"Use {best.name!r}: the noise of a round's mean is {ratio:.3g} times the largest norm of an update"
+            f"{rounds}. {measured.said(run)}"
         )
 
     def __str__(self) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.privunitg import PrivUnitG
 from ldpkernels.laws.projected_code import ProjectedCode

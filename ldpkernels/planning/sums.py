@@ -95,7 +95,7 @@ def _shares(
 
 
 def central(setting: Setting, name: str) -> Answer:
-    """Noise on the sum, by a server that is trusted: in integers, where clients are not drawn and grids have the noise."""
+    """Noise on the sum, by a server that is trusted: in integers, where all take part and a grid has the noise."""
     law = _in_integers(setting) if setting.participation == 1 else None
     if law is None:
         return _in_real_numbers(setting, name)

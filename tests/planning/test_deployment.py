@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The lines that a candidate gives: they parse, they construct what they name, and a ledger under them ends at the total.
+# The lines that a candidate gives parse and construct what they name, and a ledger under them ends at the total.
 import ast
 import importlib.util
 
