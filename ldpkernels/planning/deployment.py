@@ -18,6 +18,8 @@ NO_SHUFFLER = (
     " total is the one below, which is what a ledger charges."
 )
 SUMS_SERVE = "A secure sum of the reports serves in its stead: it shows no more than a shuffler leaves."
+MOST_SUMMED = 2**16  # clients, of a complete graph
+TOO_MANY = "No secure sum here has so many clients: docs/secure_sums.md says what others have."
 BY_HAND = "No framework here runs this law: run the call, and the mean that goes with it, by yourself."
 
 
@@ -77,6 +79,8 @@ def deployment(setting: Setting, law: Mechanism | None) -> Deployment:
         return Deployment(code, "central=law", f'central=law, ledger="server.ledger", {total}')
     least = f", at_least={setting.sure}" if setting.at_least is not None or setting.drawn else ""
     threshold = f", threshold={setting.opened}"
+    if setting.trust == "secure-aggregation" and setting.most > MOST_SUMMED:
+        return Deployment(code, notes=(TOO_MANY,))
     if isinstance(law, Shares):
         ranks = "ldpkernels.distributed.mean(update, law=law, secure=True)"
         return Deployment(code, f"law=law{threshold}{own}{total}", f"law=law{threshold}", ranks)
