@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 from ldpkernels.accounting import CENTRAL, SUMMED, GaussianEvent, PrivacyResult
@@ -123,7 +122,8 @@ def _in_integers(setting: Setting) -> CentralGaussian | None:
 
 def _in_real_numbers(setting: Setting, name: str) -> Answer:
     rate = setting.participation
-    sigma = _multiplier(setting, calibration.gaussian_sigma, "gaussian")
+    found = calibration.gaussian_sigma(rate, setting.rounds, setting.delta, setting.epsilon)
+    sigma = _runs(setting, _enough(found), "gaussian")
     slack = clipped_noise.slack("gaussian", setting.weights)
     event = replace(calibration.summed(rate, sigma), slack=slack, scope=CENTRAL)
     total = composed_epsilon([(event, setting.rounds)], setting.delta)
@@ -145,18 +145,30 @@ def adaptive(setting: Setting, name: str) -> Answer:
     """Discrete noise with a norm that follows the clients' median, for one more bit a client."""
     if setting.participation < 1:
         raise Unsuitable("nothing is proved here of discrete noise on samples: give participation = 1")
-    law = _clipping(_multiplier(setting, calibration.renyi_sigma, "discrete"), setting.clients)
-    z, sigma = law.noise_multiplier, law.update_multiplier
-    update = GaussianEvent(sigma, scope=CENTRAL)
+
+    def total(z: float) -> float:
+        """Of updates and bits, with the ends of the bits' table."""
+        try:
+            law = AdaptiveClipping(z, setting.clients)
+        except ValueError:  # no table has such bits
+            return math.inf
+        round_ = (GaussianEvent(law.update_multiplier, scope=CENTRAL), law.noised_event)
+        return composed_epsilon([(event, setting.rounds) for event in round_], setting.delta, "rdp")
+
+    near = _enough(calibration.renyi_sigma(1.0, setting.rounds, setting.delta, setting.epsilon))
+    _clipping(near, setting.clients)  # it refuses what no number of bits is worth
+    z = calibration.strongest(total, setting.epsilon, calibration.MOST_SIGMA, calibration.LEAST_SIGMA, near)
+    law = _clipping(_enough(z), setting.clients)
+    sigma = _runs(setting, law.update_multiplier, "discrete")
     return Answer(
         name,
-        z,
+        law.noise_multiplier,
         f"ldpkernels.clipped_noised_sum(updates, C=norm, sigma={written(law)}.update_multiplier, noise='discrete')",
         f"the sum over {setting.clients:,}; from norm={setting.ball!r} on the next is law.next_norm(norm,"
         f" law.noised(bits), clients={setting.clients}), of each client's law.bit(length, norm)",
         _noised_sums(
             setting,
-            composed_epsilon([(event, setting.rounds) for event in (update, law.noised_event)], setting.delta, "rdp"),
+            total(law.noise_multiplier),
             "Renyi composition",
             f"noise of {sigma:.6g} times the norm of the round in each of {setting.rounds:,} sums",
             f"noise of deviation {law.bit_multiplier:.6g} on each sum of bits, which are 1 or -1",
@@ -175,9 +187,8 @@ def _clipping(z: float, clients: int) -> AdaptiveClipping:
         raise Unsuitable(str(refusal)) from refusal
 
 
-def _multiplier(setting: Setting, calibrate: Callable[..., float | None], noise: str) -> float:
-    """The multiplier of the noise over the norm, in every sum."""
-    sigma = _enough(calibrate(setting.participation, setting.rounds, setting.delta, setting.epsilon))
+def _runs(setting: Setting, sigma: float, noise: str) -> float:
+    """This multiplier, with which `clipped_noised_sum` runs."""
     try:
         clipped_noise.check([setting.ball], sigma, noise, "flat", [FLOAT32])
         clipped_noise.noise_of([setting.ball], sigma, noise, setting.clients)

@@ -82,7 +82,10 @@ def test_the_command_writes_it(tmp_path, capsys):
         (["--trust", "central", "--app", str(folder)], "is there already"),
         (["--app", str(tmp_path / "other")], "is of one trust"),
         (["--trust", "local", "--app", str(tmp_path / "other"), "--choose", "hybrid"], "choose = 'hybrid' is no"),
-        (["--trust", "central", "--app", str(tmp_path / "other"), "--choose", "adaptive discrete"], "has no app: No"),
+        (
+            ["--trust", "central", "--app", str(tmp_path / "other"), "--choose", "none"],
+            "choose = 'none' is no candidate",
+        ),
         (["--trust", "central", "--app", str(tmp_path / "other"), "--weights", "9"], "weights = 9 is outside"),
     ):
         with pytest.raises(SystemExit):

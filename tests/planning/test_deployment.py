@@ -6,7 +6,7 @@ import importlib.util
 import pytest
 
 import ldpkernels
-from ldpkernels.planning.deployment import BY_HAND, NO_SHUFFLER
+from ldpkernels.planning.deployment import BY_HAND, NO_SHUFFLER, TOO_MANY
 from tests.planning.test_calls import CANDIDATES, IDS, N
 
 FLOWER = importlib.util.find_spec("flwr") is not None
@@ -43,8 +43,16 @@ def test_each_trust_has_its_own_lines():
 
 
 def test_without_a_shuffler_a_sum_of_reports_serves_or_the_ledger_says_what_is_lost():
-    summed, alone = deployed("two-point", "shuffled"), deployed("privunitg", "shuffled")
+    summed = deployed("two-point", "shuffled")
     assert f"threshold={N + 1}" in summed.client
     assert "budget=16.0" in summed.client
+    alone = ldpkernels.plan(8.0, rounds=20, clients=200, weights=9, trust="shuffled", norm=1.0)
+    alone = next(one for one in alone if one.name == "privunitg").deploy
     assert summed.notes[0] == alone.notes[0] == NO_SHUFFLER
-    assert 16.0 < float(alone.client.partition("budget=")[2].partition(",")[0]) < 100
+    assert 50.0 < float(alone.client.partition("budget=")[2].partition(",")[0]) < 60.0
+    assert deployed("privunitg", "shuffled").notes == ()  # whose total is the local one
+
+
+def test_more_clients_than_a_secure_sum_has_are_told():
+    many = ldpkernels.plan(8.0, rounds=1, clients=10**5, weights=9, trust="secure-aggregation", norm=1.0)
+    assert all(one.deploy.notes == (TOO_MANY,) for one in many if one.law)
