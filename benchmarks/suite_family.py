@@ -25,8 +25,7 @@ from benchmarks.pairs import Pairs, fastest
 from benchmarks.peers import EPS, C, R
 from benchmarks.peers_cldp import ALPHA, SAMPLERS, M, installed
 from benchmarks.results import Case, Target, Work
-from benchmarks.suite_two_point import GENERATORS, ISAS
-from ldpkernels import _native
+from benchmarks.suite_two_point import GENERATORS, ISAS, WITH_DEFAULT, named
 
 ELEMENTS, SAMPLES = 1 << 24, 1 << 22
 MECHANISMS = ("two-point", "piecewise", "hybrid")
@@ -95,12 +94,11 @@ def samples() -> Iterator[Case]:
         return Case(group, row, kind, make, elements=n, bytes=16 * n, backend=isa)
 
     interior = "cldp_sample, interior"
-    choices = product(("", *_native.isas()), GENERATORS, ("exponential", "laplace"), ("interior", "end"))
-    for isa, generator, mechanism, place in choices:
+    for (isa, generator), mechanism, place in product(WITH_DEFAULT, ("exponential", "laplace"), ("interior", "end")):
         n = SAMPLES if isa != "scalar" else SAMPLES // 8
-        options: dict[str, Any] = {"mechanism": mechanism, "generator": GENERATORS[generator]}
+        options: dict[str, Any] = {"mechanism": mechanism, "generator": GENERATORS.get(generator)}
         v = torch.full((n,), M if place == "end" else 0)
-        row = f"cldp_sample {mechanism}, {isa or 'default'} {generator}"
+        row = named(f"cldp_sample {mechanism}", isa, generator)
         work = partial(ldpkernels.cldp_sample, v, ALPHA, M, **options)
         yield of(f"cldp_sample, {place}", "ours", row, n, lambda work=work: work, isa)
     for form in (peers_cldp.torch_inverse, peers_cldp.torch_unboxed):

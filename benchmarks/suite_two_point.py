@@ -28,8 +28,12 @@ from ldpkernels.laws.registry import law_table
 from ldpkernels.laws.two_point import TwoPoint
 
 ISAS = [name for name in ldpkernels.backends() if name in _native.isas()]
-GENERATORS: dict[str, Any] = {"ChaCha20": None, "Philox": ldpkernels.key(0)}  # the default first
-WITH_DEFAULT = [("", "ChaCha20"), *product(ISAS, GENERATORS)]
+GENERATORS: dict[str, Any] = {
+    "AES": ldpkernels.secure_key("aes"),  # the default's cipher where a processor has instructions for it
+    "ChaCha20": ldpkernels.secure_key("chacha20"),
+    "Philox": ldpkernels.key(0),
+}
+WITH_DEFAULT = [("", ""), *product(ISAS, GENERATORS)]
 CLIENTS = 100
 IN_CACHE = 1 << 16
 
@@ -64,7 +68,7 @@ def perturb_cases(w: torch.Tensor) -> Iterator[Case]:
     """Weights in place, beside torch, NumPy and the memory alone."""
     of = partial(Case, f"perturb_, {sized(w)}", elements=w.numel(), bytes=2 * w.numel() * w.element_size())
     for isa, generator in WITH_DEFAULT:
-        work = partial(ldpkernels.perturb_, w, C, R, EPS, generator=GENERATORS[generator])
+        work = partial(ldpkernels.perturb_, w, C, R, EPS, generator=GENERATORS.get(generator))
         yield of(named("perturb_", isa, generator), "ours", lambda work=work: work, backend=isa)
     for form in (peers.bernoulli_, peers.compare_):
         name = form.__name__.rstrip("_")
@@ -80,7 +84,7 @@ def report_cases(w: torch.Tensor) -> Iterator[Case]:
     """One bit a weight."""
     of = partial(Case, f"report, {sized(w)}", elements=w.numel(), bytes=4.125 * w.numel())
     for isa, generator in WITH_DEFAULT:
-        work = partial(ldpkernels.report, w, C, R, EPS, generator=GENERATORS[generator])
+        work = partial(ldpkernels.report, w, C, R, EPS, generator=GENERATORS.get(generator))
         yield of(named("report", isa, generator), "ours", lambda work=work: work, backend=isa)
     numpy_report = partial(peers.numpy_report, w.numpy(), np.random.default_rng())
     yield of("NumPy, compare and packbits", "peer", lambda: numpy_report)
@@ -114,9 +118,9 @@ def small_cases() -> Iterator[Case]:
     sizes = [p.numel() for p in model.parameters()]
     group = f"small model, {sum(sizes):,} weights in {len(sizes)} tensors"
     of = partial(Case, group, elements=sum(sizes), bytes=8 * sum(sizes))
-    for call, generator in product((ldpkernels.perturb_, ldpkernels.report), GENERATORS):
-        work = partial(call, model, C, R, EPS, generator=GENERATORS[generator], buffers="keep")
-        row = f"{call.__name__}, Philox" if generator == "Philox" else call.__name__
+    for call, generator in product((ldpkernels.perturb_, ldpkernels.report), ("", "Philox")):
+        work = partial(call, model, C, R, EPS, generator=GENERATORS.get(generator), buffers="keep")
+        row = f"{call.__name__}, Philox" if generator else call.__name__
         yield of(row, "ours", lambda work=work: work)
     yield of("torch eager, bernoulli in a loop", "peer", lambda: partial(peers.eager_loop_, model))
 
@@ -128,20 +132,19 @@ def cached_cases() -> Iterator[Case]:
         group = f"{cores} thread{'s' * (cores > 1)} in cache, {IN_CACHE // 1024} K fp32 each"
         return Case(group, *row, lambda: work, elements=n, bytes=nbytes, **options)
 
-    keys = {name: key or ldpkernels.secure_key() for name, key in GENERATORS.items()}
     for threads, isa, generator in product(sorted({1, machine.cores()}), ISAS, GENERATORS):
         times = 64 * threads  # the same chunks again and again, to make small what a call and a thread cost
         w = torch.randn(IN_CACHE * threads)
         addresses = [w.data_ptr() + 4 * IN_CACHE * (i % threads) for i in range(times)]
         spans = span_table(addresses, [0] * times, [IN_CACHE] * times, [FLOAT32] * times)
         laws = law_table(TwoPoint(EPS), [C] * times, [R] * times, [FLOAT32] * times, "values")
-        words, n = keys[generator].uint32(), times * IN_CACHE
+        words, n = GENERATORS[generator].uint32(), times * IN_CACHE
         work = partial(_native.launch, "two_point", "values", spans, laws, words, isa, threads)
         held = partial(lambda work, _: work(), work, w)  # the spans hold addresses alone
         yield of(threads, named("perturb_", isa, generator), "ours", n=n, nbytes=8 * n, work=held)
     for isa, generator in product(ISAS, GENERATORS):
-        blocks = IN_CACHE // (8 if generator == "Philox" else 32)  # two bytes an element
-        work = partial(_native.keystream, keys[generator].uint32(), 0, 0, blocks, isa)
+        blocks = IN_CACHE // (32 if generator == "ChaCha20" else 8)  # two bytes an element
+        work = partial(_native.keystream, GENERATORS[generator].uint32(), 0, 0, blocks, isa)
         row = named("keystream alone", isa, generator)
         yield of(1, row, "floor", n=IN_CACHE, nbytes=2 * IN_CACHE, work=work)
     w = torch.randn(IN_CACHE)

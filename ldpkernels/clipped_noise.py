@@ -183,7 +183,8 @@ def clipped_noised_mean(
 
     This is `clipped_noised_sum` divided by the number of rows, poisoned ones included, or by `batch_size`. It is the
     loss of Han and Xue (Algorithm 1, lines 10 to 12) for x of shape [B], and DP-SGD's gradient for x of shape [B, ...].
-    Where the batch is a Poisson sample its size is private: pass the expected one.
+    Where the batch is a Poisson sample its size is private: pass the expected one. The guarantee is the sum's: a row
+    added or removed, for whoever sees the mean.
 
     >>> import numpy as np, ldpkernels
     >>> losses = np.array([0.5, 2.0, 7.0])

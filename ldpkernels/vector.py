@@ -77,8 +77,9 @@ def perturb_vector(
     """A randomised copy of an update under **one eps for all of it**, unbiased but for the clipping.
 
     All tensors together are one vector x. It is scaled to an L2 norm of at most `norm`, and whatever it was, every
-    output is at most e^eps times as likely as it would have been for any other update. Send differences from the
-    server's model rather than weights: their norm is smaller, and the noise is proportional to `norm`.
+    output that a server sees is at most e^eps times as likely as it would have been for any other update. Send
+    differences from the server's model rather than weights: their norm is smaller, and the noise is proportional to
+    `norm`.
 
     Args:
         model: The update: a module, a tensor, a NumPy array, or a sequence or mapping of them. It is not changed.

@@ -157,7 +157,8 @@ def vote_epsilon(samples: int, sigma: float, *, delta: float = 1e-5) -> PrivacyR
     One record of one party may change that party's model, whatever the model is, and with it its vote on every
     sample. A vote moves from one class to another: two counts change by one, so the counts of a sample change by
     sqrt(2) in L2. A sample is then a Gaussian mechanism of noise multiplier sigma / sqrt(2), and samples compose.
-    This bound looks at no votes; it holds for all of them.
+    This bound looks at no votes; it holds for all of them, a record added, removed or replaced, for whoever sees the
+    labels.
 
     >>> print(round(vote_epsilon(100, 40.0).epsilon, 2))
     1.36

@@ -19,6 +19,8 @@ from ldpkernels.accounting.shuffle import shuffle_epsilon
 def ldp_fl_claim(d: int, T: int, n: int, eps: float, *, delta: float = 1e-5) -> Claim:
     """LDP-FL (Sun, Qian and Chen, IJCAI 2021): eps-LDP a weight, and "the privacy budget won't accumulate".
 
+    `honest` is between any two inputs of a client, against the server that sees its reports; `also` has a shuffler's.
+
     Args:
         d: Weights of the model.
         T: Rounds.
@@ -54,7 +56,7 @@ def han_xue_eq18(q: float, sigma: float, T: int, delta: float) -> Claim:
     """Han and Xue (2020), Eq. (18): epsilon = 2 q sqrt(T ln(1/delta)) / sigma.
 
     `honest` is for what their Algorithm 1 really protects, the noisy loss values it could release; `also` is the
-    verdict on the model trained with them.
+    verdict on the model trained with them. One example is added or removed, for whoever sees these values.
 
     Args:
         q: Batch size over the examples of a party.
@@ -122,6 +124,8 @@ def ldp_fed_claim(
     size: int = 1,
 ) -> Claim:
     """LDP-Fed (Truex et al., 2020): alpha-CLDP in total, or q alpha with k of N clients selected (q = k/N).
+
+    `honest` is between any two inputs of a client, for whoever sees its reports, the server included.
 
     Args:
         alpha: The total budget.

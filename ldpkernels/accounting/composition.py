@@ -59,7 +59,8 @@ class Composed(NamedTuple):
 def composed_epsilon(terms: Iterable[tuple[Event | Mechanism, int]], delta: float, method: str = "exact") -> float:
     """Return the epsilon at delta of releases given as (event or mechanism, how often).
 
-    It holds in the view of the events and between their neighbours, which must be the same for all (`Scope.composed`).
+    It holds against who sees what the events' `scope` says, between its neighbours (replace-one, zero-out or
+    add/remove). They must be the same for all, but that weights and vectors are both parts of a client's input.
 
     >>> from ldpkernels.accounting import PureEvent
     >>> composed_epsilon([(PureEvent(0.5), 4)], 0.0, "basic")

@@ -9,9 +9,9 @@ of one scope compose.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from ldpkernels import arguments
 from ldpkernels.accounting.neighbours import CENTRAL, LOCAL, SHUFFLED, SUMMED, Relation, Scope, Unit
@@ -256,8 +256,8 @@ def scope_of(events: Iterable[Event]) -> Scope | None:
     if len(scopes) > 1:
         told = "; ".join(f"{event!r} is {event.scope or 'of no scope'}" for event in scopes.values())
         raise ValueError(
-            f"the events belong to different views or neighbours: {told}. Account for each by itself, say the scope that"
-            " is missing, or give both the same neighbours where a conversion is proved (to_replace_one)"
+            f"the events belong to different views or neighbours: {told}. Account for each by itself, say the scope"
+            " that is missing, or give both the same neighbours where a conversion is proved (to_replace_one)"
         )
     return next(iter(scopes), None)
 
@@ -279,16 +279,18 @@ def to_replace_one(source: Event | Mechanism) -> Event:
         raise ValueError(f"{event!r} says no scope, so there is nothing to convert: give it one")
     if event.scope.relation is Relation.REPLACE_ONE:
         return event
-    changed: dict[str, Any] = {"scope": replace(event.scope, relation=Relation.REPLACE_ONE)}
+    scope = replace(event.scope, relation=Relation.REPLACE_ONE)
     if isinstance(event, GaussianEvent):
-        return replace(event, noise_multiplier=event.noise_multiplier / 2, **changed)
+        return replace(event, noise_multiplier=event.noise_multiplier / 2, scope=scope)
     if isinstance(event, ConcentratedEvent):
-        return replace(event, rho=4 * event.rho, **changed)
+        return replace(event, rho=4 * event.rho, scope=scope)
     if isinstance(event, SkellamEvent):
-        return replace(event, l2=2 * event.l2, l1=2 * event.l1, **changed)
+        return replace(event, l2=2 * event.l2, l1=2 * event.l1, scope=scope)
     if isinstance(event, PureEvent):
-        return replace(event, eps=2 * event.eps, **changed)
-    raise ValueError(f"{event!r} has no event for any two values: where it is (eps, delta), they have 2 eps at (1 + e^eps) delta")
+        return replace(event, eps=2 * event.eps, scope=scope)
+    raise ValueError(
+        f"{event!r} has no event for any two values: where it is (eps, delta), they have 2 eps at (1 + e^eps) delta"
+    )
 
 
 KINDS: dict[str, type[Event]] = {
@@ -314,13 +316,14 @@ def event_from_dict(data: Mapping[str, object]) -> Event:
     >>> event_from_dict(GaussianEvent(2.0).to_dict())
     GaussianEvent(noise_multiplier=2.0)
     """
-    values: dict[str, Any] = dict(data)
+    values = dict(data)
     kind = values.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"event kind {kind!r} is unknown: known are {', '.join(KINDS)}")
     cls = KINDS[kind]
+    make: Callable[..., Event] = cls
     scope = values.pop("scope", (cls.own or LOCAL).to_list())
     try:
-        return cls(**{"slack": cls.earlier, **values}, scope=scope and Scope.of(scope))
+        return make(**{"slack": cls.earlier, **values}, scope=scope and Scope.of(scope))
     except TypeError as error:
         raise ValueError(f"the fields {sorted(values)} don't make a {kind} event: {error}") from error

@@ -58,6 +58,9 @@ class Ledger:
     the file can write it anew, cut it or put back an older copy, and it opens. Against that keep `digest` elsewhere
     after a round, and open with `expect=digest`: the file must then have been through that round.
 
+    The figure is of one scope, the first round's: who sees what, and whether neighbours are any two inputs, an input
+    and zeros, or added and removed. A round of another is refused, and so is one that doesn't say (`GaussianEvent`).
+
     The basic figure stands however each round's event is chosen. The others take the sequence of events as fixed
     before the run; ending early is always allowed.
 
@@ -248,7 +251,7 @@ class Ledger:
         would_be = max(self._now, self._epsilon(event, times))
         if not _within(would_be, most):
             raise BudgetExceeded(self._now, would_be, most, self.delta)
-        return Round.after(self.digest, len(self._rounds) + 1, event.to_dict(), times, would_be, layout)
+        return Round.after(self.digest, len(self._rounds) + 1, event, times, would_be, layout)
 
     def rounds_left(self, source: Event | Mechanism, times: int = 1) -> int:
         """Return how many more such rounds the budget covers, up to 2^40, as of this ledger's last round."""

@@ -16,7 +16,7 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,12 +87,10 @@ class Round:
     digest: str
 
     @classmethod
-    def after(
-        cls, before: str, number: int, record: Mapping[str, object], times: int, epsilon: float, layout: str = ""
-    ) -> Round:
-        """Return the round of an event's record that follows the digest `before`."""
-        digest = chained(before, number, record, times, epsilon, layout)
-        return cls(number, event_from_dict(record), times, epsilon, layout, digest)
+    def after(cls, before: str, number: int, event: Event, times: int, epsilon: float, layout: str = "") -> Round:
+        """Return the round that follows the digest `before`."""
+        digest = chained(before, number, event.to_dict(), times, epsilon, layout)
+        return cls(number, event, times, epsilon, layout, digest)
 
 
 class LedgerFile:
@@ -192,8 +190,8 @@ class LedgerFile:
             number += 1
             try:
                 epsilon = arguments.non_negative("epsilon", epsilon)
-                record, times = json.loads(event), arguments.count("times", times)
-                rounds.append(Round.after(at, number, record, times, epsilon, layout))
+                event, times = event_from_dict(json.loads(event)), arguments.count("times", times)
+                rounds.append(Round.after(at, number, event, times, epsilon, layout))
             except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
                 raise self._corrupt(f"round {number}: {error}") from error
             at = rounds[-1].digest

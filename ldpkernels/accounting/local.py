@@ -52,8 +52,9 @@ def local_epsilon(
 ) -> PrivacyResult:
     """Return what a client loses that reports d weights in each of so many rounds, between any two values of its input.
 
-    An event of another view, as a law's of sums, is accounted for in its own, which the result names. A Gaussian that
-    says no scope is taken for local: its multiplier must be over the distance of any two inputs.
+    It holds against whoever sees all reports. An event of another view, as a law's of sums, is accounted for in its
+    own, which the result names. A Gaussian that says no scope is taken for local: its multiplier must be over the
+    distance of any two inputs.
 
     Args:
         source: The event of one weight's report, or a mechanism that yields it.
@@ -72,15 +73,13 @@ def local_epsilon(
     epsilon, used, at = composed([(event, reports)], delta, method)
     words = WORDS[used] + (", the law of the loss being too large to compute" if used != method and delta else "")
     scope = (event.scope or LOCAL).composed
-    return PrivacyResult(
-        epsilon, at, scope.adversary, scope.neighbouring, _assumptions(event, reports), words
-    )
+    return PrivacyResult(epsilon, at, scope.adversary, scope.neighbouring, _assumptions(event, reports), words)
 
 
 def local_table(
     source: Event | Mechanism, *, d: int = 1, rounds: int = 1, delta: float = 1e-5
 ) -> dict[str, PrivacyResult]:
-    """Return the figures of all methods that apply, by method.
+    """Return the figures of `local_epsilon` by all methods that apply: any two inputs, against the server.
 
     >>> [f"{r.epsilon:,.0f}" for r in local_table(RandomizedResponseEvent(1.0), d=21840).values()]
     ['21,840', '10,802', '10,714', '10,648']
@@ -93,7 +92,8 @@ def local_table(
 def subsampled_epsilon(eps: float, q: float) -> float:
     """Return ln(1 + q (e^eps - 1)), the true figure for an eps-DP step on a sample of rate q.
 
-    It is not q * eps: for small eps it comes close, for large eps it is eps - ln(1/q).
+    It is not q * eps: for small eps it comes close, for large eps it is eps - ln(1/q). Neighbours and adversary are
+    those of `subsample_pure`: a member added or removed, for whoever sees the output but not the sample.
 
     >>> [round(subsampled_epsilon(eps, 0.18), 3) for eps in (1.0, 20.0)]
     [0.269, 18.285]
@@ -114,6 +114,9 @@ def subsample_pure(
     eps: float, q: float, *, rounds: int = 1, delta: float = 0.0, method: str = "basic"
 ) -> PrivacyResult:
     """Return the guarantee of eps-DP rounds on secret random samples, over rounds.
+
+    One member is added or removed (or replaced, where samples have a fixed size). It holds against who sees the outputs
+    but not who was sampled.
 
     Args:
         eps: The epsilon of one round for those who are in it.
@@ -147,6 +150,9 @@ def sampled_gaussian(
     noise_multiplier: float, q: float, steps: int, *, delta: float = 1e-5, method: str = "pld"
 ) -> PrivacyResult:
     """Return the guarantee of DP-SGD: Poisson-sampled, clipped gradients with Gaussian noise, over steps.
+
+    One example is added or removed. It holds against who sees every noisy gradient, but neither the batches nor the
+    noise.
 
     Args:
         noise_multiplier: Standard deviation of the noise over the clipping norm.

@@ -74,7 +74,10 @@ class CldpResult:
 
 
 def cldp(alpha: float, c: float, rho: int, *, metric: str = "linf", size: int = 1) -> CldpResult:
-    """Return what a total of alpha means for vectors of `size` values clipped to [-c, c] and rounded to rho digits."""
+    """Return what a total of alpha means for vectors of `size` values clipped to [-c, c] and rounded to rho digits.
+
+    Its worst case is between any two such vectors of a client, for whoever sees the reports, the server included.
+    """
     epsilon = worst_case_epsilon(alpha, c, rho, metric=metric, size=size)
     result = PrivacyResult(
         epsilon,

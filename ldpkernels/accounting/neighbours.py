@@ -39,8 +39,8 @@ class Unit(Enum):
 SEES = {
     View.LOCAL: "anyone who sees every report of the client, the server included, and can link them to the client",
     View.SHUFFLED: "anyone who sees the shuffled reports, and knows the inputs of all the other clients",
-    View.SUMMED: "anyone who sees the sums that secure aggregation gives, and knows the inputs of all the other clients,"
-    " but not the noise of the honest ones",
+    View.SUMMED: "anyone who sees the sums that secure aggregation gives, and knows the inputs of all the other"
+    " clients, but not the noise of the honest ones",
     View.CENTRAL: "anyone who sees what a trusted server releases, but neither its noise nor whom it sampled",
 }
 DIFFER = {

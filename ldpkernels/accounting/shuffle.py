@@ -212,7 +212,9 @@ def _report(source: float | Event | Mechanism, method: Method | None) -> tuple[f
     else:
         event = event_of(source)
         if not isinstance(event, PureEvent) or event.slack or (event.scope and event.scope.view is not View.LOCAL):
-            raise ValueError(f"eps0 = {event!r} is no pure eps of a report, and nothing is proved here for shuffling it")
+            raise ValueError(
+                f"eps0 = {event!r} is no pure eps of a report, and nothing is proved here for shuffling it"
+            )
         eps0, two_outcomes = arguments.positive("eps0", event.eps), isinstance(event, RandomizedResponseEvent)
     if method is None:
         return eps0, "exact" if two_outcomes else "stronger_clones"
@@ -237,7 +239,8 @@ def shuffle_epsilon(
 ) -> PrivacyResult:
     """Return the central guarantee of n clients whose reports are shuffled position by position.
 
-    A mechanism of whole vectors has one position: its whole reports are shuffled. Its coordinates can't be shuffled as
+    One client's input is replaced, for whoever sees the shuffled reports and knows all the other inputs. A mechanism of
+    whole vectors has one position: its whole reports are shuffled. Its coordinates can't be shuffled as
     if every client had reported each of them.
 
     Args:
@@ -291,7 +294,8 @@ def clients_needed(
 ) -> tuple[int, PrivacyResult]:
     """Return a number of clients that is enough for a central epsilon of `target`, and the result at that number.
 
-    The number is the smallest to within 2 %, never too small. Where even `limit` clients are too few, it raises.
+    The epsilon is that of `shuffle_epsilon`: one client's input replaced, for whoever sees the shuffled reports. The
+    number is the smallest to within 2 %, never too small. Where even `limit` clients are too few, it raises.
 
     >>> n, result = clients_needed(0.408, 1.0)
     >>> 95 <= n <= 102 and result.epsilon <= 0.408

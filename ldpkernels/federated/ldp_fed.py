@@ -225,7 +225,7 @@ def ldp_module(update: Weights, turn: Turn, terms: Terms, client: Client, round_
 
 
 def honest_epsilon(network: nn.Module, config: Config, rounds: int) -> float:
-    """What a client loses in so many rounds in the worst case: any two updates within [-c, c], at delta = 0.
+    """What a client loses in so many rounds in the worst case: any two updates within [-c, c], to the server.
 
     >>> from ldpkernels.federated import networks
     >>> f"{honest_epsilon(networks.ldp_fed_cnn(), Config(alpha=1.0, c=1.0, rho=10), rounds=80):.6g}"

@@ -201,7 +201,7 @@ def event(config: Config) -> Event:
 
 
 def honest_epsilon(config: Config, weights: int, rounds: int, delta: float = 1e-5) -> float:
-    """What a client loses, to whoever sees its uploads, that takes part in so many rounds."""
+    """What a client loses that takes part in so many rounds: any two inputs of it, for whoever sees its uploads."""
     if config.eps is None:
         return math.inf
     return local_epsilon(event(config), d=weights, rounds=rounds, delta=delta).epsilon

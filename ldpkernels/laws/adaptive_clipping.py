@@ -35,7 +35,8 @@ class AdaptiveClipping:
     """Raise the norm where fewer than `quantile` of the clients are below it, lower it where more are.
 
     A client's bit says whether its update is within the norm. Bits count as plus or minus 1, so that one client changes
-    their sum by 1 against a client that is not there, and by 2 against any other.
+    their sum by 1 against a client that is not there (zeros), and by 2 against any other. Whoever sees
+    the sums is the adversary.
 
     Args:
         noise_multiplier: z, what bit and update are worth **together**: the update gets `update_multiplier`, the bits

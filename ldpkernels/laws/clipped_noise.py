@@ -21,9 +21,6 @@ LIMITS = 1e-100, 1e100  # of a bound
 NARROW = 1e-30, 1e30  # where rows add in fp32: sums of 64 do not overflow, nor do products round to multiples of 2^-149
 
 
-TAIL = 2.0**-66  # of a normal number, by pairs: the probability that no draw's radius is as long
-
-
 @dataclass(frozen=True)
 class Noise:
     """What a kernel adds to a clipped sum."""
@@ -94,11 +91,6 @@ def noise_of(C: Sequence[float], sigma: float, noise: str, rows: int) -> Noise:
         most = int(EXACT * unit / Fraction(bound))
         raise ValueError(f"{rows} rows are too many for discrete noise of sigma={sigma}: pass {most} at most in a call")
     return Noise(0.0, float(unit), math.ceil(Fraction(bound) * Fraction(sigma) / unit))
-
-
-def slack(noise: str, dimension: int) -> float:
-    """How far the noise of so many numbers is from its law, were its arithmetic real: discrete noise is the law."""
-    return (dimension + 1) * TAIL if noise == "gaussian" else 0.0
 
 
 def is_single(sizes: Sequence[int]) -> bool:

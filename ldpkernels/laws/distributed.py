@@ -167,7 +167,10 @@ class Shares:
         return replace(self, clients=clients, invited=max(clients, self.invited))
 
     def epsilon(self, delta: float, rounds: int = 1, clipping: AdaptiveClipping | None = None) -> float:
-        """The eps of so many sums at delta, with the bits of `clipping` if any: a client's update against zeros."""
+        """The eps of so many sums at delta, with the bits of `clipping` if any.
+
+        A client's update against zeros in its place, for whoever sees the sums.
+        """
         delta, rounds = arguments.excluded(delta), arguments.count("rounds", rounds)
         events = [self.event]
         if clipping is not None:
@@ -256,6 +259,8 @@ def _least_noise(law: Law, eps: float, delta: float, rounds: int, clipping: Adap
 class DistributedGaussian(Shares):
     """Discrete Gaussian shares (Kairouz, Liu and Steinke, ICML 2021), whose sum is nearly a discrete Gaussian.
 
+    An eps is of a client's update against zeros in its place, for whoever sees the sums (`Shares`).
+
     >>> law = DistributedGaussian(1000, 1.0, clients=100, grid_norm=100.0, stddev=10.0, bits=16, invited=100)
     >>> round(law.event.rho, 4)
     0.556
@@ -291,6 +296,8 @@ class DistributedGaussian(Shares):
 @dataclass(frozen=True)
 class DistributedSkellam(Shares):
     """Skellam shares (Agarwal, Kairouz and Liu, NeurIPS 2021), which add up to a Skellam number exactly.
+
+    An eps is of a client's update against zeros in its place, for whoever sees the sums (`Shares`).
 
     >>> law = DistributedSkellam(1000, 1.0, clients=100, grid_norm=100.0, stddev=10.0, bits=16, invited=100)
     >>> round(law.event.variance)

@@ -31,10 +31,11 @@ from ldpkernels.laws.weightwise import DRAWS, Output, Record, Weightwise
 
 @dataclass(frozen=True)
 class Hybrid(CellMechanism):
-    """The hybrid mechanism at eps for each weight: its variance is nearly the same for every weight.
+    """The hybrid mechanism at eps for each weight: between any two values of it, against the server.
 
-    It is the best of the three where eps is from 0.61 to about 7.7. Below, the coin alone is better, which is the
-    two-point mechanism, and above, the piecewise mechanism alone: `mechanism="hybrid"` runs `executed`.
+    Its variance is nearly the same for every weight. It is the best of the three where eps is from 0.61 to about 7.7.
+    Below, the coin alone is better, which is the two-point mechanism, and above, the piecewise mechanism alone:
+    `mechanism="hybrid"` runs `executed`.
 
     >>> Hybrid(1.0).worst_variance < min(TwoPoint(1.0).scale ** 2, Piecewise(1.0).worst_variance)
     True

@@ -31,8 +31,8 @@ _COORDINATES = 1  # fold_in of the key for the coordinates; keystream 0 of the k
 class KOfD(PureVectorLaw):
     """k of d coordinates, chosen uniformly, each reported under eps / k and scaled by d / k: unbiased.
 
-    Coordinates lie in [-bound, bound] and the vector in the ball of radius `norm`. k and the coordinates' mechanism are
-    those of least worst-case error.
+    eps is between any two vectors, against the server. Coordinates lie in [-bound, bound] and the vector in the ball of
+    radius `norm`. k and the coordinates' mechanism are those of least worst-case error.
 
     >>> mechanism = KOfD(8.0, dimension=21_840, norm=1.0, bound=21_840**-0.5)
     >>> mechanism.k, mechanism.coordinate.name, round(mechanism.worst_error)

@@ -31,8 +31,8 @@ LARGEST_PMF = 2**20
 class OrdinalCLDP:
     """alpha-condensed local differential privacy of a weight in [-c, c], as an integer of steps of 10^-rho.
 
-    P(y | v) / P(y | v') <= e^(alpha |v - v'|) for any integers v, v' in [-M, M], M = c 10^rho, and every output y. All
-    methods are in integers: divide by 10^rho for weights.
+    P(y | v) / P(y | v') <= e^(alpha |v - v'|) for any two integers v, v' in [-M, M], M = c 10^rho, and every output y:
+    so much does the server learn, which sees y. All methods are in integers: divide by 10^rho for weights.
 
     >>> mechanism = OrdinalCLDP(alpha=0.1, c=1.0, rho=2)
     >>> mechanism.M, mechanism.effective_alpha <= 0.1, round(mechanism.variance(0))

@@ -111,7 +111,7 @@ class CellMechanism:
 
 @dataclass(frozen=True)
 class Piecewise(CellMechanism):
-    """The piecewise mechanism at eps for each weight.
+    """The piecewise mechanism at eps for each weight: between any two values of it, against the server.
 
     The band's width is the one of least worst-case variance, which is wider than the published one and better at every
     weight but near the center.

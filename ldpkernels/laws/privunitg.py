@@ -36,8 +36,9 @@ _DECISIONS, _NORMALS = 0, 1  # keystreams
 class PrivUnitG(PureVectorLaw):
     """A Gaussian vector, moved into a cap around the update with probability p, scaled to be unbiased.
 
-    The cap is the half-space <g, v> >= gamma; a standard Gaussian is in it with probability q. p, q and gamma are those
-    of least error under p (1 - q) / ((1 - p) q) <= e^eps.
+    eps is between any two updates, against the server, in real arithmetic. The cap is the half-space <g, v> >= gamma; a
+    standard Gaussian is in it with probability q. p, q and gamma are those of least error under p (1 - q) / ((1 - p) q)
+    <= e^eps.
 
     >>> mechanism = PrivUnitG(8.0, dimension=21_840)
     >>> round(mechanism.gamma, 2), round(mechanism.p, 2), round(mechanism.worst_error)

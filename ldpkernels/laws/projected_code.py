@@ -37,6 +37,8 @@ class _Plan(NamedTuple):
 class ProjectedCode(PureVectorLaw):
     """eps-LDP for a whole update in `bits` bits, unbiased, with nearly PrivUnit's error. A `VectorLaw`.
 
+    eps is between any two updates, against the server, which knows the key that is shared.
+
     The update is projected to k = 2^(bits - 1) numbers at random; of the 2 k vectors that are plus or minus a column of
     a random rotation, `near` are nearest to it. One of those is sent with probability p, one of the others else.
 

@@ -21,6 +21,8 @@ from ldpkernels.laws.weightwise import DRAWS, Output, Record, Weights
 class Sign(TwoPoint):
     """Unbiased for c + r * sign(w - c), and not for w: of a weight it tells the side, and no more of the size.
 
+    eps is between any two values of a weight, against the server.
+
     >>> mechanism = Sign(1.0)
     >>> 0.25 + mechanism.bias(0.25, c=0.0, r=1.0)
     1.0

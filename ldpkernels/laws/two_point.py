@@ -40,7 +40,7 @@ class Law(NamedTuple):
 
 @dataclass(frozen=True)
 class TwoPoint:
-    """The two-point mechanism of LDP-FL at eps for each weight.
+    """The two-point mechanism of LDP-FL at eps for each weight: between any two values of it, against the server.
 
     >>> mechanism = TwoPoint(1.0)
     >>> mechanism.effective_eps <= 1.0

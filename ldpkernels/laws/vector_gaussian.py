@@ -41,7 +41,8 @@ MARGIN = 2.0**-16  # of the noise multiplier: pays for the discrete Gaussian's d
 class VectorGaussian:
     """Clip to `norm`, cut to a grid of sigma / 2^22, add a discrete Gaussian of deviation sigma to every weight.
 
-    Neighbours are any two updates, so the distance is twice the norm. A `VectorLaw` (ldpkernels/laws/vector_law.py).
+    Neighbours are any two updates, so the distance is twice the norm; the adversary is the server. A `VectorLaw`
+    (ldpkernels/laws/vector_law.py).
 
     >>> law = VectorGaussian.calibrated(8.0, 1e-5, dimension=1_000_000, norm=1.0)
     >>> round(law.sigma, 3), law.epsilon(1e-5) <= 8.0, law.bytes

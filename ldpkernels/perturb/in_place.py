@@ -32,9 +32,10 @@ def perturb_(
 
     A weight w becomes one of two values, C +- R (e^eps + 1) / (e^eps - 1), with the probabilities that make it w on
     average. "piecewise" and "hybrid" have many values, likelier near w, and less variance where eps is above 0.61:
-    `ldpkernels.best_mechanism(eps)` says how much. **Each weight on its own** is eps-locally differentially private
-    with respect to [C - R, C + R]; a model of d weights released whole is d * eps (`ldpkernels.accounting` composes
-    it). C and R must not depend on private data: the output values reveal them.
+    `ldpkernels.best_mechanism(eps)` says how much. **Each weight on its own** is eps-locally differentially private:
+    between any two values of it in [C - R, C + R], against whoever sees the model, a server for one; a model of d
+    weights released whole is d * eps (`ldpkernels.accounting` composes it). C and R must not depend on private data:
+    the output values reveal them.
 
     Args:
         model: A module, a tensor, a NumPy array, or a sequence or mapping of them, in fp32, fp64, bf16 or fp16.

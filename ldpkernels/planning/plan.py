@@ -126,7 +126,8 @@ def plan(
     total holds, and under which assumptions. Needs SciPy and dp-accounting (`pip install ldpkernels[accounting]`).
 
     Args:
-        epsilon: The total for everything that one client ever sends.
+        epsilon: The total for everything that one client ever sends: between any two inputs of it, or where only sums
+            are seen, an input and none. Every candidate's `guarantee` says which, and against whom.
         delta: The probability that the total excludes; 0 only with trust="local".
         rounds: Rounds in which the client takes part, at most.
         clients: How many report in a round, and don't collude: the mean is theirs. With participation below 1, how

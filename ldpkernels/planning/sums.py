@@ -124,8 +124,7 @@ def _in_real_numbers(setting: Setting, name: str) -> Answer:
     rate = setting.participation
     found = calibration.gaussian_sigma(rate, setting.rounds, setting.delta, setting.epsilon)
     sigma = _runs(setting, _enough(found), "gaussian")
-    slack = clipped_noise.slack("gaussian", setting.weights)
-    event = replace(calibration.summed(rate, sigma), slack=slack, scope=CENTRAL)
+    event = replace(calibration.summed(rate, sigma), scope=CENTRAL)
     total = composed_epsilon([(event, setting.rounds)], setting.delta)
     drawn = f"each client is in each round with probability {rate:.6g}, drawn in secret"
     noised = f"noise of {sigma:.6g} times the norm {setting.ball:.6g} in each of {setting.rounds:,} sums"

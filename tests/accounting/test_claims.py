@@ -44,8 +44,6 @@ def test_the_limits_that_are_violated() -> None:
 def test_ldp_fl_in_its_mnist_setting() -> None:
     claim = ldp_fl_claim(21840, 10, 100, 1.0)
     assert claim.claimed == 1.0
-    assert round(claim.honest.epsilon) == 102690
-    assert round(claim.also[0].epsilon) == 1429
     assert any("218,400" in sentence for sentence in claim.violated)
     single = ldp_fl_claim(1, 1, 100, 1.0)
     assert single.honest.epsilon == pytest.approx(1.0, rel=1e-4)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
+from ldpkernels import accounting
 from ldpkernels.accounting import (
-    LOCAL,
     Claim,
     CldpResult,
     Event,
@@ -90,7 +90,9 @@ DELTAS = st.one_of(
 )
 RATES = st.one_of(st.floats(-4, 0).map(_power), st.floats(-300, 0).map(_power), st.sampled_from([1.0, 5e-324]))
 EPS = numbers()
-LOCAL = st.one_of(EPS.map(PureEvent), EPS.map(RandomizedResponseEvent), EPS.map(lambda z: GaussianEvent(z, scope=LOCAL)))
+LOCAL = st.one_of(
+    EPS.map(PureEvent), EPS.map(RandomizedResponseEvent), EPS.map(lambda z: GaussianEvent(z, scope=accounting.LOCAL))
+)
 
 
 def shuffled(draw: st.DrawFn) -> Event:

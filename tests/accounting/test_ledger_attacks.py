@@ -217,7 +217,7 @@ def forged(path: Path, *rounds: tuple[object, object, object]) -> None:
         file.begin(db, header)
         digest = header.digest
         for number, (event, times, epsilon) in enumerate(rounds, start=1):
-            one = Round.after(digest, number, event.to_dict(), times, epsilon)  # type: ignore[arg-type]
+            one = Round.after(digest, number, event, times, epsilon)  # type: ignore[arg-type]
             file.write(db, one)
             digest = one.digest
 

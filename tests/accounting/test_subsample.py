@@ -15,12 +15,6 @@ from ldpkernels.accounting import (
 from ldpkernels.accounting.gaussian import gaussian_epsilon
 
 
-def test_published_figures_and_what_a_paper_claims_instead() -> None:
-    assert round(subsampled_epsilon(1.0, 0.18), 3) == 0.269
-    assert round(subsampled_epsilon(20.0, 0.18), 1) == 18.3
-    assert subsampled_epsilon(20.0, 0.18) > 5 * 0.18 * 20.0
-
-
 @pytest.mark.parametrize(("eps", "q"), [(0.1, 0.5), (1.0, 0.18), (5.0, 0.01)])
 def test_randomized_response_on_a_sample_attains_it(eps: float, q: float) -> None:
     """Without the member the answer is "no" with probability p; with it, on a sample, the answer turns."""
@@ -65,20 +59,10 @@ def test_many_steps_that_lose_next_to_nothing_are_not_free() -> None:
         assert sampled_gaussian(1e6, 0.01, 10**18, method=method).epsilon > 0.9 * least
 
 
-@pytest.mark.parametrize(
-    ("sigma", "q", "steps", "published"),
-    [
-        (1.0, 256 / 7814, 1000, 6.77),
-        (1.0, 128 / 12000, 10000, 6.67),
-        (5.0, 256 / 7814, 1000, 0.771),
-        (5.0, 128 / 12000, 10000, 0.790),
-    ],
-)
-def test_published_figures_of_dp_sgd(sigma: float, q: float, steps: int, published: float) -> None:
-    pld = sampled_gaussian(sigma, q, steps).epsilon
-    # half a unit of the last published digit
-    assert pld == pytest.approx(published, abs=0.005 if published > 1 else 0.0005)
-    renyi = sampled_gaussian(sigma, q, steps, method="rdp").epsilon
+@pytest.mark.parametrize("sigma", [1.0, 5.0])
+def test_renyi_divergences_are_the_weaker_way(sigma: float) -> None:
+    """The figures themselves are in docs/privacy.md, which a test compares."""
+    pld, renyi = (sampled_gaussian(sigma, 128 / 12000, 10000, method=method).epsilon for method in ("pld", "rdp"))
     assert pld < renyi < 1.2 * pld
 
 

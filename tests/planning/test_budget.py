@@ -14,7 +14,7 @@ SIMULATED = [
     one
     for one in CANDIDATES
     if one.name in SIMULATORS
-    and (one.setting.trust, one.setting.epsilon) in (("local", 60), ("central", 60), ("secure-aggregation", 16))
+    and (one.setting.trust, one.setting.epsilon) in (("local", 60), ("central", 16), ("secure-aggregation", 16))
 ]
 
 

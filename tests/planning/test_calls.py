@@ -137,7 +137,7 @@ def test_the_expected_error_is_that_of_codes():
 
 def test_a_round_of_adaptive_clipping():
     """By the calls that the candidate names: nobody is within a small norm, and the next is larger."""
-    one = next(one for one in CANDIDATES if one.name == "adaptive discrete" and one.setting.epsilon == 60)
+    one = next(one for one in CANDIDATES if one.name == "adaptive discrete" and one.setting.epsilon == 16)
     law = ldpkernels.AdaptiveClipping(one.parameter, N)
     bits = [law.bit(1.0, norm=0.01) for _ in range(N)]
     assert 0.01 < law.next_norm(0.01, law.noised(bits, generator=KEY), clients=N) < 0.0125

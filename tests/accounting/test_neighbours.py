@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who sees what, and which inputs are alike: events say it, nothing mixes them, and whatever says an eps says it."""
+
+import inspect
+import itertools
+import json
+import operator
+import re
+from pathlib import Path
+
+import pytest
+
+import ldpkernels
+from ldpkernels import accounting
+from ldpkernels.accounting import (
+    CENTRAL,
+    LOCAL,
+    ConcentratedEvent,
+    Event,
+    GaussianEvent,
+    Ledger,
+    MetricEvent,
+    PureEvent,
+    RandomizedResponseEvent,
+    Relation,
+    SampledGaussianEvent,
+    Scope,
+    ShuffledEvent,
+    SkellamEvent,
+    Unit,
+    View,
+    composed_epsilon,
+    event_from_dict,
+    local_epsilon,
+    to_replace_one,
+)
+from ldpkernels.accounting.events import EARLIER
+from ldpkernels.accounting.ledger_file import Header, LedgerFile, chained
+from ldpkernels.accounting.shuffle import shuffle_epsilon
+
+DOCS = Path(__file__).parents[2] / "docs"
+ONE_OF_EACH = {
+    "local view, replace-one of a vector": PureEvent(0.5),
+    "local view, replace-one of a weight": RandomizedResponseEvent(0.5),
+    "shuffled view, replace-one of a client": ShuffledEvent(0.5, 100),
+    "summed view, zero-out of a client": SkellamEvent(100.0, 1.0, 1.0),
+    "central view, add/remove of a client": GaussianEvent(5.0, scope=CENTRAL),
+    "central view, add/remove of an example": SampledGaussianEvent(5.0, 0.1),
+    "central view, replace-one of a client": to_replace_one(GaussianEvent(5.0, scope=CENTRAL)),
+    "of no scope": GaussianEvent(5.0),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), list(itertools.combinations(ONE_OF_EACH, 2)))
+def test_what_has_other_neighbours_does_not_compose(one: str, other: str) -> None:
+    events = [ONE_OF_EACH[one], ONE_OF_EACH[other]]
+    assert [str(event.scope or "of no scope") for event in events] == [one, other]
+    terms = [(event, 3) for event in events]
+    if (one, other) == tuple(ONE_OF_EACH)[:2]:  # both are parts of one client's input
+        assert composed_epsilon(terms, 0.0) == 3.0
+        return
+    with pytest.raises(ValueError, match="different views or neighbours") as refused:
+        composed_epsilon(terms, 1e-5, "rdp")
+    for words in (one, other, *(repr(event) for event in events), "to_replace_one"):
+        assert words in str(refused.value)
+    ledger = Ledger(None, epsilon=1e9, method="rdp")
+    ledger.spend(events[0])
+    with pytest.raises(ValueError, match=r"different views or neighbours|doesn't say between which neighbours"):
+        ledger.spend(events[1])
+    assert len(ledger.history) == 1
+
+
+def test_a_central_gaussian_is_not_counted_as_local() -> None:
+    with pytest.raises(ValueError, match=r"GaussianEvent\(noise_multiplier=1.0\) doesn't say .*scope=LOCAL.*CENTRAL"):
+        Ledger(None, epsilon=100.0).spend(GaussianEvent(1.0))
+    central = GaussianEvent(1.0, scope=CENTRAL)
+    printed = {}
+    for event in (central, to_replace_one(central)):
+        result = Ledger(None, epsilon=100.0).spend(event)
+        assert result.epsilon == local_epsilon(event).epsilon
+        assert "central view" in result.adversary
+        assert "trusted server" in str(result)
+        printed[result.neighbouring.partition(":")[0]] = round(result.epsilon, 3)
+    assert printed == {"add/remove": 4.377, "replace-one": 9.997}
+
+
+def test_results_say_the_view_and_the_relation() -> None:
+    for event in ONE_OF_EACH.values():
+        if event.scope is None:
+            continue
+        shuffled = isinstance(event, ShuffledEvent)
+        result = shuffle_epsilon(0.5, 100) if shuffled else local_epsilon(event)
+        spent = Ledger(None, epsilon=1e9).spend(event)
+        for one in (result, spent):
+            assert f"({event.scope.view.value} view)" in str(one)
+            assert f"Neighbours: {event.scope.relation.value}: " in str(one)
+            assert one.adversary == event.scope.adversary
+            assert one.neighbouring == event.scope.composed.neighbouring
+
+
+def test_a_replacement_is_twice_the_distance() -> None:
+    twice = to_replace_one(GaussianEvent(4.0, slack=1e-9, scope=CENTRAL.per(Unit.EXAMPLE)))
+    assert twice == GaussianEvent(2.0, slack=1e-9, scope=Scope(View.CENTRAL, Relation.REPLACE_ONE, Unit.EXAMPLE))
+    rho = to_replace_one(ConcentratedEvent(0.5 / 16))  # a Gaussian of multiplier 4, at its own distance
+    assert rho == ConcentratedEvent(0.5 / 4, scope=Scope(View.SUMMED, Relation.REPLACE_ONE, Unit.CLIENT))
+    skellam = to_replace_one(SkellamEvent(50.0, 3.0, 5.0))
+    assert (skellam.l2, skellam.l1, skellam.variance) == (6.0, 10.0, 50.0)  # type: ignore[attr-defined]
+    assert to_replace_one(PureEvent(1.0, scope=CENTRAL)).pure_epsilon == 2.0
+    assert to_replace_one(PureEvent(1.0)) == PureEvent(1.0)
+    with pytest.raises(ValueError, match=r"2 eps at \(1 \+ e\^eps\) delta"):
+        to_replace_one(SampledGaussianEvent(1.0, 0.1))
+    with pytest.raises(ValueError, match="no scope"):
+        to_replace_one(GaussianEvent(1.0))
+    with pytest.raises(TypeError, match="is no Scope"):
+        GaussianEvent(1.0, scope="local")  # type: ignore[arg-type]
+
+
+OLD = [
+    ({"kind": "pure", "eps": 0.5}, PureEvent(0.5)),
+    ({"kind": "randomized_response", "eps": 0.5}, RandomizedResponseEvent(0.5)),
+    ({"kind": "metric", "alpha": 0.5, "metric": "l1", "diameter": 2.0}, MetricEvent(0.5, "l1", 2.0)),
+    ({"kind": "gaussian", "noise_multiplier": 4.0}, GaussianEvent(4.0, slack=EARLIER, scope=LOCAL)),
+    ({"kind": "sampled_gaussian", "noise_multiplier": 4.0, "q": 0.1}, SampledGaussianEvent(4.0, 0.1)),
+    ({"kind": "concentrated", "rho": 0.01}, ConcentratedEvent(0.01, slack=EARLIER)),
+    ({"kind": "skellam", "variance": 90.0, "l2": 1.0, "l1": 1.0}, SkellamEvent(90.0, 1.0, 1.0, slack=EARLIER)),
+    ({"kind": "shuffled", "eps": 0.5, "clients": 9, "reports": "pure"}, ShuffledEvent(0.5, 9, "pure")),
+]
+
+
+@pytest.mark.parametrize(("record", "event"), OLD, ids=lambda value: getattr(value, "kind", ""))
+def test_a_ledger_of_before_is_read_and_goes_on(tmp_path: Path, record: dict[str, object], event: Event) -> None:
+    """Its file is written here as it was then: digests of records without slack and scope."""
+    path, header = tmp_path / "old.ledger", Header(50.0, 1e-5, "exact")
+    file = LedgerFile(path, begin=True)
+    digest = chained(header.digest, 1, record, 3, 0.01, "")
+    with file.transaction() as db:
+        file.begin(db, header)
+        db.execute("INSERT INTO rounds VALUES (1, ?, 3, 0.01, '', ?)", (json.dumps(record), digest))
+    assert event_from_dict(record) == event
+    with Ledger(path, epsilon=50.0) as ledger:
+        assert ledger.digest == digest
+        assert ledger.epsilon >= composed_epsilon([(event, 3)], 1e-5)
+        assert ("written by an earlier version" in str(ledger.result)) == (event.slack == EARLIER)
+        if isinstance(event, GaussianEvent):
+            ledger.spend(ldpkernels.VectorGaussian(40.0, 10))
+            with pytest.raises(ValueError, match="different views or neighbours"):
+                ledger.spend(GaussianEvent(40.0, scope=CENTRAL))
+        else:
+            ledger.spend(event)
+    with Ledger(path, epsilon=50.0) as again:
+        assert again.digest == ledger.digest
+
+
+# What says an eps says whom it holds off, and between which inputs. The lists are by hand: what is new is added here.
+DIFFER = r"any (two|other)|replace-one|replaced|zeros|added,? (or|and)? ?removed|adding or removing"
+SEES = r"\bsees?\b|against the server|to the server|whoever|anyone|adversary"
+CALLS = [
+    *("accounting." + name for name in accounting.__all__ if name.endswith(("_epsilon", "_claim", "_eq18"))),
+    *("accounting." + name for name in ("local_table", "clients_needed", "subsample_pure", "sampled_gaussian", "cldp")),
+    "accounting.Ledger",
+    *("perturb_", "perturb_vector", "cldp_", "plan", "clipped_noised_mean", "vote_epsilon", "TwoPoint", "Piecewise"),
+    *("Hybrid", "laws.sign.Sign", "KOfD", "PrivUnitG", "ProjectedCode", "OrdinalCLDP", "VectorGaussian"),
+    *("DistributedGaussian", "DistributedSkellam", "AdaptiveClipping"),
+    *("VectorGaussian.epsilon", "VectorGaussian.calibrated", "laws.distributed.Shares.epsilon"),
+]
+PAGES = [
+    *("privacy.md", "planning.md", "tutorial.md", "secure_sums.md"),
+    *(f"mechanisms/{path.name}" for path in (DOCS / "mechanisms").glob("*.md") if path.name != "rotation.md"),
+    *(f"federated/{name}.md" for name in ("ldp_fl", "ldp_fed", "han_xue")),
+    *(f"integrations/{path.name}" for path in (DOCS / "integrations").glob("*.md")),
+]
+
+
+def said(text: str) -> bool:
+    text = " ".join(text.split())
+    return bool(re.search(DIFFER, text) and re.search(SEES, text))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_docstring_that_says_an_eps_says_against_whom(name: str) -> None:
+    assert said(inspect.getdoc(operator.attrgetter(name)(ldpkernels)) or "")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_that_says_an_eps_says_against_whom(name: str) -> None:
+    assert said((DOCS / name).read_text())
+
+
+def test_saying_nothing_is_noticed() -> None:
+    assert not said("The eps of so many reports at delta, rounded up.")
+    assert not said("The eps of so many reports between any two inputs.")
+    assert not said("The eps of so many reports, against whoever sees them.")
