@@ -264,7 +264,7 @@ def test_reports_of_who_is_lost_are_missing_and_no_others(stage):
 def test_a_sum_of_reports_costs_less_than_a_report(tmp_path):
     """The ledger has the view of a sum among threshold less colluders; two views never share a ledger."""
     both = {"ledger": str(tmp_path / "{partition-id}.ledger"), "budget": 1e6}
-    result, _, grid = summed(**both)
+    _, _, grid = summed(**both)
     with Ledger(tmp_path / "0.ledger", epsilon=1e6) as ledger:
         event = ShuffledEvent(mechanism_named("two-point", 2.0).effective_eps, 4)
         assert ledger.epsilon == composed_epsilon([(event, SIZE)], 1e-5)
@@ -320,9 +320,9 @@ def test_a_server_that_says_other_weights_than_it_sends_is_refused_before_traini
     mod = LdpMod(**REPORTS, ledger=str(tmp_path / "{partition-id}.ledger"), budget=1e6)
     grid, strategy = LocalGrid(app_of(mod), FEW), LdpFedAvg(**REPORTS, R=0.1)
     told = SummedReports.told
-    strategy.release = type("Other", (SummedReports,), {"told": lambda s, like, n: {**told(s, like, n), "weights": 40}})(
-        5, each=strategy.release.each
-    )
+    strategy.release = type(
+        "Other", (SummedReports,), {"told": lambda s, like, n: {**told(s, like, n), "weights": 40}}
+    )(5, each=strategy.release.each)
     assert started(strategy, grid).train_metrics_clientapp[1]["reports"] == 0
     assert "have 34 numbers, and the law is of 40" in " ".join(strategy.reasons)
     assert not list(tmp_path.iterdir())
