@@ -70,8 +70,8 @@ class LdpMod:
         roster: The Ed25519 public keys of those who may take part, by number (`secure_sums.new_identity`).
         identity: With a roster, this client's number and private key.
         claims: With a threshold, a folder that all processes of this client share: a file in it stands for each step of
-            a round that was answered, so that none is answered twice. None is a folder of this user's among the system's
-            temporary ones, which processes in containers of their own do not share.
+            a round that was answered, so that none is answered twice. None is a folder of this user's among the
+            system's temporary ones, which processes in containers of their own do not share.
         mechanism: "two-point" (one bit a weight), "piecewise", "hybrid"; "privunitg", "k-of-d" or "gaussian".
         norm: For whole vectors, the L2 norm to which an update is clipped.
         bound: For "k-of-d", as for `perturb_vector`.

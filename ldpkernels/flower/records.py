@@ -84,7 +84,8 @@ def _numbers(name: str, array: FlowerArray) -> Array:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, columns, dtype = read(file)
-        if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(array.data) - file.tell():
+        size = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or not dtype.itemsize or size != len(array.data) - file.tell():
             raise ValueError("its header is of other data")
         there: Array = np.ndarray(shape, dtype, array.data, file.tell(), order="F" if columns else "C")
         return there.copy()
