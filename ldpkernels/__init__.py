@@ -14,6 +14,7 @@ from ldpkernels.dp_sgd import dp_sgd_step
 from ldpkernels.expectation import Expected, expected
 from ldpkernels.keys import Key, key, secure_key
 from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
+from ldpkernels.laws.central_gaussian import CentralGaussian
 from ldpkernels.laws.distributed import DistributedGaussian, DistributedSkellam
 from ldpkernels.laws.hybrid import Hybrid
 from ldpkernels.laws.k_of_d import KOfD
@@ -36,6 +37,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AdaptiveClipping",
     "Aggregate",
+    "CentralGaussian",
     "ClippedInfo",
     "DistributedGaussian",
     "DistributedSkellam",

@@ -90,7 +90,8 @@ def _nearly_normal(candidate: Candidate, updates: np.ndarray, copies: int, key: 
 
 def _central(candidate: Candidate, updates: np.ndarray, copies: int, key: Key) -> np.ndarray:
     """The noise of the sum over all, on the sum over those who were trained."""
-    noisy = ldpkernels.clipped_noised_sum(updates, candidate.setting.ball, candidate.parameter / copies, generator=key)
+    ball = candidate.setting.ball
+    noisy = ldpkernels.clipped_noised_sum(updates, ball, candidate.parameter / ball / copies, generator=key)
     return np.asarray(noisy) / len(updates)
 
 

@@ -144,8 +144,7 @@ class Ledger:
         return composed_epsilon(terms, self.delta, self.method)
 
     def _covers(self, epsilon: float) -> bool:
-        """Ten rounds of 0.1 fit a budget of 1: sums of decimal fractions are off by less than 1e-12 of them."""
-        return epsilon <= self.budget * (1 + 1e-12)
+        return _within(epsilon, self.budget)
 
     def _text(self) -> str:
         return f"epsilon = {rounded_up(self._now)} of {self.budget:g} at delta = {self.delta:g}, digest {self.digest}"
@@ -196,23 +195,27 @@ class Ledger:
             delta = self.delta if self.method != "basic" or any(event.slack for event in self._spent) else 0.0
             return PrivacyResult(self._now, delta, *told, assumptions, f"{self.method} composition")
 
-    def spend(self, source: Event | Mechanism, times: int = 1, *, layout: str = "") -> PrivacyResult:
+    def spend(
+        self, source: Event | Mechanism, times: int = 1, *, layout: str = "", limit: float | None = None
+    ) -> PrivacyResult:
         """Take one round of `times` releases out of the budget; release only after this has returned.
 
         Args:
             source: A mechanism, or its event.
             times: How many releases of it the round has.
             layout: Any text that stands for what is released. The first one is pinned: rounds of others are refused.
+            limit: The epsilon in all that this round may not pass, where it is below the budget.
 
         Raises:
             ValueError: If the ledger's rounds are of another layout; nothing is spent then.
-            BudgetExceeded: If the round would pass the budget; nothing is spent then.
+            BudgetExceeded: If the round would pass the budget or the limit; nothing is spent then.
             LedgerError: If the ledger is closed, the file can't be written or is no longer the one that was opened, or
                 this is a forked child.
         """
         event, times = _spendable(source), arguments.count("times", times)
         if not isinstance(layout, str):
             raise TypeError(f"layout is a {type(layout).__name__}: pass text")
+        most = self.budget if limit is None else min(arguments.positive("limit", limit), self.budget)
         layout.encode()  # a lone surrogate is refused before anything is spent
         with self._alone():
             if self._closed:
@@ -222,23 +225,23 @@ class Ledger:
             self._spending = True
             try:
                 find = self._spent_in_file if self._file else self._next
-                self._take(find(event, times, layout))
+                self._take(find(event, times, layout, most))
             finally:
                 self._spending = False
             logger.info("round %d: %s", len(self._rounds), self._text())
             return self.result
 
-    def _spent_in_file(self, event: Event, times: int, layout: str) -> Round:
+    def _spent_in_file(self, event: Event, times: int, layout: str, most: float) -> Round:
         """The round, which is durable when this returns. What an exception hides is read from the file next time."""
         assert self._file is not None
         with self._file.transaction() as db:
             self._resume(*self._file.read(db, len(self._rounds), self.digest))
-            one = self._next(event, times, layout)
+            one = self._next(event, times, layout, most)
             self._file.write(db, one)
         return one
 
-    def _next(self, event: Event, times: int, layout: str) -> Round:
-        """The next round, if the budget covers it, of the layout that is pinned."""
+    def _next(self, event: Event, times: int, layout: str, most: float) -> Round:
+        """The next round, if it stays within `most`, of the layout that is pinned."""
         pinned = next((one.layout for one in self._rounds if one.layout), layout)
         if layout and layout != pinned:
             raise ValueError(
@@ -246,8 +249,8 @@ class Ledger:
                 " pinned: give a ledger of its own to another model"
             )
         would_be = max(self._now, self._epsilon(event, times))
-        if not self._covers(would_be):
-            raise BudgetExceeded(self._now, would_be, self.budget, self.delta)
+        if not _within(would_be, most):
+            raise BudgetExceeded(self._now, would_be, most, self.delta)
         return Round.after(self.digest, len(self._rounds) + 1, event, times, would_be, layout)
 
     def rounds_left(self, source: Event | Mechanism, times: int = 1) -> int:
@@ -293,6 +296,11 @@ def recorded(path: str | os.PathLike[str]) -> tuple[Ledger, list[Round]]:
     ledger._resume(header, rounds)
     ledger.close()
     return ledger, rounds
+
+
+def _within(epsilon: float, most: float) -> bool:
+    """Ten rounds of 0.1 fit a budget of 1: sums of decimal fractions are off by less than 1e-12 of them."""
+    return epsilon <= most * (1 + 1e-12)
 
 
 def _spendable(source: Event | Mechanism) -> Event:

@@ -47,8 +47,13 @@ MOST_ATOMS = 1 << 20
 
 
 def binomial_window(trials: int, p: float, outside: float) -> tuple[int, int]:
-    """Return lo, hi with P(lo <= X <= hi) >= 1 - 2 * outside for X ~ Bin(trials, p), by Hoeffding's inequality."""
-    half = math.sqrt(trials * -math.log(outside) / 2) + 1
+    """Return lo, hi with P(lo <= X <= hi) >= 1 - 2 * outside for X ~ Bin(trials, p).
+
+    By Hoeffding's inequality, or by Bernstein's where it is the sharper one: where successes or failures are few.
+    """
+    rate = -math.log(outside)
+    bernstein = rate / 3 + math.sqrt(rate * rate / 9 + 2 * trials * p * (1 - p) * rate)
+    half = min(math.sqrt(trials * rate / 2), bernstein * (1 + 1e-9)) + 1
     return max(0, math.floor(trials * p - half)), min(trials, math.ceil(trials * p + half))
 
 
@@ -61,13 +66,22 @@ def binomial_support(trials: int, p: float, outside: float) -> Floats:
 
 
 def log_binomial(trials: int, log_p: float, log_q: float, x: Floats) -> tuple[Floats, float]:
-    """Return ln P(X = x) for X ~ Bin(trials, p), and a bound on its absolute error."""
+    """Return ln P(X = x) for X ~ Bin(trials, p) and consecutive x, and a bound on its absolute error.
+
+    One of them by factorials, near the mode, and the others from it by the ratios of neighbours.
+    """
     gammaln = require("scipy.special", "accounting", "this computation").gammaln
-    linear = x * log_p + (trials - x) * log_q
-    values: Floats = gammaln(trials + 1.0) - gammaln(x + 1.0) - gammaln(trials - x + 1.0) + linear
-    # gammaln is good to a few units of the last place; each of the terms is at most the first one, or the linear one
-    size = 3 * float(gammaln(trials + 1.0)) + (float(np.max(np.abs(linear))) if np.size(linear) else 0.0)
-    return values, 8 * UNIT * (size + 8)
+    middle = min(max(math.floor(trials * math.exp(log_p) - float(x[0])), 0), len(x) - 1)
+    at = float(x[middle])
+    factorials = float(gammaln(trials + 1.0))
+    linear = at * log_p + (trials - at) * log_q
+    base = factorials - float(gammaln(at + 1.0)) - float(gammaln(trials - at + 1.0)) + linear
+    steps: Floats = np.log((trials - x[:-1]) / x[1:]) + (log_p - log_q)
+    values: Floats = np.concatenate([[0.0], np.cumsum(steps)])
+    # gammaln is good to a few units of the last place; each of the terms is at most the first one, or a linear one
+    size = 3 * factorials + float(np.max(np.abs(x * log_p + (trials - x) * log_q)))
+    sums = len(x) * (float(np.max(np.abs(values))) + float(np.max(np.abs(steps), initial=0.0)) + 4)
+    return values + (base - values[middle]), UNIT * (8 * (size + 8) + 4 * sums)
 
 
 MAX_POINTS = 1 << 24

@@ -56,7 +56,8 @@ NEGLIGIBLE = 1e-9
 # More clients hide no worse than fewer. Above these the counts, their Renyi divergences and the clones are computed for
 # fewer than there are; the clones, which cost the same for any number, then bound the counts too.
 COUNTED, RENYI_COUNTED, CROWD = 10**7, 10**5, 1 << 40
-FEW = 10**5
+# Of more than FEW clients all blocks are alike, and a few say as much: they cost at most 1 % of the clients.
+FEW, PIECES_OF_MANY = 10**5, 100
 # A smaller delta drowns in what is cut off, and only Renyi divergences say something.
 LEAST_DELTA = 1e-18
 # Steps of a grid in the deviation of a position's loss. The composed law has the root of as many times more points, so
@@ -115,7 +116,7 @@ def _blocks(eps0: float, n: int, pieces: int) -> Iterable[CountPair]:
     """Pairs that together bound every m."""
     if n <= FEW:
         return _few_blocks(eps0, n, pieces)
-    return (count_pair(n - width, eps0, start) for start, width in blocks(n, min(pieces, n)))
+    return (count_pair(n - width, eps0, start) for start, width in blocks(n, min(pieces, PIECES_OF_MANY)))
 
 
 @lru_cache(maxsize=64)

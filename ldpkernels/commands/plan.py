@@ -6,13 +6,14 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 from ldpkernels import plot
 from ldpkernels.commands import options
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
 from ldpkernels.optional import require
-from ldpkernels.planning import TRUSTS, Plan, Setting, picture
+from ldpkernels.planning import TRUSTS, Candidate, Plan, Setting, app, picture
 from ldpkernels.planning.plan import planned
 
 
@@ -43,12 +44,20 @@ def add_parser(commands: Commands) -> None:
     needed.add_argument("--radius", type=float, help="largest coordinate of an update; this, or --norm, or both")
     needed.add_argument("--norm", type=float, help="L2 norm to which an update is clipped")
     needed.add_argument(
-        "--participation", type=float, default=1.0, help="chance of a client to be in a round; counts for central (1)"
+        "--participation", type=float, default=1.0, help="chance of a client to be in a round, by a fresh draw (1)"
     )
+    for name, meaning in (
+        ("at-least", "fewest honest clients of a round, where others hide a client: smaller rounds are dropped"),
+        ("invited", "most clients that may upload to a secure sum"),
+        ("threshold", "fewest clients whose secure sum is opened, one of whom may collude"),
+    ):
+        needed.add_argument(f"--{name}", type=int, metavar="N", help=meaning)
     shown = parser.add_argument_group("the answer")
     shown.add_argument("--full", action="store_true", help="every call with its adversary and assumptions")
     shown.add_argument("--better", action="store_true", help="what would make the best of each trust better")
     shown.add_argument("--out", type=options.picture, metavar="FILE", help="draw error over epsilon (a minute or two)")
+    shown.add_argument("--app", type=Path, metavar="DIR", help="write a Flower app for the best of the one --trust")
+    shown.add_argument("--choose", metavar="NAME", help="for this mechanism instead")
     options.add_json(shown)
     parser.set_defaults(main=main, command="plan")
 
@@ -68,9 +77,16 @@ def main(args: argparse.Namespace) -> Outcome:
             args.radius,
             args.norm,
             args.participation,
+            args.at_least,
+            args.invited,
+            args.threshold,
         )
         for trust in dict.fromkeys(args.trust)
     ]
+    if args.app:
+        if len(settings) > 1:
+            raise ValueError(f"app = {str(args.app)!r} is of one trust: name it with --trust")
+        app.check_folder(args.app)
     answers = {}
     for setting in settings:
         found = planned(setting)
@@ -82,12 +98,25 @@ def main(args: argparse.Namespace) -> Outcome:
             "left_out": found.left_out,
             "better": better,
         }
+    if args.app:
+        chosen = _chosen(found, args.choose)
+        app.write_app(chosen, args.app)
+        print(f"app: {args.app}, of {chosen.name!r}; its README.md says how to run it")
     if args.out:
         drawn = picture.curves(settings, lambda text: print(text, file=sys.stderr))
         plot.save(picture.draw(drawn, settings[0]), args.out)
         print(f"picture: {args.out}")
     facts = {name: value for name, value in asdict(settings[0]).items() if name != "trust"}
     return Outcome({**facts, "trust": answers})
+
+
+def _chosen(found: Plan, name: str | None) -> Candidate:
+    """The candidate of this name, or the best that has an app."""
+    candidates = [one for one in found if one.name == name or (name is None and one.deploy.client)]
+    if not candidates:
+        known = ", ".join(repr(one.name) for one in found if one.deploy.client)
+        raise ValueError(f"choose = {name!r} is no candidate here: choose one of {known or 'another trust'}")
+    return candidates[0]
 
 
 def _text(found: Plan, better: dict[str, float], *, full: bool) -> str:
@@ -98,4 +127,5 @@ def _text(found: Plan, better: dict[str, float], *, full: bool) -> str:
         lines += ["", *map(str, found)]
     elif found:
         lines.append(found[0].call)
+        lines += ["", str(found[0].deploy)]
     return "\n".join(lines) + "\n"

@@ -2,7 +2,7 @@
 """Flower: a mod for its ClientApp and a strategy for its ServerApp, for `pip install ldpkernels[flower]`.
 
 - `LdpMod`: what a client's training changed leaves as a report; a ledger stops the client at its budget.
-- `LdpFedAvg`: the rounds; `SecureSum` has the reports added by SecAgg+.
+- `LdpFedAvg`: the rounds, of reports, of secure sums, or of a server that is trusted.
 - `engine`: LDP-FL's driver with its clients on Flower's nodes.
 
 docs/integrations/flower.md is the way in. Importing this package imports Flower, and no torch.
@@ -14,7 +14,6 @@ require("flwr", "flower", "ldpkernels.flower")  # before the first module that i
 
 from ldpkernels.flower.checkpoint import CheckpointError  # noqa: E402
 from ldpkernels.flower.mod import LdpMod  # noqa: E402
-from ldpkernels.flower.secure import SecureSum  # noqa: E402
 from ldpkernels.flower.strategy import LdpFedAvg  # noqa: E402
 
-__all__ = ["CheckpointError", "LdpFedAvg", "LdpMod", "SecureSum"]
+__all__ = ["CheckpointError", "LdpFedAvg", "LdpMod"]

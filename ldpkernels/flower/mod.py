@@ -21,17 +21,18 @@ from flwr.app import Context, Message
 
 from ldpkernels import arguments
 from ldpkernels.accounting import BudgetExceeded, Ledger, LedgerError
-from ldpkernels.flower import records
-from ldpkernels.flower.integers import Packing, countable
+from ldpkernels.flower import node, records
 from ldpkernels.flower.sums import MASKED, Member, Turn, keep
 from ldpkernels.inputs.containers import Weights
 from ldpkernels.inputs.modules import Buffers
 from ldpkernels.keys import Generator, Key
-from ldpkernels.laws.distributed import Shares
-from ldpkernels.releases.budget import Budget
+from ldpkernels.laws.central_gaussian import CentralGaussian
+from ldpkernels.releases.budget import Budget, spent
+from ldpkernels.releases.choice import Law, released
 from ldpkernels.releases.layouts import Layouts, changed
-from ldpkernels.releases.release import Arrays, leaving
-from ldpkernels.releases.shares import SharesOfNoise, released
+from ldpkernels.releases.release import Arrays, Asked, Reported, leaving
+from ldpkernels.releases.summed import Summed
+from ldpkernels.releases.vectors import ClippedUpdate
 from ldpkernels.secure_sums import ProtocolError, State
 
 logger = logging.getLogger("ldpkernels.flower")
@@ -50,22 +51,27 @@ class LdpMod:
 
     **eps is the privacy of each weight of a report on its own** ("two-point", "piecewise", "hybrid"), or of a whole
     update ("privunitg", "k-of-d", "gaussian", with `norm`). What a client spends in all is what its ledger says. The
-    app that holds this mod comes to a SuperNode from whoever starts the run: docs/integrations/flower.md says what that
-    means.
+    app that holds this mod comes to a SuperNode from whoever starts the run: `from_node` takes the numbers from the
+    node's owner instead.
 
     Args:
         eps: Privacy parameter; None with a law.
-        law: `DistributedGaussian` or `DistributedSkellam`: the update leaves with a share of its noise, by a secure sum
-            and by nothing else (docs/secure_sums.md). The ledger charges `law.event`, which is right against a server
-            that follows the protocol, or with a roster.
-        threshold: With a law, the fewest clients whose sum is opened; less `colluders` it must be `law.clients`.
+        law: Exactly what is released, as `plan` finds it: `TwoPoint`, `Piecewise`, `Hybrid`, `PrivUnitG`, `KOfD`,
+            `VectorGaussian`, `ProjectedCode`; or `DistributedGaussian` or `DistributedSkellam`, whose shares of noise
+            leave by a secure sum and by nothing else.
+        central: A `CentralGaussian`: the update leaves clipped and **without noise**, as the server adds it. The server
+            is trusted with every update.
+        threshold: What is sent leaves by a secure sum (docs/secure_sums.md), which is opened for so many clients or
+            more. Less `colluders` it must be `law.clients` of a law of shares. Reports of a bit or byte a weight can
+            be summed too. The ledger charges what the sum costs: that is right against a server that follows the
+            protocol, or with a roster, and the log has what one upload costs by itself.
         colluders: How many clients may be in league with the server, or with whoever reads the model; that one counts
             itself if it is a client.
         roster: The Ed25519 public keys of those who may take part, by number (`secure_sums.new_identity`).
         identity: With a roster, this client's number and private key.
-        claims: With a law, a folder that all processes of this client share: a file in it stands for each step of a
-            round that was answered, so that none is answered twice. None is a folder of this user's among the system's
-            temporary ones, which processes in containers of their own do not share.
+        claims: With a threshold, a folder that all processes of this client share: a file in it stands for each step of
+            a round that was answered, so that none is answered twice. None is a folder of this user's among the
+            system's temporary ones, which processes in containers of their own do not share.
         mechanism: "two-point" (one bit a weight), "piecewise", "hybrid"; "privunitg", "k-of-d" or "gaussian".
         norm: For whole vectors, the L2 norm to which an update is clipped.
         bound: For "k-of-d", as for `perturb_vector`.
@@ -81,7 +87,6 @@ class LdpMod:
             Without it, the layout of the first round in the ledger is pinned there.
         answer_after: Seconds from a message's arrival before which no answer leaves, so that a shorter training is not
             told from a longer one. A training that takes longer is told from others.
-        secure: Whether reports leave as integers for secure aggregation: put `secaggplus_mod` before this mod.
         generator: For simulations that must be reproduced, a function of (message, context) that gives the key of a
             report. None draws a key from the operating system. A key for each client and round must not be used for
             anything else, so that a message that comes twice makes this no privacy at all.
@@ -97,7 +102,8 @@ class LdpMod:
         eps: float | None = None,
         mechanism: str = "two-point",
         *,
-        law: Shares | None = None,
+        law: Law | None = None,
+        central: CentralGaussian | None = None,
         threshold: int | None = None,
         colluders: int = 1,
         roster: Mapping[int, bytes] | None = None,
@@ -113,23 +119,46 @@ class LdpMod:
         buffers: Buffers | None = None,
         like: Weights | None = None,
         answer_after: float = 0.0,
-        secure: bool = False,
         generator: KeyOf | None = None,
+        secure: None = None,
     ) -> None:
-        self.release = released(eps, mechanism, norm, bound, delta, law, threshold, colluders, roster)
+        records.refuse_secagg(secure)
+        self.release = released(
+            eps, mechanism, law=law, central=central, norm=norm, bound=bound, delta=delta, threshold=threshold,
+            colluders=colluders, roster=roster,
+        )  # fmt: skip
         folder = None if claims is None else Path(claims)
-        self.member = Member(self.release, identity, folder) if isinstance(self.release, SharesOfNoise) else None
+        self.member = Member(self.release, identity, folder) if isinstance(self.release, Summed) else None
+        if identity is not None and self.member is None:
+            raise ValueError("identity is for secure sums: pass threshold and roster")
+        if isinstance(self.release, ClippedUpdate) and ledger is not None:
+            raise ValueError("with central the server adds the noise and keeps the ledger: give it to LdpFedAvg")
         self.upload = records.checked_upload(upload)
         if isinstance(metrics, str):
             raise TypeError(f"metrics={metrics!r} is one name: pass a list of names")
         if buffers not in (None, "perturb", "keep"):
             raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
-        if secure:
-            countable(self.release)
         self.budget = Budget(ledger, budget, delta)
+        self.limit: float | None = None  # a run's own end, below the budget
         self.answer_after = arguments.non_negative("answer_after", answer_after)
         self.like = None if like is None else Layouts.of(like, buffers)
-        self.metrics, self.buffers, self.secure, self.generator = tuple(metrics), buffers, secure, generator
+        self.metrics, self.buffers, self.generator = tuple(metrics), buffers, generator
+
+    @classmethod
+    def from_node(
+        cls, *, like: Weights | None = None, upload: str = "updates", buffers: Buffers | None = None
+    ) -> NodesMod:
+        """A mod whose numbers are the node's own: no app has them in its source, and no run makes them looser.
+
+        They are read at a node's first message, from the TOML file that its configuration names
+        (`--node-config "ldp='/etc/ldp/site.toml'"`), or from `ldp.eps=4.0` and the like there. Keys are named as the
+        arguments of `LdpMod`. A run's configuration may have a smaller `ldp.eps` or `ldp.budget`.
+        docs/integrations/flower.md has a file.
+
+        >>> from flwr.clientapp import ClientApp
+        >>> app = ClientApp(mods=[LdpMod.from_node()])
+        """
+        return NodesMod({"like": like, "upload": upload, "buffers": buffers})
 
     def __call__(self, message: Message, context: Context, call_next: CallNext) -> Message:
         """Flower's call: train by `call_next`, then report."""
@@ -147,7 +176,7 @@ class LdpMod:
             before = leaving(received, self.buffers)
             if self.like is not None:
                 self.like.check(before)
-            told = records.told(message, self.release, self.upload, list(before), self.secure)
+            told = records.told(message, context, self.release, self.upload, list(before))
             unchanged = before if self.upload == "weights" else {n: np.zeros_like(a) for n, a in before.items()}
             metrics: records.Metrics = dict.fromkeys(self.metrics, 0.0)  # all of them leave, whatever the app gives
             key = None if self.generator is None else self.generator(message, context)
@@ -155,11 +184,12 @@ class LdpMod:
                 raise TypeError(f"generator gives a {type(key).__name__}: return an ldpkernels.key, or None")
             turn = None if self.member is None else self.member.turn(message, context)
             self._upload(message, turn, unchanged, told, None, metrics)
-            event, times = self.release.event([array.size for array in before.values()])
+            sizes = [array.size for array in before.values()]
+            self.release.event(sizes)  # it refuses arrays that the law is not of
             layout = Layouts.of(before, self.buffers).digest if self.like is None else ""
             with self._opened(context) as ledger:
                 if ledger is not None:  # before the app is called: from here on a report leaves
-                    metrics[records.EPSILON] = ledger.spend(event, times, layout=layout).epsilon
+                    metrics[records.EPSILON] = spent(ledger, self.release, sizes, layout, self.limit)
         except (ValueError, TypeError, BudgetExceeded, ProtocolError) as error:
             return records.refusal(message, str(error))
         except (LedgerError, OSError):
@@ -168,7 +198,7 @@ class LdpMod:
         made = self._trained(message, context, call_next, before, received, told, key, metrics, turn)
         answer, state = made or self._upload(message, turn, unchanged, told, key, metrics)
         if turn is not None and state is not None:
-            keep(turn.record, turn.round, state)
+            keep(turn.record, turn.asked.round, state)
             context.state = turn.record  # whatever the app put there
         time.sleep(max(0.0, arrived + self.answer_after - time.monotonic()))
         return answer
@@ -180,7 +210,7 @@ class LdpMod:
         call_next: CallNext,
         before: Arrays,
         received: Arrays,
-        told: records.Told,
+        told: Asked,
         key: Generator,
         metrics: records.Metrics,
         turn: Turn | None,
@@ -204,7 +234,7 @@ class LdpMod:
         message: Message,
         turn: Turn | None,
         update: Arrays,
-        told: records.Told,
+        told: Asked,
         key: Generator,
         metrics: records.Metrics,
     ) -> tuple[Message, State | None]:
@@ -213,13 +243,38 @@ class LdpMod:
         Called on zeros before training, it refuses what no report can have.
         """
         if self.member is not None and turn is not None:
-            return self.member.upload(message, turn, update, key, metrics)
-        assert not isinstance(self.release, SharesOfNoise)
-        if not self.secure:
-            return records.answer(message, self.release.report(update, told.ranges, key), metrics), None
-        release = countable(self.release)
-        integers = Packing.of(release, told.clients).packed(release.reported(update, told.ranges, key))
-        return records.secure_answer(message, integers, metrics), None
+            return self.member.upload(message, turn, update, told, key, metrics)
+        assert isinstance(self.release, Reported)
+        return records.answer(message, self.release.report(update, told, key), metrics), None
 
     def _opened(self, context: Context) -> AbstractContextManager[Ledger | None]:
         return self.budget.opened({"node-id": context.node_id, **context.node_config})
+
+
+class NodesMod:
+    """A mod that is made of a node's own configuration at its first message: `LdpMod.from_node`."""
+
+    def __init__(self, task: Mapping[str, object]) -> None:
+        self._task = dict(task)
+        self._mods: dict[str, LdpMod] = {}  # a process may serve several nodes
+
+    def __call__(self, message: Message, context: Context, call_next: CallNext) -> Message:
+        """Flower's call."""
+        try:
+            mod = self._mod(context)
+        except Exception:  # a path or a number of the owner's does not leave
+            logger.exception("this client's own configuration cannot be used")
+            return records.refusal(message, "this client's own configuration cannot be used; its log says why")
+        return mod(message, context, call_next)
+
+    def _mod(self, context: Context) -> LdpMod:
+        name = repr((sorted(context.node_config.items()), sorted(context.run_config.items())))
+        if name not in self._mods:
+            found = node.settings_of(context.node_config, context.run_config)
+            try:
+                mod = LdpMod(**{**self._task, **found.settings})  # type: ignore[arg-type]
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{found.source}: {error}") from error
+            mod.limit = found.limit
+            self._mods[name] = mod
+        return self._mods[name]

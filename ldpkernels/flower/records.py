@@ -7,26 +7,22 @@ what a stranger sent.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from flwr.app import Array as FlowerArray
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.app import Error as FlowerError
-from flwr.common import Code, FitRes, Status, ndarrays_to_parameters
 from flwr.common.constant import ErrorCode
-from flwr.compat.common.recorddict_compat import fitres_to_recorddict
 
-from ldpkernels.arrays import Integers
+from ldpkernels.arrays import Array
 from ldpkernels.inputs.containers import collect
-from ldpkernels.releases.release import Arrays, EachWeight, Ranges, Release
-from ldpkernels.releases.shares import SharesOfNoise
+from ldpkernels.releases.release import Arrays, Asked, Ranges, Release
 
 TERMS, REPORT, METRICS = "ldp", "report", "metrics"  # keys of records
-CLIENTS = "clients"  # of a secure sum: how many were selected, which decides how weights are packed
 EPSILON = "ldp-epsilon"  # the metric: what the client's ledger says after this round
 STYPE = "ldpkernels.report"
 
@@ -34,27 +30,16 @@ Upload = Literal["updates", "weights"]
 Metrics: TypeAlias = "dict[str, int | float | list[int] | list[float]]"
 
 
-@dataclass(frozen=True)
-class Told:
-    """What a client was told of a round."""
-
-    round: int
-    ranges: Ranges
-    clients: int  # of a secure sum; else 0
-
-
-def terms(release: Release | SharesOfNoise, upload: Upload, round_: int, like: Arrays, ranges: Ranges) -> ConfigRecord:
+def terms(release: Release, upload: Upload, round_: int, like: Arrays, ranges: Ranges) -> ConfigRecord:
     """The record that goes out with a round's model: what both sides agreed on, and the ranges by array."""
     record = ConfigRecord({**release.terms, "upload": upload, "round": round_})
-    if isinstance(release, EachWeight):
+    if release.ranged:
         tensors, (c, r) = collect(like, "perturb", C=ranges[0], R=ranges[1])
         record.update({"arrays": list(tensors.names), "c": c, "r": r})
     return record
 
 
-def told(
-    message: Message, release: Release | SharesOfNoise, upload: Upload, names: Sequence[str], secure: bool
-) -> Told:
+def told(message: Message, context: Context, release: Release, upload: Upload, names: Sequence[str]) -> Asked:
     """What a message says of its round; a ValueError where it is not what this client agreed to."""
     record = message.content.config_records.get(TERMS)
     if record is None:
@@ -65,17 +50,17 @@ def told(
         if type(theirs) is not type(ours) or theirs != ours:
             raise ValueError(f"the server says {name}={theirs!r}, and this client was set up with {ours!r}")
     round_ = given.pop("round", None)
-    clients = given.pop(CLIENTS, None) if secure else 0
-    if type(round_) is not int or type(clients) is not int:
-        raise ValueError("the server says no round" if type(round_) is not int else "the server wants no secure sum")
-    if not isinstance(release, EachWeight):
+    if type(round_) is not int:
+        raise ValueError("the server says no round")
+    if not release.ranged:
         given.update({"arrays": list(names), "c": [0.0] * len(names), "r": [0.0] * len(names)})
     arrays, c, r = (given.pop(name, None) for name in ("arrays", "c", "r"))
     if given:
         raise ValueError(f"the server says {sorted(given)[0]!r}, of which this client knows nothing")
     if arrays != list(names):
         raise ValueError("the ranges are of other arrays than this client reports: set up both sides alike (buffers)")
-    return Told(round_, (_by_name(names, c, "c"), _by_name(names, r, "r")), clients)
+    ranges = _by_name(names, c, "c"), _by_name(names, r, "r")
+    return Asked(ranges, context.run_id, round_, context.node_id)
 
 
 def _by_name(names: Sequence[str], values: object, label: str) -> Mapping[str, float]:
@@ -89,7 +74,25 @@ def arrays_of(content: RecordDict, whose: str) -> Arrays:
     records = list(content.array_records.values())
     if len(records) != 1:
         raise ValueError(f"{whose} has {len(records)} ArrayRecords: send one")
-    return {str(name): array.numpy() for name, array in records[0].items()}
+    return {str(name): _numbers(str(name), array) for name, array in records[0].items()}
+
+
+def _numbers(name: str, array: FlowerArray) -> Array:
+    """The numbers of an array that a stranger sent: a header that speaks of more than there is takes no memory."""
+    try:
+        file = io.BytesIO(array.data)
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, columns, dtype = read(file)
+        size = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or not dtype.itemsize or size != len(array.data) - file.tell():
+            raise ValueError("its header is of other data")
+        there: Array = np.ndarray(shape, dtype, array.data, file.tell(), order="F" if columns else "C")
+        return there.copy()
+    except Exception as error:  # whatever a stranger's bytes make a parser raise
+        raise ValueError(
+            f"array {name!r} is no array in NumPy's format ({error}): send flwr.app.Array(array)"
+        ) from None
 
 
 def record_of(arrays: Arrays) -> ArrayRecord:
@@ -102,14 +105,6 @@ def answer(message: Message, report: bytes, metrics: Metrics) -> Message:
     array = FlowerArray(dtype="uint8", shape=(len(report),), stype=STYPE, data=report)
     content = RecordDict({REPORT: ArrayRecord({REPORT: array}), METRICS: MetricRecord(metrics)})
     return Message(content, reply_to=message)
-
-
-def secure_answer(message: Message, integers: Integers, metrics: Metrics) -> Message:
-    """A client's integers, as Flower's `secaggplus_mod` takes them: it masks and empties the parameters."""
-    if any(isinstance(value, list) for value in metrics.values()):
-        raise ValueError("behind secaggplus_mod, metrics are numbers: take lists off the list of metrics")
-    answer = FitRes(Status(Code.OK, ""), ndarrays_to_parameters([integers]), 1, dict(metrics))
-    return Message(fitres_to_recorddict(answer, keep_input=False), reply_to=message)
 
 
 def report_in(content: RecordDict) -> bytes:
@@ -146,3 +141,12 @@ def checked_upload(upload: str) -> Upload:
     if upload not in get_args(Upload):
         raise ValueError(f"upload={upload!r} must be 'updates' (what training changed) or 'weights'")
     return upload  # type: ignore[return-value]
+
+
+def refuse_secagg(secure: object) -> None:
+    """Refuse the argument that Flower's SecAgg+ had: its server can open any client's report with one message."""
+    if secure is not None:
+        raise ValueError(
+            f"secure={secure!r} was for Flower's SecAgg+, whose server can open anyone's report: pass threshold=, the "
+            "fewest clients whose sum is opened, to LdpMod and LdpFedAvg, and take secaggplus_mod out of the mods"
+        )

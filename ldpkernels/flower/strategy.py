@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -13,18 +14,20 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
-from ldpkernels import adaptive_ranges
+from ldpkernels import adaptive_ranges, arguments
+from ldpkernels.accounting import BudgetExceeded
 from ldpkernels.adaptive_ranges import By, Method
 from ldpkernels.arrays import Array
 from ldpkernels.flower import checkpoint, records, sums
-from ldpkernels.flower.integers import countable
 from ldpkernels.flower.replies import replies
-from ldpkernels.flower.secure import SecureSum
 from ldpkernels.inputs.containers import Numbers
 from ldpkernels.inputs.modules import Buffers
-from ldpkernels.laws.distributed import Shares
-from ldpkernels.releases.release import Arrays, EachWeight, Ranges, Total, leaving
-from ldpkernels.releases.shares import SharesOfNoise, released
+from ldpkernels.laws.central_gaussian import CentralGaussian
+from ldpkernels.releases.budget import Budget, affords, spent
+from ldpkernels.releases.choice import Law, released
+from ldpkernels.releases.release import Arrays, Asked, EachWeight, Ranges, Reported, Total, leaving
+from ldpkernels.releases.summed import Summed, SummedReports
+from ldpkernels.releases.vectors import ClippedUpdate
 
 logger = logging.getLogger("ldpkernels.flower")
 
@@ -33,7 +36,7 @@ Evaluate = Callable[[int, ArrayRecord], "MetricRecord | None"]
 
 
 @dataclass
-class Summed:
+class Closed:
     """What a secure sum gave, as the sums of reports have it."""
 
     clients: int
@@ -59,11 +62,13 @@ class LdpFedAvg(FedAvg):
 
     Args:
         eps: The clients' privacy parameter; None with a law.
-        law: `DistributedGaussian` or `DistributedSkellam`: clients add shares of its noise and send their updates by a
-            secure sum (docs/secure_sums.md), as `LdpMod(law=...)`. A round costs them `law.event`.
-        threshold: With a law, the fewest clients whose sum is opened.
-        colluders: With a law, as for `LdpMod`, and so is `roster`.
-        mechanism: As for `LdpMod`, and so are `norm`, `bound`, `delta`, `upload` and `buffers`.
+        law: As for `LdpMod`, and so are `mechanism`, `threshold`, `colluders`, `roster`, `norm`, `bound`, `delta`,
+            `upload` and `buffers`.
+        central: A `CentralGaussian`. **This server sees every update and must be trusted**: it adds them, adds the
+            noise once, and divides by the number of clients that the law expects, whoever came.
+        ledger: With central, the file in which the server keeps what its models have cost, over all runs.
+        budget: The epsilon in all, at `delta`, that no model may pass; goes with `ledger`. The run ends before it.
+        at_least: A round of fewer usable reports is dropped: the model stays, and what clients spent stays spent.
         C: Centers of the ranges of the first round: a number, or one for each array or module by name.
         R: Radii, likewise. With upload="updates" they are of what a round of training changes. Both are public, and
             must not come from one client's data. Whole vectors have a `norm` instead.
@@ -71,7 +76,6 @@ class LdpFedAvg(FedAvg):
             `ldpkernels.ranges`. None leaves them.
         growth: The most by which a radius may grow in a round.
         by: What shares a range.
-        secure: A `SecureSum` has the clients' reports added by SecAgg+, so that the server learns counts only.
         save: A folder that has the state after the last round.
         resume: Go on from `save`; without it, a folder that has a state is refused.
         options: Of Flower's FedAvg: fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, ...
@@ -91,7 +95,11 @@ class LdpFedAvg(FedAvg):
         eps: float | None = None,
         mechanism: str = "two-point",
         *,
-        law: Shares | None = None,
+        law: Law | None = None,
+        central: CentralGaussian | None = None,
+        ledger: str | PathLike[str] | None = None,
+        budget: float | None = None,
+        at_least: int = 1,
         threshold: int | None = None,
         colluders: int = 1,
         roster: Mapping[int, bytes] | None = None,
@@ -105,44 +113,54 @@ class LdpFedAvg(FedAvg):
         growth: float | None = None,
         by: By = "module",
         buffers: Buffers | None = None,
-        secure: SecureSum | None = None,
+        secure: None = None,
         save: str | Path | None = None,
         resume: bool = False,
         **options: object,
     ) -> None:
-        options = {"fraction_evaluate": 0.0, **options}
+        records.refuse_secagg(secure)
+        self.release = released(
+            eps, mechanism, law=law, central=central, norm=norm, bound=bound, delta=delta, threshold=threshold,
+            colluders=colluders, roster=roster,
+        )  # fmt: skip
+        self.at_least = arguments.count("at_least", at_least)
+        least = max(self.at_least, threshold or 0)
+        few = {"min_train_nodes": least, "min_available_nodes": least} if least > 1 else {}  # Flower waits for them
+        options = {"fraction_evaluate": 0.0, **few, **options}
         if options["fraction_evaluate"]:
             raise ValueError(
                 f"fraction_evaluate={options['fraction_evaluate']}: what clients say of an evaluation would leave "
                 "unperturbed, and LdpMod refuses it: evaluate on the server, with evaluate_fn"
             )
         super().__init__(**options)
-        self.release = released(eps, mechanism, norm, bound, delta, law, threshold, colluders, roster)
         self.upload = records.checked_upload(upload)
-        if not isinstance(self.release, EachWeight):
+        if not self.release.ranged:
             if R is not None or ranges is not None:
-                raise ValueError(f"mechanism={mechanism!r} has a norm and no ranges: leave out R and ranges")
+                raise ValueError(f"{self.release.terms} has a norm and no ranges: leave out R and ranges")
             R = 0.0
         elif R is None:
             raise ValueError("R is missing: the radius of what a client sends, which must not come from private data")
         if growth is not None and ranges is None:
             raise ValueError(f"growth={growth} is for adaptive ranges: give ranges='noise-subtracted', say")
-        if secure is not None:
-            countable(self.release)
+        if ledger is not None and not isinstance(self.release, ClippedUpdate):
+            raise ValueError("ledger is for central, where the server adds the noise: others' clients keep their own")
+        self.budget = Budget(ledger, budget, delta)
         if resume and save is None:
             raise ValueError("resume goes on from the state in save: give its folder")
         self.ranges: Ranges = (C, R)
         self.method, self.growth, self.by = ranges, growth, by
-        self.buffers, self.secure = buffers, secure
+        self.buffers = buffers
         self.save, self.resume = None if save is None else Path(save), resume
         self.skipped, self.reasons = 0, dict[str, int]()
         self._asked: set[int] = set()
+        self._run = 0
         self._arrays: Arrays = {}
 
     def summary(self) -> None:
         """Say what was set up, in Flower's log."""
         super().summary()
         logger.info("reports: %s, upload=%s, C=%s, R=%s", self.release.terms, self.upload, *self.ranges)
+        logger.info("their epsilon is against %s", self.release.against)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -155,15 +173,18 @@ class LdpFedAvg(FedAvg):
         for message in messages:  # FedAvg gives all of them one content
             message.content[records.TERMS] = terms
         self._asked = {int(message.metadata.dst_node_id) for message in messages}
+        if messages:  # older versions of Flower number a message's run when it is sent
+            self._run = int(messages[0].metadata.run_id or grid.run.run_id)
         return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Add reports as they come; the next model, and what there is to say of the round."""
-        if isinstance(self.release, SharesOfNoise):
-            raise TypeError("shares of noise are summed by start, and there are no replies to aggregate")
-        total = self.release.total(leaving(self._arrays, self.buffers), self.ranges)
+        if not isinstance(self.release, Reported):
+            raise TypeError("secure sums are made by start, and there are no replies to aggregate")
+        asked = Asked(self.ranges, self._run, server_round)
+        total = self.release.total(leaving(self._arrays, self.buffers), asked)
         waiting, failures, strange, epsilon = set(self._asked), 0, 0, 0.0
         reports: list[bytes] = []  # several at once are added faster
         for reply in replies:
@@ -177,7 +198,7 @@ class LdpFedAvg(FedAvg):
                 logger.warning("round %d: node %d answers: %s", server_round, node, reply.error.reason)
                 continue
             try:
-                reports.append(records.report_in(reply.content))
+                reports.append(self.release.labelled(records.report_in(reply.content), node))
                 epsilon = max(epsilon, records.epsilon_in(reply.content))
             except ValueError:
                 strange += 1
@@ -207,14 +228,14 @@ class LdpFedAvg(FedAvg):
         if evaluate_fn is not None and first == 1:
             _noted(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, arrays))
         for round_ in range(first, num_rounds + 1):
+            if not self._affordable(round_):
+                break
             config = ConfigRecord(dict(train_config or {}))
             messages = list(self.configure_train(round_, arrays, config, grid))
-            if isinstance(self.release, SharesOfNoise):
-                after, metrics = self._summed_round(round_, grid, messages, timeout)
-            elif self.secure is None:
-                after, metrics = self.aggregate_train(round_, replies(grid, messages, timeout))
+            if isinstance(self.release, Summed):
+                after, metrics = self._summed_round(self.release, round_, grid, messages, timeout)
             else:
-                after, metrics = self._secure_round(round_, grid, messages, timeout)
+                after, metrics = self.aggregate_train(round_, replies(grid, messages, timeout))
             arrays = arrays if after is None else after
             result.arrays = arrays
             _noted(result.train_metrics_clientapp, round_, metrics)
@@ -227,33 +248,41 @@ class LdpFedAvg(FedAvg):
         """Take over the model; what no round can have is refused before a client trains."""
         self._arrays = {str(name): array.numpy() for name, array in arrays.items()}
         like = leaving(self._arrays, self.buffers)
-        if isinstance(self.release, SharesOfNoise):
-            self.release.event([array.size for array in like.values()])  # it refuses another number of weights
-            return
-        self.release.total(like, self.ranges)
+        self.release.event([array.size for array in like.values()])  # it refuses another number of weights
+        asked = Asked(self.ranges)
+        if isinstance(self.release, Reported):
+            self.release.total(like, asked)
+        elif isinstance(self.release, SummedReports):
+            self.release.each.total(like, asked)
         self._after({name: np.zeros_like(array) for name, array in like.items()}, clients=10**9)  # no warning of noise
 
-    def _secure_round(
-        self, server_round: int, grid: Grid, messages: list[Message], timeout: float
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        assert self.secure is not None
-        release, like = countable(self.release), leaving(self._arrays, self.buffers)
-        found = self.secure.collect(server_round, grid, messages, timeout, release, release.expected(like, self.ranges))
-        missing = len(messages) - found.reports
-        return self._next(server_round, found.total, missing, int(found.refused), 0, found.epsilon)
+    def _affordable(self, round_: int) -> bool:
+        """Whether the server's own ledger covers another round, before anybody trains for it."""
+        with self.budget.opened({}) as ledger:
+            if ledger is None or affords(ledger, self.release, self._sizes):
+                return True
+        logger.warning("round %d is not begun: the next model would pass the budget of %s", round_, self.budget.epsilon)
+        return False
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [array.size for array in leaving(self._arrays, self.buffers).values()]
 
     def _summed_round(
-        self, round_: int, grid: Grid, messages: list[Message], timeout: float
+        self, release: Summed, round_: int, grid: Grid, messages: list[Message], timeout: float
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        assert isinstance(self.release, SharesOfNoise)
         if not messages:
             return self._next(round_, None, 0, 0, 0, 0.0)
-        run, like = messages[0].metadata.run_id, leaving(self._arrays, self.buffers)
-        found = sums.collect(self.release, run, round_, grid, messages, timeout)
+        like, asked = leaving(self._arrays, self.buffers), Asked(self.ranges, self._run, round_)
+        found = sums.collect(release, asked, like, grid, messages, timeout)
         mean: Arrays = {}
         if found.total is not None:
-            mean = self.release.mean(found.total, like, found.clients, run, round_)
-        total = Summed(found.clients, mean, sum(found.refused.values()), found.refused)
+            try:
+                mean = release.mean(found.total, like, found.clients, found.asked)
+            except ValueError as error:
+                logger.warning("round %d is lost: %s", round_, error)
+                found.refused[str(error)] = 1
+        total = Closed(found.clients if mean else 0, mean, sum(found.refused.values()), found.refused)
         return self._next(round_, total, 0, 0, len(messages) - found.clients, found.epsilon)
 
     def _next(
@@ -268,9 +297,18 @@ class LdpFedAvg(FedAvg):
         metrics = MetricRecord({"reports": clients, "skipped": self.skipped, "failures": failures, "silent": silent})
         if epsilon:
             metrics[records.EPSILON] = epsilon
-        if total is None or not clients:
-            logger.warning("round %d has no report: the model stays (%s)", server_round, self.reasons or "no answer")
+        if total is None or clients < self.at_least:
+            least = f", of at least {self.at_least}" if self.at_least > 1 else ""
+            why = self.reasons or "no answer"
+            logger.warning("round %d has %d reports%s: the model stays (%s)", server_round, clients, least, why)
             return None, metrics
+        with self.budget.opened({}) as ledger:
+            if ledger is not None:  # before anybody sees the next model
+                try:
+                    metrics[records.EPSILON] = spent(ledger, self.release, self._sizes, "")
+                except BudgetExceeded as error:
+                    logger.warning("round %d is dropped: %s", server_round, error)
+                    return None, metrics
         mean = total.mean()
         self.ranges = self._after(mean, clients)
         arrays = {name: self._moved(array, mean.get(name)) for name, array in self._arrays.items()}
@@ -278,7 +316,7 @@ class LdpFedAvg(FedAvg):
 
     def _after(self, mean: Arrays, clients: int) -> Ranges:
         """The ranges that follow from a mean of so many reports."""
-        if self.method is None or isinstance(self.release, SharesOfNoise):
+        if self.method is None or not isinstance(self.release, EachWeight | SummedReports):
             return self.ranges
         return adaptive_ranges.ranges(
             mean, method=self.method, by=self.by, growth=self.growth, previous=self.ranges, eps=self.release.eps,

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import hmac
 import logging
-import math
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -25,13 +24,14 @@ from ldpkernels.arrays import Array
 from ldpkernels.flower import records
 from ldpkernels.flower.replies import replies
 from ldpkernels.keys import Generator
-from ldpkernels.releases.release import Arrays
-from ldpkernels.releases.shares import SharesOfNoise
+from ldpkernels.releases.release import Arrays, Asked
+from ldpkernels.releases.summed import Summed
 from ldpkernels.secure_sums import ProtocolError, RoundLost, Server, State
 
 logger = logging.getLogger("ldpkernels.flower")
 
 SUM = "ldp-sum"  # the key of a record
+VERSION = 1  # of these messages
 KEYS, SHARES, MASKED, AGREED, DISCLOSED = STAGES = "keys", "shares", "masked", "agreed", "disclosed"
 _GIVEN = {SHARES: ("keys",), MASKED: ("boxes",), AGREED: ("present",), DISCLOSED: ("present", "consents")}
 _FROM = {SHARES: "begun", MASKED: "shared", AGREED: "masked", DISCLOSED: "agreed"}  # the state that a step begins with
@@ -42,8 +42,7 @@ class Turn:
     """A client's third step: the state that it begins with, what the server said, and where the next state is kept."""
 
     state: State
-    run: int
-    round: int
+    asked: Asked
     boxes: bytes
     record: RecordDict
 
@@ -52,26 +51,34 @@ class Turn:
 class Member:
     """A client's side: with a roster its number and private key on it, else the node's number is the client's."""
 
-    shares: SharesOfNoise
+    summed: Summed
     identity: tuple[int, bytes] | None = None
     claims: Path | None = None  # the folder of files by which steps are claimed; None for one of the user's
 
     def __post_init__(self) -> None:
-        if (self.shares.roster is None) != (self.identity is None):
+        if (self.summed.roster is None) != (self.identity is None):
             raise ValueError("roster and identity go together: everyone's public keys, and this client's private one")
 
     def stage(self, message: Message) -> str:
         """Which of the five a message is."""
-        stage = message.content.config_records.get(SUM, {}).get("stage")
-        if stage not in STAGES:
-            raise ValueError("the server wants no secure sum of shares of noise: give LdpFedAvg the same law")
-        return str(stage)
+        given = message.content.config_records.get(SUM, {})
+        if given.get("stage") not in STAGES:
+            raise ValueError(
+                "the server wants no secure sum, and this client sends by nothing else: give LdpFedAvg the same "
+                "threshold, and law or eps"
+            )
+        if given.get("version") != VERSION:
+            raise ValueError(
+                f"the server speaks version {given.get('version')!r} of secure sums, and this client {VERSION}: "
+                "install the same ldpkernels on both"
+            )
+        return str(given["stage"])
 
     def step(self, message: Message, context: Context) -> Message:
         """The answer to any but the third."""
         given = message.content.config_records[SUM]
         if given["stage"] == KEYS:
-            terms = self.shares.sum_terms(context.run_id, _round(given))
+            terms = self.summed.sum_terms(_asked(message, context))
             number, private = self.identity or (context.node_id, None)
             state, data = secure_sums.begin(terms, number, private)
         else:
@@ -84,20 +91,20 @@ class Member:
                 state, data = secure_sums.agree(state, _bytes(given, "present"), private)
             else:
                 state, data = secure_sums.disclose(state, _bytes(given, "present"), _bytes(given, "consents"))
-        keep(context.state, _round(given), state)
+        keep(context.state, _asked(message, context).round, state)
         return _answer(message, state.number, data, {})
 
     def turn(self, message: Message, context: Context) -> Turn:
         """The third step as it begins: claimed, and read before an app can change what it is read from."""
         state = self._claimed(message, context)
         given = message.content.config_records[SUM]
-        return Turn(state, context.run_id, _round(given), _bytes(given, "boxes"), context.state)
+        return Turn(state, _asked(message, context), _bytes(given, "boxes"), context.state)
 
     def upload(
-        self, message: Message, turn: Turn, update: Arrays, generator: Generator, metrics: records.Metrics
+        self, message: Message, turn: Turn, update: Arrays, told: Asked, generator: Generator, metrics: records.Metrics
     ) -> tuple[Message, State]:
         """The answer to the third step, and the state to keep if it leaves."""
-        integers = self.shares.integers(update, turn.run, turn.round, generator)
+        integers = self.summed.integers(update, replace(turn.asked, ranges=told.ranges), generator)
         state, data = secure_sums.mask(turn.state, turn.boxes, integers)
         return _answer(message, state.number, data, metrics), state
 
@@ -105,9 +112,10 @@ class Member:
         """The state that this message's step begins with, which no other message gets."""
         given = message.content.config_records[SUM]
         kept = context.state.config_records.get(SUM)
-        if kept is None or kept["round"] != _round(given):
+        asked = _asked(message, context)
+        if kept is None or kept["round"] != asked.round:
             raise ProtocolError("this client is in no such round")
-        state = State.from_bytes(bytes(kept["state"]), self.shares.sum_terms(context.run_id, _round(given)))
+        state = State.from_bytes(bytes(kept["state"]), self.summed.sum_terms(asked))
         if state.stage != _FROM[given["stage"]]:
             raise ProtocolError(f"this client's state is {state.stage!r}, and the step is for another")
         for name in _GIVEN[given["stage"]]:
@@ -140,16 +148,23 @@ class Collected:
     """What a round's secure sum gave; no total where it was lost."""
 
     total: Array | None = None
+    asked: Asked = field(default_factory=Asked)
     clients: int = 0
     epsilon: float = 0.0
     refused: dict[str, int] = field(default_factory=dict)
 
 
 def collect(
-    shares: SharesOfNoise, run: int, round_: int, grid: Grid, messages: list[Message], timeout: float
+    summed: Summed, asked: Asked, like: Arrays, grid: Grid, messages: list[Message], timeout: float
 ) -> Collected:
     """One secure sum with the nodes to whom these messages would have gone."""
-    server, found = Server(shares.sum_terms(run, round_)), Collected()
+    if len(messages) < summed.threshold:
+        reason = f"{len(messages)} nodes were selected, and the threshold is {summed.threshold}: select more a round"
+        logger.warning("round %d is lost before it began: %s", asked.round, reason)
+        return Collected(refused={reason: 1})
+    said = summed.told(like, len(messages))
+    asked = replace(asked, **said)  # type: ignore[arg-type]
+    server, found, round_ = Server(summed.sum_terms(asked)), Collected(asked=asked), asked.round
     contents = {int(message.metadata.dst_node_id): message.content for message in messages}
     numbers: dict[int, int] = {}  # of nodes
 
@@ -157,7 +172,7 @@ def collect(
         """What the clients of these nodes answer, by the clients' numbers."""
         asked = []
         for node, values in given.items():
-            record = ConfigRecord({"stage": stage, "round": round_, **values})
+            record = ConfigRecord({"stage": stage, "version": VERSION, "round": round_, **said, **values})
             content = RecordDict({**contents[node], SUM: record}) if whole else RecordDict({SUM: record})
             asked.append(Message(content, node, "train", group_id=str(round_)))
         answers: dict[int, bytes] = {}
@@ -170,7 +185,7 @@ def collect(
             record = reply.content.config_records.get(SUM, ConfigRecord())
             number, data = _number(record.get("number")), record.get("data")
             if stage == KEYS and isinstance(data, bytes) and number >= 0 and number not in numbers.values():
-                signed = shares.roster is not None and server.fault(number, data) is None
+                signed = summed.roster is not None and server.fault(number, data) is None
                 if signed or number == node:  # nobody takes another's number
                     numbers.setdefault(node, number)
             if node not in given or not isinstance(data, bytes) or numbers.get(node) != number:
@@ -217,11 +232,16 @@ def _number(value: object) -> int:
     return int.from_bytes(value, "little") if isinstance(value, bytes) and len(value) == 8 else -1
 
 
-def _round(given: Mapping[str, object]) -> int:
-    round_ = given.get("round")
-    if type(round_) is not int or not 0 < round_ < math.inf:
+def _asked(message: Message, context: Context) -> Asked:
+    """What a message says of its round."""
+    given = message.content.config_records[SUM]
+    numbers = {name: given.get(name, 0) for name in ("round", "invited", "weights")}
+    for name, value in numbers.items():
+        if type(value) is not int or not 0 <= value < 2**40:
+            raise ValueError(f"the server says {name}={value!r}, which is no number of a round")
+    if not numbers["round"]:
         raise ValueError("the server says no round")
-    return round_
+    return Asked(run=context.run_id, client=context.node_id, **numbers)
 
 
 def _bytes(given: Mapping[str, object], name: str) -> bytes:

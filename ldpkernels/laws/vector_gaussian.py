@@ -7,7 +7,7 @@ docs/mechanisms/vector_gaussian.md has the law, and why its event is a Gaussian'
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
@@ -72,23 +72,14 @@ class VectorGaussian:
             )
 
     @classmethod
-    def calibrated(cls, eps: float, delta: float, *, dimension: int, norm: float = 1.0) -> VectorGaussian:
-        """The least noise under which one report is (eps, delta)-LDP: between any two updates, against the server.
+    def calibrated(
+        cls, eps: float, delta: float, *, dimension: int, norm: float = 1.0, rounds: int = 1
+    ) -> VectorGaussian:
+        """The least noise under which so many reports of one client are (eps, delta)-LDP together.
 
-        For T rounds ask for what one of T may cost: `ldpkernels.accounting.composed_epsilon` says what they are worth.
+        That is between any two updates, against the server.
         """
-        eps, delta = checked_eps(eps), arguments.excluded(delta)
-        norm = arguments.positive("norm", norm)
-
-        def exceeds(sigma: float) -> bool:
-            return cls(sigma, dimension, norm).epsilon(delta) > eps
-
-        low, high = norm * 2.0**-8, norm * 2.0**10
-        if exceeds(high):
-            raise ValueError(f"eps={eps} at delta={delta} needs more than 1,024 times norm={norm} of noise: raise eps")
-        if not exceeds(low):
-            return cls(low, dimension, norm)
-        return cls(bisect_upper(exceeds, low, high), dimension, norm)
+        return cls(least_sigma(lambda s: cls(s, dimension, norm).epsilon(delta, rounds), eps, norm), dimension, norm)
 
     @property
     def unit(self) -> float:
@@ -168,6 +159,16 @@ class VectorGaussian:
         or the norm is no finite number.
         """
         sizes = [math.prod(out.shape) for out in outs]
+        integers, places = self.integers(addresses, dtypes, sizes, device)
+        formats = [FLOAT64 if out.itemsize == 8 else FLOAT32 for out in outs]
+        released = span_table(places, [flat.address(out) for out in outs], sizes, formats)
+        launch.add_noise(released, self.table, key, unit=self.unit, device=device)
+        del integers  # whose memory was read
+
+    def integers(
+        self, addresses: Sequence[int], dtypes: Sequence[Dtype], sizes: Sequence[int], device: torch.device | None
+    ) -> tuple[AnyArray, list[int]]:
+        """The clipped update in units of the grid, as int32, and where its parts lie; raises as `write` does."""
         if sum(sizes) != self.dimension:
             raise ValueError(f"an update of {sum(sizes)} weights, where dimension={self.dimension}")
         integers = launch.empty(self.dimension, np.int32, device)
@@ -180,12 +181,23 @@ class VectorGaussian:
         squares = launch.quantise(spans, scale, None, device=device)
         if squares > self.square_bound:  # the guarantee stands on this comparison, and on no floating-point number
             raise ArithmeticError(f"a clipped update has {squares} where at most {self.square_bound} were expected")
-        formats = [FLOAT64 if out.itemsize == 8 else FLOAT32 for out in outs]
-        released = span_table(places, [flat.address(out) for out in outs], sizes, formats)
-        launch.add_noise(released, self.table, key, unit=self.unit, device=device)
+        return integers, places
 
     @property
     def _log_ratio(self) -> float:
         """How far the laws of two whole vectors, a discrete and a rounded Gaussian, are apart but for 2^-90."""
         exponent = 90 * math.log(2)
         return (math.sqrt(2 * exponent * self.dimension / 90) + exponent * 2 / 3 * 11) / GRID_STD**2
+
+
+def least_sigma(epsilon: Callable[[float], float], eps: float, norm: float) -> float:
+    """The least deviation, of what grids have for this norm, whose epsilon is at most eps."""
+    eps, norm = checked_eps(eps), arguments.positive("norm", norm)
+
+    def exceeds(sigma: float) -> bool:
+        return epsilon(sigma) > eps
+
+    low, high = norm * 2.0**-8, norm * 2.0**10
+    if exceeds(high):
+        raise ValueError(f"eps={eps} needs more than 1,024 times norm={norm} of noise: raise eps")
+    return bisect_upper(exceeds, low, high) if exceeds(low) else low

@@ -27,9 +27,12 @@ from ldpkernels.accounting import BudgetExceeded, LedgerError
 from ldpkernels.arrays import Array
 from ldpkernels.inputs.containers import Numbers
 from ldpkernels.inputs.modules import Buffers
-from ldpkernels.releases.budget import Budget
+from ldpkernels.releases.budget import Budget, spent
+from ldpkernels.releases.choice import released, reported
 from ldpkernels.releases.layouts import Layouts
-from ldpkernels.releases.release import Arrays, EachWeight, leaving, release_of
+from ldpkernels.releases.release import Arrays, Asked, leaving
+from ldpkernels.releases.vectors import ClippedUpdate, Codes
+from ldpkernels.releases.written import law_of
 
 REPORT = "ldpkernels.report"  # the key of the bytes
 KINDS = {"updates": DataKind.WEIGHT_DIFF, "weights": DataKind.WEIGHTS}
@@ -40,7 +43,7 @@ class _Agreed(Filter):
 
     def __init__(
         self,
-        eps: float,
+        eps: float | None = None,
         mechanism: str = "two-point",
         C: Numbers = 0.0,
         R: Numbers | None = None,
@@ -49,23 +52,32 @@ class _Agreed(Filter):
         delta: float = 1e-5,
         upload: str = "updates",
         buffers: Buffers | None = None,
+        law: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__()
         self.eps, self.mechanism, self.C, self.R = eps, mechanism, C, R
         self.norm, self.bound, self.delta, self.upload, self.buffers = norm, bound, delta, upload, buffers
-        self._release = release_of(eps, mechanism, norm, bound, delta)
+        self.law = law
+        exactly = None if law is None else law_of(law)
+        found = released(eps, mechanism, law=exactly, norm=norm, bound=bound, delta=delta)  # type: ignore[arg-type]
+        self._release = reported(found, "NVFLARE's filter")
+        if isinstance(self._release, Codes | ClippedUpdate):
+            raise ValueError(
+                f"law={law!r} can't be run by filters, which see one client's result and no round: "
+                "docs/integrations/nvflare.md says which laws can"
+            )
         if upload not in KINDS:
             raise ValueError(f"upload={upload!r} must be 'updates' (what training changed) or 'weights'")
         if buffers not in (None, "perturb", "keep"):
             raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
-        if isinstance(self._release, EachWeight):
+        if self._release.ranged:
             if R is None:
                 raise ValueError(
                     "R is missing: the radius of what a client sends, which must not come from private data"
                 )
         elif R is not None:
-            raise ValueError(f"mechanism={mechanism!r} has a norm and no ranges: leave out R")
-        self._ranges: tuple[Numbers, Numbers] = (C, 0.0 if R is None else R)
+            raise ValueError(f"{self._release.terms} has a norm and no ranges: leave out R")
+        self._round = Asked((C, 0.0 if R is None else R))
 
     def add_to_fed_job(self, job: object, ctx: object, **options: object) -> None:
         """NVFLARE's call, of `job.to`. It takes "*" for a task's name, so that such a filter never runs."""
@@ -101,6 +113,8 @@ class LdpFilter(_Agreed):
         delta: Of the ledger's epsilon, and with "gaussian" of eps.
         upload: "updates" takes results of kind WEIGHT_DIFF, "weights" of kind WEIGHTS.
         buffers: For models with the statistics of batch normalisation, "perturb" or "keep", as for `report`.
+        law: In place of eps and mechanism, exactly what is released, as plain data, since NVFLARE writes it down:
+            `{"kind": "VectorGaussian", "sigma": 5.37, "dimension": 21840}`.
         ledger: The file in which this client keeps what it has spent, over all jobs; "{site}" is its name.
         budget: The epsilon in all that no round may pass; goes with `ledger`.
 
@@ -110,7 +124,7 @@ class LdpFilter(_Agreed):
 
     def __init__(
         self,
-        eps: float,
+        eps: float | None = None,
         mechanism: str = "two-point",
         C: Numbers = 0.0,
         R: Numbers | None = None,
@@ -119,10 +133,11 @@ class LdpFilter(_Agreed):
         delta: float = 1e-5,
         upload: str = "updates",
         buffers: Buffers | None = None,
+        law: Mapping[str, object] | None = None,
         ledger: str | None = None,
         budget: float | None = None,
     ) -> None:
-        super().__init__(eps, mechanism, C, R, norm, bound, delta, upload, buffers)
+        super().__init__(eps, mechanism, C, R, norm, bound, delta, upload, buffers, law)
         self.ledger, self.budget = ledger, budget
         self._purse = Budget(ledger, budget, delta)
         self._asked: Arrays = {}  # the model that the current task came with
@@ -192,13 +207,14 @@ class LdpFilter(_Agreed):
         if not asked:
             raise ValueError("the task came with no model, so that a report has no shape")
         unchanged = asked if self.upload == "weights" else {n: np.zeros_like(a) for n, a in asked.items()}
-        event, times = self._release.event([array.size for array in asked.values()])
-        nothing = self._release.report(unchanged, self._ranges, None)
+        sizes = [array.size for array in asked.values()]
+        nothing = self._release.report(unchanged, self._round, None)
         with self._purse.opened({"site": fl_ctx.get_identity_name()}) as ledger:
             if ledger is not None:
-                ledger.spend(event, times, layout=Layouts.of(asked, self.buffers).digest)  # before anything is released
+                layout = Layouts.of(asked, self.buffers).digest
+                spent(ledger, self._release, sizes, layout)  # before anything is released
         try:
-            return self._release.report(self._update(shareable, asked), self._ranges, None)
+            return self._release.report(self._update(shareable, asked), self._round, None)
         except Exception as error:
             self.log_error(fl_ctx, f"the task failed, and what leaves is a report of no change: {error!r}")
             return nothing
@@ -243,7 +259,7 @@ class LdpDecoder(_Agreed):
             report = dxo.data.get(REPORT) if isinstance(dxo.data, Mapping) and len(dxo.data) == 1 else None
             if dxo.data_kind != DataKind.APP_DEFINED or not isinstance(report, bytes):
                 raise ValueError("the result is no report: the client needs LdpFilter")
-            total = self._release.total(self._reported(model.get(ModelLearnableKey.WEIGHTS)), self._ranges)
+            total = self._release.total(self._reported(model.get(ModelLearnableKey.WEIGHTS)), self._round)
             total.add(report)
             if total.skipped:
                 raise ValueError("; ".join(total.reasons))

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from ldpkernels.accounting import PrivacyResult, PureEvent, local_epsilon, shuffle_epsilon
 from ldpkernels.accounting.events import Mechanism, event_of
 from ldpkernels.planning import calibration
-from ldpkernels.planning.setting import Setting
+from ldpkernels.planning.deployment import Deployment, deployment, written
+from ldpkernels.planning.setting import HIDING, Setting
 
 REAL = "real arithmetic: for its floating-point numbers nothing is proved"
 
@@ -33,6 +34,8 @@ class Answer:
             mean, for the updates within radius and norm for which it is largest. What clipping moves isn't in it.
         bytes: What a client sends in a round.
         setting: What it was found for.
+        law: The mechanism itself, with the parameter in it: `law.event`, composed over the rounds (and the weights,
+            where each has a report), is the total. None where a norm adapts: a round is two releases then.
     """
 
     name: str
@@ -43,6 +46,7 @@ class Answer:
     expected_error: float
     bytes: int
     setting: Setting
+    law: Mechanism | None = None
 
     @property
     def epsilon(self) -> float:
@@ -56,13 +60,18 @@ class Answer:
 
     @property
     def noise_to_signal(self) -> float:
-        """The root of the expected error over the largest norm of an update."""
+        """The root of the expected error of a round's mean, over the largest norm of an update."""
         return math.sqrt(self.expected_error) / self.setting.ball
 
     @property
-    def useful(self) -> bool:
-        """Whether the mean is nearer, to be expected, than 0 can be to a mean of the largest norm."""
-        return self.noise_to_signal < 1
+    def noise_to_signal_of_run(self) -> float:
+        """The same of all rounds' means together, of updates that all point one way: signal adds up, noise averages."""
+        return self.noise_to_signal / math.sqrt(self.setting.rounds)
+
+    @property
+    def deploy(self) -> Deployment:
+        """The lines for Flower's client and server, or for ranks of torch.distributed, that keep this total."""
+        return deployment(self.setting, self.law)
 
     def to_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
@@ -73,8 +82,10 @@ class Answer:
             "mean": self.mean,
             "expected_error": self.expected_error,
             "noise_to_signal": self.noise_to_signal,
-            "useful": self.useful,
+            "noise_to_signal_of_run": self.noise_to_signal_of_run,
             "bytes": self.bytes,
+            "law": None if self.law is None else written(self.law),
+            "deploy": str(self.deploy),
             **self.guarantee.to_dict(),
         }
 
@@ -82,7 +93,7 @@ class Answer:
         lines = [
             self.call,
             f"  expected error {self.expected_error:.4g}: its root is {self.noise_to_signal:.3g} of the norm"
-            f" {self.setting.ball:.4g}",
+            f" {self.setting.ball:.4g}, and {self.noise_to_signal_of_run:.3g} of all rounds' together",
             f"  {self.bytes:,} bytes a client and round; {self.mean}",
             f"  {self.guarantee}",
         ]
@@ -93,21 +104,22 @@ def report_eps(setting: Setting, positions: int, *, two_outcomes: bool) -> float
     """The largest eps of a report, for so many of them in every round."""
     reports = positions * setting.rounds
     # whoever sees the reports mixed or added sees no more than who sees them one by one
-    found = calibration.local_eps(reports, setting.delta, setting.epsilon)
-    if setting.trust != "local":
+    found = calibration.local_eps(reports, setting.kept_delta, setting.epsilon)
+    if setting.trust in HIDING:
         method = "exact" if two_outcomes else "stronger_clones"
-        mixed = calibration.shuffled_eps(setting.clients, reports, setting.delta, setting.epsilon, method)
+        mixed = calibration.shuffled_eps(setting.sure, reports, setting.kept_delta, setting.epsilon, method)
         found = max(found or 0.0, mixed or 0.0)
     if not found:
         raise Unsuitable(f"needs an eps below {calibration.LEAST_EPS:g} a report, which no threshold of 32 bits has")
     return found
 
 
-def guarantee_of(setting: Setting, mechanism: Mechanism, positions: int) -> PrivacyResult:
+def guarantee_of(setting: Setting, law: Mechanism, positions: int) -> PrivacyResult:
     """The total of what is executed, in the view that the trust leaves."""
-    result = local_epsilon(mechanism, d=positions, rounds=setting.rounds, delta=setting.delta)
-    if setting.trust != "local" and isinstance(event_of(mechanism), PureEvent):
-        mixed = shuffle_epsilon(mechanism, setting.clients, d=positions, rounds=setting.rounds, delta=setting.delta)
+    delta = setting.kept_delta
+    result = local_epsilon(law, d=positions, rounds=setting.rounds, delta=delta)
+    if setting.trust in HIDING and isinstance(event_of(law), PureEvent):
+        mixed = shuffle_epsilon(law, setting.sure, d=positions, rounds=setting.rounds, delta=delta)
         if mixed.epsilon < result.epsilon:
             result = mixed
             if setting.trust == "secure-aggregation":
@@ -116,14 +128,24 @@ def guarantee_of(setting: Setting, mechanism: Mechanism, positions: int) -> Priv
                 reports = f"{setting.rounds:,} reports of each client in all"
                 kept = (WHOLE, mixed.assumptions[1], reports, mixed.assumptions[3])
                 result = dataclasses.replace(mixed, assumptions=kept)
-    return dataclasses.replace(result, assumptions=(*result.assumptions, *seen(setting)))
+    return in_rounds(setting, result)
 
 
-def seen(setting: Setting) -> tuple[str, ...]:
-    """What is assumed where a draw of the clients is no secret."""
-    if setting.participation == 1:
-        return ()
-    return ("who takes part is seen: the total is that of a client who takes part in every round",)
+def in_rounds(setting: Setting, result: PrivacyResult) -> PrivacyResult:
+    """The same, with what is assumed of who comes to a round, and what that costs of delta."""
+    said: tuple[str, ...] = ()
+    if setting.participation < 1 and setting.trust != "central":
+        said = ("who takes part is seen: the total is that of a client who takes part in every round",)
+    if setting.drawn:
+        said += (
+            f"a client's rounds have at least {setting.sure:,} clients each, but with a probability of"
+            f" {setting.excluded:g}, which is a part of delta: each of {setting.population:,} takes part with"
+            f" probability {setting.participation:.6g}, by a draw of its own",
+        )
+    elif setting.trust in HIDING and setting.sure < setting.clients:
+        said += (f"rounds of fewer than {setting.sure:,} honest clients are dropped before anything is seen",)
+    assumptions = (*result.assumptions, *said)
+    return dataclasses.replace(result, delta=result.delta + setting.excluded, assumptions=assumptions)
 
 
 SUMS_ADVERSARY = "anyone who sees the sums, the server included, and knows the inputs of all the other clients"
@@ -132,11 +154,7 @@ WHOLE = "an ideal shuffler of whole reports, which can't be told apart nor linke
 
 def _of_sums(setting: Setting, mixed: PrivacyResult) -> tuple[str, ...]:
     sums = "a protocol that shows nothing of the reports but, at each position, how many ones there are"
-    return (
-        sums,
-        *mixed.assumptions[1:3],
-        f"the reports of at least {setting.clients:,} honest clients are in every sum",
-    )
+    return (sums, *mixed.assumptions[1:3], f"the reports of at least {setting.sure:,} honest clients are in every sum")
 
 
 def assuming(answer: Answer, *assumptions: str) -> Answer:

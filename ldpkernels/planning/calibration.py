@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Protocol
 
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import Event, GaussianEvent, PureEvent, SampledGaussianEvent
@@ -22,14 +23,25 @@ from ldpkernels.accounting.gaussian import (
     sampled_gaussian_epsilon,
 )
 from ldpkernels.accounting.losses import TooLarge
-from ldpkernels.accounting.shuffle import COUNTED, HOPELESS, Method, shuffled_epsilon
+from ldpkernels.accounting.shuffle import COUNTED, HOPELESS, Composition, Method, shuffled_epsilon
 
 Accountant = Callable[[float], float]
+
+
+class GridLaw(Protocol):
+    """Noise on a grid."""
+
+    def epsilon(self, delta: float, rounds: int) -> float:
+        """The eps of so many rounds."""
+
 
 # No report can have a smaller eps (32-bit thresholds have none), and one with more hides nothing.
 LEAST_EPS, MOST_EPS = 1e-9, 500.0
 # Of noise multipliers: what `clipped_noised_sum` takes.
 LEAST_SIGMA, MOST_SIGMA = 1e-4, 1e100
+
+FEW = 5000  # clients
+LEAST_GRID_SIGMA, MOST_GRID_SIGMA = 2.0**-8, 2.0**21  # in units of the norm: grids have them
 
 DIGITS = 10**4
 DECADE = 9 * DIGITS  # numbers of five digits in a decade
@@ -120,8 +132,12 @@ def shuffled_eps(clients: int, positions: int, delta: float, target: float, meth
         hidden = 2 * (math.cosh(eps) + 1) if method == "exact" else 2 * (math.exp(eps) + 1)
         return gaussian_epsilon(math.tanh(eps / 2) * math.sqrt(positions * hidden / clients), delta)
 
+    # Renyi divergences are the sharper way for few clients only, and leaving them out is safe
+    composition: Composition = "best" if clients < FEW else "pld"
+
     def exactly(eps: float) -> float:
-        return shuffled_epsilon(eps, clients, positions, delta, method if clients <= COUNTED else "stronger_clones")
+        bound = method if clients <= COUNTED else "stronger_clones"
+        return shuffled_epsilon(eps, clients, positions, delta, bound, composition)
 
     near = strongest(roughly, target, LEAST_EPS, HOPELESS)
     return strongest(exactly, target, LEAST_EPS, MOST_EPS, near)
@@ -133,7 +149,7 @@ def gaussian_sigma(rate: float, rounds: int, delta: float, target: float) -> flo
     near = renyi_sigma(rate, rounds, delta, target)
     if rate < 1 and near is not None and near > LEAST_NOISE:
         near = _roughly_sampled(rate, rounds, delta, target, near)
-    return strongest(lambda s: _composed(_sums(rate, s), rounds, delta), target, MOST_SIGMA, LEAST_SIGMA, near)
+    return strongest(lambda s: _composed(summed(rate, s), rounds, delta), target, MOST_SIGMA, LEAST_SIGMA, near)
 
 
 @lru_cache(maxsize=256)
@@ -141,9 +157,26 @@ def renyi_sigma(rate: float, rounds: int, delta: float, target: float) -> float 
     """Return the least noise multiplier by Renyi divergences, all that is known of sums with discrete noise."""
 
     def total(sigma: float) -> float:
-        return composed_epsilon([(_sums(rate, sigma), rounds)], delta, "rdp")
+        return composed_epsilon([(summed(rate, sigma), rounds)], delta, "rdp")
 
     return strongest(total, target, MOST_SIGMA, LEAST_SIGMA, 1.0)
+
+
+def grid_sigma(
+    law_of: Callable[[float], GridLaw], apart: float, norm: float, rounds: int, delta: float, target: float
+) -> float | None:
+    """Return the least deviation of noise on a grid for updates that are `apart` norms from each other."""
+
+    def total(sigma: float) -> float:
+        try:
+            return law_of(sigma).epsilon(delta, rounds)
+        except ValueError:  # no grid has it
+            return math.inf
+
+    near = gaussian_sigma(1.0, rounds, delta, target)
+    if near is None:
+        return None
+    return strongest(total, target, MOST_GRID_SIGMA * norm, LEAST_GRID_SIGMA * norm, apart * near * norm)
 
 
 def _roughly_sampled(rate: float, rounds: int, delta: float, target: float, near: float) -> float | None:
@@ -157,7 +190,8 @@ def _roughly_sampled(rate: float, rounds: int, delta: float, target: float, near
         return near
 
 
-def _sums(rate: float, sigma: float) -> Event:
+def summed(rate: float, sigma: float) -> Event:
+    """A sum with noise, of all clients or of secret samples of them."""
     return GaussianEvent(sigma) if rate == 1 else SampledGaussianEvent(sigma, rate)
 
 

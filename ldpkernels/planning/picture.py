@@ -38,7 +38,7 @@ def curves(settings: Sequence[Setting], told: Callable[[str], object] = lambda _
 
 
 def draw(found: Curves, setting: Setting) -> Figure:
-    """Logarithms on both axes; above 1 nothing is useful."""
+    """Logarithms on both axes."""
     figure, (axis,) = plot.new_figure(1, 1, 8.6, 4.8)
     names = sorted({name for _, name in found})
     for (trust, name), points in found.items():
@@ -51,11 +51,10 @@ def draw(found: Curves, setting: Setting) -> Figure:
             label=f"{trust}: {name}",
         )
     values = [value for points in found.values() for _, value in points]
-    axis.axhline(1, color="#777777", lw=1, ls="--", label="above, 0 is nearer to the mean")
     axis.axvline(setting.epsilon, color="#bbbbbb", lw=1, label="the total that was asked for")
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
-    axis.set_ylim(min([*values, 0.5]) / 2, max([*values, 2.0]) * 2)
+    axis.set_ylim(min(values, default=0.5) / 2, max(values, default=2.0) * 2)
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_xlabel(f"total epsilon of a client (delta = {setting.delta:g})")
     axis.set_ylabel("error of a round's mean over an update's norm")

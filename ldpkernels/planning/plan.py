@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from ldpkernels.accounting.records import rounded_up
 from ldpkernels.laws.registry import MECHANISMS
-from ldpkernels.planning import reports, sums
+from ldpkernels.planning import measured, reports, sums
 from ldpkernels.planning.answer import Answer, Unsuitable
 from ldpkernels.planning.setting import TRUSTS, Setting, Trust
 
@@ -46,7 +46,6 @@ ENTRIES = (
     Entry("skellam", ("secure-aggregation",), sums.shares),
     Entry("adaptive skellam", ("secure-aggregation",), sums.shares),
     Entry("central gaussian", ("central",), sums.central),
-    Entry("central discrete", ("central",), sums.central),
     Entry("adaptive discrete", ("central",), sums.adaptive),
 )
 
@@ -60,7 +59,7 @@ class Candidate(Answer):
         setting = self.setting
         fewer, shorter = max(1, setting.weights // STEP), max(1, setting.rounds // STEP)
         changes: dict[str, tuple[Setting, str | None]] = {
-            f"{STEP} times the clients": (replace(setting, clients=STEP * setting.clients), self.name),
+            f"{STEP} times the clients": (setting.of_clients(STEP), self.name),
             f"{fewer:,} weight{'s' * (fewer > 1)}": (replace(setting, weights=fewer), self.name),
             f"{shorter:,} round{'s' * (shorter > 1)}": (replace(setting, rounds=shorter), self.name),
         }
@@ -89,20 +88,18 @@ class Plan(list[Candidate]):
         if not self:
             return "No mechanism here can keep this total."
         best = self[0]
-        if best.useful:
-            share = f"{best.noise_to_signal:.3g} times the largest norm of an update"
-            return f"Use {best.name!r}: the error of a round's mean is {share}."
+        ratio, run = best.noise_to_signal, best.noise_to_signal_of_run
+        rounds = f", of {self.setting.rounds:,} rounds' together {run:.3g}" if self.setting.rounds > 1 else ""
         return (
-            f"No mechanism is useful here: of the best, {best.name!r}, the error of a round's mean is"
-            f" {best.noise_to_signal:.3g} times the largest norm of an update, so that 0, which costs no privacy, is"
-            " the better guess."
+            f"Use {best.name!r}: the noise of a round's mean is {ratio:.3g} times the largest norm of an update"
+            f"{rounds}. {measured.said(run)}"
         )
 
     def __str__(self) -> str:
-        lines = [f"{'mechanism':26} {'error':>10} {'of norm':>9} {'bytes':>12} {'epsilon':>9}"]
+        lines = [f"{'mechanism':22} {'error':>10} {'of norm':>9} {'of run':>9} {'bytes':>12} {'epsilon':>9}"]
         lines += [
-            f"{one.name:26} {one.expected_error:10.4g} {one.noise_to_signal:9.3g} {one.bytes:12,}"
-            f" {rounded_up(one.epsilon):>9}"
+            f"{one.name:22} {one.expected_error:10.4g} {one.noise_to_signal:9.3g} {one.noise_to_signal_of_run:9.3g}"
+            f" {one.bytes:12,} {rounded_up(one.epsilon):>9}"
             for one in self
         ]
         return "\n".join([self.verdict, *lines])
@@ -119,6 +116,9 @@ def plan(
     radius: float | None = None,
     norm: float | None = None,
     participation: float = 1.0,
+    at_least: int | None = None,
+    invited: int | None = None,
+    threshold: int | None = None,
 ) -> Plan:
     """The calls that keep a total epsilon for one client over all rounds, the one of least expected error first.
 
@@ -131,7 +131,7 @@ def plan(
         delta: The probability that the total excludes; 0 only with trust="local".
         rounds: Rounds in which the client takes part, at most.
         clients: How many report in a round, and don't collude: the mean is theirs. With participation below 1, how
-            many it takes on average.
+            many it takes on average. Without at_least and threshold all of them are needed in every round.
         weights: Numbers in an update.
         trust: "local": no one. "shuffled": a shuffler that mixes the reports of every position (or whole reports, of
             mechanisms for vectors). "secure-aggregation": a protocol that shows nothing but sums. "central": a server
@@ -139,8 +139,16 @@ def plan(
         radius: The largest coordinate of an update, to which each is clipped.
         norm: The L2 norm to which an update is clipped. One of the two may be missing. Neither may come from private
             data.
-        participation: The probability of taking part in a round, by a fresh draw. It makes the total smaller only where
-            the draw is kept secret, with trust="central"; elsewhere the total is that of a client who is always drawn.
+        participation: The probability of taking part in a round, by a fresh draw. With trust="central" the draw is
+            kept secret, which makes the total smaller. Elsewhere the total is that of a client who is always drawn;
+            behind a shuffler and in secure sums it is calibrated for the smallest round that is to be expected, and a
+            tenth of delta pays for smaller ones.
+        at_least: Behind a shuffler and in secure sums, the fewest honest clients of a round: servers drop a smaller
+            one (`LdpFedAvg(at_least=...)`), and what clients hide in is that many.
+        invited: The most clients that may upload to a secure sum, which its integers must hold. By default as many as
+            may come, and one more.
+        threshold: The fewest clients whose secure sum is opened, of which one may collude. By default all honest ones,
+            and one more.
 
     >>> import ldpkernels
     >>> found = ldpkernels.plan(8.0, rounds=10, clients=50_000, weights=2_000, trust="local", radius=0.1, norm=1.0)
@@ -149,7 +157,11 @@ def plan(
     >>> found[0].call, found[0].epsilon <= 8
     ('ldpkernels.perturb_vector(update, 0.80004, norm=1.0)', True)
     """
-    return planned(Setting(epsilon, delta, rounds, clients, weights, trust, radius, norm, participation))
+    return planned(
+        Setting(
+            epsilon, delta, rounds, clients, weights, trust, radius, norm, participation, at_least, invited, threshold
+        )
+    )
 
 
 def planned(setting: Setting) -> Plan:

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from functools import partial
 
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.privunitg import PrivUnitG
@@ -18,7 +16,6 @@ from ldpkernels.planning.answer import REAL, Answer, Unsuitable, assuming, guara
 from ldpkernels.planning.setting import Setting
 
 BIASED = 1e-3  # of the range: more than rounding
-LEAST_NOISE, MOST_NOISE = 2.0**-8, 2.0**21  # of a whole update, in units of its norm: grids have them
 CODES = (5, 8, 10, 11, 12, 13)  # bits of a code: which are best depends on eps and on the weights
 SEED = 8  # bytes
 PUBLIC_KEY = "a public key for each client and round, new and chosen without looking at the update"
@@ -42,7 +39,7 @@ def weightwise(setting: Setting, name: str) -> Answer:
     variance = center + max(0.0, worst - center) * setting.spread
     size = setting.weights if mechanism.reported == "cells" else -(-setting.weights // 8)
     if setting.trust == "secure-aggregation":
-        size = -(-setting.weights * setting.clients.bit_length() // 8)  # an integer modulo a power of two
+        size = -(-setting.weights * setting.most.bit_length() // 8)  # an integer modulo a power of two
     named = "" if name == "two-point" else f", mechanism={name!r}"
     return Answer(
         name,
@@ -55,6 +52,7 @@ def weightwise(setting: Setting, name: str) -> Answer:
         setting.weights * setting.box**2 * variance / setting.clients,
         size,
         setting,
+        mechanism,
     )
 
 
@@ -96,6 +94,7 @@ def projected_code(setting: Setting, name: str) -> Answer:
         law.mean_error(setting.clients),
         law.bytes + (SEED if mixed else 0),
         setting,
+        law,
     )
     return assuming(found, SENT_SEED if mixed else PUBLIC_KEY)
 
@@ -105,23 +104,15 @@ def gaussian(setting: Setting, name: str) -> Answer:
     if setting.delta == 0:
         raise Unsuitable("it needs a delta above 0")
     norm = setting.ball
-    total = partial(_gaussian_total, setting)
-    near = calibration.gaussian_sigma(1.0, setting.rounds, setting.delta, setting.epsilon)
-    sigma = near and calibration.strongest(
-        total, setting.epsilon, MOST_NOISE * norm, LEAST_NOISE * norm, 2 * near * norm
-    )
+
+    def law_of(sigma: float) -> VectorGaussian:
+        return VectorGaussian(sigma, setting.weights, norm)
+
+    sigma = calibration.grid_sigma(law_of, 2.0, norm, setting.rounds, setting.kept_delta, setting.epsilon)
     if not sigma:
         raise Unsuitable("its noise would be too large beside the norm, or its table not near enough to its law")
-    arguments = f"mechanism='gaussian', norm={norm!r}, sigma={sigma!r}"
-    return _of_vectors(setting, name, sigma, arguments, VectorGaussian(sigma, setting.weights, norm))
-
-
-def _gaussian_total(setting: Setting, sigma: float) -> float:
-    """The total of all rounds with noise of this deviation; infinite where no grid has it."""
-    try:
-        return VectorGaussian(sigma, setting.weights, setting.ball).epsilon(setting.delta, setting.rounds)
-    except ValueError:
-        return math.inf
+    law = law_of(sigma)
+    return _of_vectors(setting, name, sigma, f"mechanism='gaussian', norm={norm!r}, sigma={sigma!r}", law)
 
 
 def _of_vectors(setting: Setting, name: str, parameter: float, arguments: str, law: VectorLaw) -> Answer:
@@ -135,4 +126,5 @@ def _of_vectors(setting: Setting, name: str, parameter: float, arguments: str, l
         law.mean_error(setting.clients),
         law.bytes,
         setting,
+        law,
     )

@@ -4,12 +4,19 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-from ldpkernels.accounting import Ledger, LedgerError
+from ldpkernels.accounting import Event, Ledger, LedgerError, composed_epsilon
+from ldpkernels.accounting.records import rounded_up
+from ldpkernels.releases.release import Release
+from ldpkernels.releases.summed import Summed
+
+logger = logging.getLogger("ldpkernels.releases")
 
 
 @dataclass(frozen=True)
@@ -54,3 +61,26 @@ class Budget:
         path.absolute().parent.mkdir(parents=True, exist_ok=True)
         with Ledger(path, epsilon=self.epsilon, delta=self.delta) as ledger:
             yield ledger
+
+
+def spent(ledger: Ledger, release: Release, sizes: Sequence[int], layout: str, limit: float | None = None) -> float:
+    """Charge a ledger for a round, before anything of it is released: the epsilon in all. The log says whose it is."""
+    event, times = release.event(sizes)
+    epsilon = ledger.spend(event, times, layout=layout, limit=limit).epsilon
+    text = f"epsilon = {rounded_up(epsilon)} at delta = {ledger.delta:g}, against {release.against}"
+    if isinstance(release, Summed):
+        alone = rounded_up(_once(*release.alone(sizes), ledger.delta))
+        text += f". Against a server that invents all other clients, this round's upload alone is worth {alone}"
+    logger.info("%s", text)
+    return epsilon
+
+
+def affords(ledger: Ledger, release: Release, sizes: Sequence[int]) -> bool:
+    """Whether a ledger covers another round."""
+    event, times = release.event(sizes)
+    return ledger.rounds_left(event, times) > 0
+
+
+@lru_cache(maxsize=16)
+def _once(event: Event, times: int, delta: float) -> float:
+    return composed_epsilon([(event, times)], delta)

@@ -31,7 +31,7 @@ def said(output, logs):
 
 
 def added(flower, path, nodes, *options):
-    """Whether reports through SecAgg+ have the sum that they have in the clear."""
+    """Whether reports by a secure sum have the bits that they have in the clear."""
     output = flower.run(SECURE_SUM, f"nodes={nodes} out='{path}'", *options)
     assert path.exists(), output + flower.logs()
     assert f"reports: {nodes}" in output
@@ -41,7 +41,7 @@ def added(flower, path, nodes, *options):
 
 
 def test_a_superlink_with_supernodes_over_tls(tmp_path):
-    """The example learns; LDP-FL's driver has the bits of one process, and SecAgg+ those of a sum in the clear."""
+    """The example learns; LDP-FL's driver has the bits of one process, a secure sum those of reports in the clear."""
     ledgers = tmp_path / "ledgers"
     with Deployment(tmp_path, nodes=3, LDP_LEDGERS=str(ledgers)) as flower:
         accuracy, rounds = said(flower.run(EXAMPLE, "rounds=2 nodes=3"), flower.logs())
@@ -60,7 +60,7 @@ def test_a_superlink_with_supernodes_over_tls(tmp_path):
 
 
 def test_flowers_simulation_on_ray(tmp_path):
-    """The example; and reports through SecAgg+, whose sum has the bits of reports in the clear."""
+    """The example; and a secure sum of reports, which has the bits of reports in the clear."""
     four = "--federation-config", "num-supernodes=4"
     with Deployment(tmp_path, LDP_LEDGERS=str(tmp_path / "ledgers")) as flower:
         accuracy, rounds = said(flower.run(EXAMPLE, "rounds=2 nodes=4", *four), flower.logs())

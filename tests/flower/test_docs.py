@@ -10,10 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord
 
 import ldpkernels.flower
 from ldpkernels.accounting import RandomizedResponseEvent, local_epsilon, shuffle_epsilon
+from ldpkernels.flower.node import settings_of
 from tests.flower.grid import LocalGrid
 
 PAGE = (Path(__file__).parents[2] / "docs/integrations" / "flower.md").read_text()
@@ -44,17 +47,35 @@ def test_the_page_is_an_app(page, tmp_path):
     assert page["main"](grid, None).train_metrics_clientapp == result.train_metrics_clientapp  # it is done: no round
 
 
-def test_the_page_is_an_app_behind_secure_aggregation(page):
-    grid = LocalGrid(page["secret_client"], [11, 12, 13, 14])
-    (start,) = (message.content["arrays"] for message in _first_round(page)[:1])
-    result = page["secret_strategy"].start(grid, start, num_rounds=1, timeout=5)
-    assert result.train_metrics_clientapp[1]["reports"] == 4
+@pytest.mark.parametrize(
+    ("client", "strategy"),
+    [
+        ("secret_client", "secret_strategy"),
+        ("noised", "noised_strategy"),
+        ("trusting", "trusted"),
+        ("owned", "client's"),
+    ],
+)
+def test_the_other_apps_of_the_page(page, client, strategy):
+    """Reports by a secure sum, a law, a trusted server, and a node's own numbers."""
+    grid = LocalGrid(page[client], [11, 12, 13, 14], node_config={"ldp.eps": 4.0})
+    server = page[strategy] if strategy in page else page["LdpFedAvg"](4.0, R=0.1)
+    start = ArrayRecord({"w": Array(np.zeros((3, 4), np.float32))})
+    assert server.start(grid, start, num_rounds=1, timeout=5).train_metrics_clientapp[1]["reports"] == 4
 
 
-def _first_round(page):
-    grid = LocalGrid(page["client"], [11, 12, 13])
-    page["main"](grid, None)
-    return grid.sent
+def test_the_file_of_the_page_is_read(tmp_path):
+    (block,) = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.M | re.S)
+    (tmp_path / "site.toml").write_text(block)
+    found = settings_of({"ldp": str(tmp_path / "site.toml")}, {"ldp.budget": 4.0})
+    assert (found.limit, found.settings["budget"]) == (4.0, 8.1)
+    assert found.settings["law"].epsilon(1e-5, 20) <= 8.0
+    (tmp_path / "private.key").write_text("ab" * 32)
+    more = re.sub("^#", "", block, flags=re.M).replace("64 hexadecimal digits", "cd" * 32)
+    (tmp_path / "site.toml").write_text(more.replace("/etc/ldp", str(tmp_path)))
+    found = settings_of({"ldp": str(tmp_path / "site.toml")}, {})
+    assert found.settings["roster"] == {0: b"\xcd" * 32}
+    assert found.settings["identity"] == (0, b"\xab" * 32)
 
 
 @pytest.mark.parametrize("module", ["ldpkernels.flower", "ldpkernels.flower.engine"])

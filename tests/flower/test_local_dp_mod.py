@@ -11,7 +11,7 @@ from flwr.clientapp.mod import LocalDpMod
 
 import ldpkernels
 from ldpkernels.flower import LdpMod, records
-from ldpkernels.releases.release import release_of
+from ldpkernels.releases.choice import released
 
 RECEIVED = {"weight": np.zeros(50, np.float32), "scale": np.array(0.25, np.float32)}
 RANGES = (0.0, 0.1)
@@ -28,7 +28,7 @@ def answered(mod, received, trained):
     def train(message, context):
         return Message(RecordDict({"arrays": records.record_of(trained)}), reply_to=message)
 
-    return mod(asked(received, release_of(1.0, "two-point")), Context(1, 7, {}, RecordDict(), {}), train)
+    return mod(asked(received, released(1.0, "two-point")), Context(1, 7, {}, RecordDict(), {}), train)
 
 
 def by_flower(received, trained):
@@ -74,7 +74,7 @@ def test_one_nan_stops_no_clipping():
 
 @pytest.mark.parametrize("mechanism", ["privunitg", "k-of-d", "gaussian"])
 def test_one_nan_stops_no_clipping_of_a_vector(mechanism):
-    release = release_of(1.0, mechanism, norm=1.0)
+    release = released(1.0, mechanism, norm=1.0)
     lengths = []
     for first in (np.nan, 0.0):
         update = {"weight": np.full(50, 1e6, np.float32)}

@@ -7,7 +7,10 @@ from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 import ldpkernels
+from ldpkernels.accounting import Ledger, composed_epsilon
 from ldpkernels.flower import LdpFedAvg, LdpMod, records
+from ldpkernels.releases.vectors import ClippedUpdate
+from ldpkernels.wire.envelope import encode
 from tests.flower.grid import LocalGrid
 
 NODES = list(range(101, 141))
@@ -18,6 +21,16 @@ SETTINGS = [
     ("privunitg", {"norm": 0.5}, {}),
     ("k-of-d", {"norm": 0.5, "bound": 0.1}, {}),
     ("gaussian", {"norm": 0.5, "delta": 1e-6}, {}),
+]
+SIZE = 34  # weights of START
+CENTRAL = ldpkernels.CentralGaussian(0.3, SIZE, norm=0.5, clients=40)
+LAWS = [
+    ldpkernels.TwoPoint(12.0),
+    ldpkernels.Piecewise(12.0),
+    ldpkernels.Hybrid(12.0),
+    ldpkernels.PrivUnitG(60.0, SIZE, 0.5),
+    ldpkernels.KOfD(60.0, SIZE, 0.5, 0.1),
+    ldpkernels.VectorGaussian(0.05, SIZE, 0.5),
 ]
 START = {"a.weight": np.full((6, 5), 2.0, np.float32), "a.scale": np.array(1.5, np.float32), "b": np.zeros(3)}
 STEP = 0.05  # what training adds to every weight
@@ -48,6 +61,11 @@ def started(strategy, grid, rounds=1, **options):
     return strategy.start(grid, records.record_of(START), num_rounds=rounds, timeout=1, **options)
 
 
+def moved(result):
+    """By how much every weight moved."""
+    return np.concatenate([(array.numpy() - START[name]).ravel() for name, array in result.arrays.items()])
+
+
 @pytest.mark.parametrize(("mechanism", "both", "server"), SETTINGS)
 def test_the_mean_of_the_updates_moves_the_model(mechanism, both, server):
     """40 clients at eps = 12 a weight, or 60 a vector: the mean is off by some deviations of the mechanism."""
@@ -62,6 +80,86 @@ def test_the_mean_of_the_updates_moves_the_model(mechanism, both, server):
     assert abs(moved.mean() - STEP) < 0.01
     assert np.abs(moved - STEP).max() < 0.1
     assert np.abs(moved).max() > 0
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_exactly_the_law_is_what_runs(law, tmp_path):
+    """Its mean moves the model, and the ledger has its event and no other."""
+    R = {"R": 0.1} if isinstance(law, LAWS[0].__class__ | LAWS[1].__class__ | LAWS[2].__class__) else {}
+    mod = LdpMod(law=law, generator=keyed, ledger=tmp_path / "{partition-id}.ledger", budget=1e6)
+    result = started(LdpFedAvg(law=law, **R), LocalGrid(app_of(mod), NODES))
+    (metrics,) = result.train_metrics_clientapp.values()
+    assert metrics["reports"] == 40
+    assert abs(moved(result).mean() - STEP) < 0.01
+    event = law.executed.event if R else law.event
+    assert metrics["ldp-epsilon"] == composed_epsilon([(event, SIZE if R else 1)], 1e-5)
+
+
+def test_a_law_of_another_model_is_refused_by_both():
+    law = ldpkernels.VectorGaussian(0.05, SIZE + 1, 0.5)
+    with pytest.raises(ValueError, match="have 34 numbers, and the law is of 35"):
+        started(LdpFedAvg(law=law), LocalGrid(app_of(LdpMod(law=law)), NODES[:2]))
+    grid = LocalGrid(app_of(LdpMod(law=law)), NODES[:2])
+    assert started(LdpFedAvg(law=LAWS[-1]), grid).train_metrics_clientapp[1]["failures"] == 2
+    assert "dimension=34, and this client was set up with 35" in grid.received[0].error.reason
+
+
+def test_codes_of_two_bytes():
+    """The key of a client and round is made on both sides, and no message has it."""
+    law = ldpkernels.ProjectedCode(60.0, SIZE, 0.3)
+    grid = LocalGrid(app_of(LdpMod(law=law, generator=keyed)), NODES)
+    result = started(LdpFedAvg(law=law), grid, rounds=10)
+    assert {len(records.report_in(reply.content)) for reply in grid.received} == {2}
+    assert {m["reports"] for m in result.train_metrics_clientapp.values()} == {40}
+    assert abs(moved(result).mean() - 10 * STEP) < 0.05
+
+
+def test_a_trusted_server_adds_the_noise_and_keeps_the_ledger(tmp_path):
+    """Clients send what they clipped; the noise is on the sum, and the run ends before the budget is passed."""
+    budget = composed_epsilon([(CENTRAL.event, 3)], 1e-5) * 1.001
+    options = {"central": CENTRAL, "ledger": tmp_path / "server.ledger", "budget": budget}
+    grid = LocalGrid(app_of(LdpMod(central=CENTRAL)), NODES)
+    strategy = LdpFedAvg(**options)
+    result = started(strategy, grid, rounds=5)
+    assert list(result.train_metrics_clientapp) == [1, 2, 3]
+    assert len(grid.received) == 120  # nobody trained for a fourth
+    assert result.train_metrics_clientapp[3]["ldp-epsilon"] == composed_epsilon([(CENTRAL.event, 3)], 1e-5)
+    error = moved(result) - 3 * STEP
+    assert abs(error.mean()) < 5 * 0.3 / 40 * np.sqrt(3 / SIZE)
+    assert 0.5 < error.std() / (0.3 / 40 * np.sqrt(3)) < 1.5
+    assert not started(LdpFedAvg(**options), grid).train_metrics_clientapp
+
+
+def test_a_trusted_server_counts_nobody_beyond_the_norm():
+    """A client that sends a longer vector is left out; one that trains further than the norm is clipped."""
+    grid = LocalGrid(app_of(LdpMod(central=CENTRAL), step=1e6), NODES)
+    result = started(LdpFedAvg(central=CENTRAL), grid)
+    assert np.linalg.norm(moved(result)) < 0.5 + 5 * 0.3 / 40 * np.sqrt(SIZE)
+
+    def tampered(reply):
+        header = ClippedUpdate(CENTRAL).header(SIZE)
+        lie = encode(header, np.full(SIZE, 0.2, "<f4").tobytes())
+        reply.content["report"]["report"].data = lie
+        return [reply] if reply.metadata.src_node_id == NODES[0] else []
+
+    strategy = LdpFedAvg(central=CENTRAL)
+    started(strategy, LocalGrid(app_of(LdpMod(central=CENTRAL)), NODES, tampered=tampered))
+    assert strategy.reasons == {"a vector longer than an honest report can be": 1}
+
+
+def test_a_round_of_fewer_than_at_least_is_dropped(tmp_path, caplog):
+    """The model stays, the server's ledger too, and the log says how many came."""
+    for how, server in (({"eps": 12.0}, {"R": 0.1}), ({"central": CENTRAL}, {})):
+        grid = LocalGrid(app_of(LdpMod(**how)), NODES, dropped=lambda message: message.metadata.dst_node_id > 120)
+        if "central" in how:
+            server = {"ledger": tmp_path / "server.ledger", "budget": 100.0}
+        result = started(LdpFedAvg(**how, **server, at_least=21), grid)
+        assert result.train_metrics_clientapp[1]["reports"] == 20
+        assert not moved(result).any()
+        assert "20 reports, of at least 21: the model stays" in caplog.text
+        assert moved(started(LdpFedAvg(**how, **server, at_least=20), grid)).any()
+    with Ledger(tmp_path / "server.ledger", epsilon=100.0) as ledger:
+        assert len(ledger.history) == 1
 
 
 def test_the_bits_are_those_of_the_library():
@@ -168,14 +266,20 @@ def test_evaluation_is_the_servers():
         (lambda: LdpMod(1.0, "laplace"), "mechanism"),
         (lambda: LdpMod(1.0, "gaussian"), "norm"),
         (lambda: LdpMod(1.0, "gaussian", norm=1.0, delta=0.0), "delta"),
-        (lambda: LdpMod(1.0, "projected-code", norm=1.0), "a key for each client"),
+        (lambda: LdpMod(1.0, "projected-code", norm=1.0), "law=ProjectedCode"),
         (lambda: LdpMod(1.0, "privunitg"), "norm"),
         (lambda: LdpMod(1.0, norm=1.0), "norm"),
         (lambda: LdpMod(1.0, upload="gradients"), "upload"),
         (lambda: LdpMod(1.0, ledger="spent.ledger"), "budget"),
         (lambda: LdpMod(1.0, ledger="spent.ledger", budget=-1.0), "epsilon"),
         (lambda: LdpMod(1.0, buffers="send"), "buffers"),
-        (lambda: LdpMod(1.0, "privunitg", norm=1.0, secure=True), "counts"),
+        (lambda: LdpMod(1.0, "privunitg", norm=1.0, threshold=5), "add integers"),
+        (lambda: LdpMod(1.0, secure=True), r"SecAgg\+.*pass threshold="),
+        (lambda: LdpFedAvg(1.0, R=0.1, secure=object()), r"SecAgg\+.*pass threshold="),
+        (lambda: LdpMod(1.0, identity=(1, bytes(32))), "identity"),
+        (lambda: LdpMod(central=CENTRAL, ledger="spent.ledger", budget=1.0), "give it to LdpFedAvg"),
+        (lambda: LdpFedAvg(1.0, R=0.1, ledger="spent.ledger", budget=1.0), "is for central"),
+        (lambda: LdpFedAvg(1.0, R=0.1, at_least=0), "at_least"),
         (lambda: LdpFedAvg(1.0), "R is missing"),
         (lambda: LdpFedAvg(1.0, "privunitg", norm=1.0, R=0.1), "leave out"),
         (lambda: LdpFedAvg(1.0, R=0.1, growth=1.5), "ranges"),

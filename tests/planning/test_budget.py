@@ -19,7 +19,7 @@ SIMULATED = [
 
 
 def test_every_candidate_can_be_simulated():
-    assert {one.name for one in CANDIDATES} - SIMULATORS.keys() <= {"central discrete"}
+    assert {one.name for one in CANDIDATES} <= SIMULATORS.keys()
 
 
 @pytest.mark.parametrize("one", SIMULATED, ids=lambda one: one.name)

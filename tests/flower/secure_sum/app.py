@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports through SecAgg+ between real nodes, and what they are in the clear."""
+"""Reports by a secure sum between real nodes, and what they are in the clear."""
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
-from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 import ldpkernels
-from ldpkernels.flower import LdpFedAvg, LdpMod, SecureSum
+from ldpkernels.flower import LdpFedAvg, LdpMod
 
-EPS, R = 2.0, 0.5
+EPS, R, THRESHOLD = 2.0, 0.5, 3
 START = {"w": np.linspace(-1, 1, 600, dtype=np.float32).reshape(20, 30), "s": np.array(0.5, np.float32)}
 
 
@@ -37,7 +36,7 @@ def mod_key(message, context):
     return key_of(context.node_config["partition-id"], message.content["ldp"]["round"])
 
 
-client = ClientApp(mods=[secaggplus_mod, LdpMod(EPS, secure=True, generator=mod_key)])
+client = ClientApp(mods=[LdpMod(EPS, threshold=THRESHOLD, generator=mod_key)])
 server = ServerApp()
 
 
@@ -53,7 +52,7 @@ def train(message, context):
 def main(grid, context):
     """One round."""
     nodes = int(context.run_config["nodes"])
-    strategy = LdpFedAvg(EPS, R=R, secure=SecureSum(), min_train_nodes=nodes, min_available_nodes=nodes)
+    strategy = LdpFedAvg(EPS, R=R, threshold=THRESHOLD, min_train_nodes=nodes, min_available_nodes=nodes)
     start = ArrayRecord({name: Array(array) for name, array in START.items()})
     result = strategy.start(grid, start, num_rounds=1, timeout=200)
     print("reports:", result.train_metrics_clientapp[1]["reports"], flush=True)

@@ -7,10 +7,11 @@ The sum modulo 2^32 of everyone's integers is the counts of a round, which is wh
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from ldpkernels.arrays import Integers
+from ldpkernels.arrays import Array, Integers
 from ldpkernels.expectation import Expected
 from ldpkernels.laws.registry import mechanism_named
 from ldpkernels.releases.release import Arrays, EachWeight
@@ -19,25 +20,15 @@ from ldpkernels.wire.codec import sums_dtype
 from ldpkernels.wire.envelope import encode
 from ldpkernels.wire.layout import Layout
 
-MODULUS = 2**32  # the largest of Flower's SecAgg+
-
-
-def countable(release: object) -> EachWeight:
-    """The release, if its reports are integers: whole vectors are real numbers."""
-    if not isinstance(release, EachWeight):
-        raise ValueError("secure aggregation adds counts: use 'two-point', 'piecewise' or 'hybrid' with it")
-    return release
+BITS: Literal[32] = 32  # of an integer
 
 
 @dataclass(frozen=True)
 class Packing:
     """How many weights an integer holds, and in which base.
 
-    SecAgg+ adds an offset of `bound` to every integer, so sums stay below twice `bound` times the number of clients,
-    which must fit the modulus.
-
     >>> Packing.of(EachWeight(1.0, "two-point"), clients=10)
-    Packing(largest=1, clients=10, digits=8)
+    Packing(largest=1, clients=10, digits=9)
     """
 
     largest: int  # number that a client reports of a weight
@@ -51,10 +42,12 @@ class Packing:
             raise ValueError(f"clients={clients} must be at least 1")
         largest = 1 if mechanism_named(release.mechanism, release.eps).reported == "bits" else 255
         digits = 0
-        while 2 * clients * (largest * clients + 1) ** (digits + 1) < MODULUS:
+        while (largest * clients + 1) ** (digits + 1) <= 2**BITS:
             digits += 1
         if not digits:
-            raise ValueError(f"{clients} clients' reports do not fit a secure sum modulo 2^32: select fewer a round")
+            raise ValueError(
+                f"{clients} clients' reports do not fit a secure sum modulo 2^{BITS}: select fewer a round"
+            )
         return cls(largest, clients, digits)
 
     @property
@@ -62,24 +55,24 @@ class Packing:
         """One more than the largest sum of a weight."""
         return self.largest * self.clients + 1
 
-    @property
-    def bound(self) -> int:
-        """Above every client's integer, and above the sum of an honest round."""
-        return int(self.base**self.digits)
+    def length(self, weights: int) -> int:
+        """How many integers so many weights take."""
+        return -(-weights // self.digits)
 
     def packed(self, report: Report) -> Integers:
         """A client's integers."""
         numbers = _numbers(report)
-        rows = np.zeros((-(-numbers.size // self.digits), self.digits), np.int64)
+        rows = np.zeros((self.length(numbers.size), self.digits), np.int64)
         rows.reshape(-1)[: numbers.size] = numbers
         integers: Integers = rows @ self._powers
         return integers
 
-    def counts(self, sums: Integers, clients: int, weights: int) -> Integers:
+    def counts(self, sums: Array, clients: int, weights: int) -> Integers:
         """The sum of each weight over so many clients, from the sums of their integers."""
-        if sums.shape != (-(-weights // self.digits),) or not ((sums >= 0) & (sums < self.bound)).all():
+        whole = sums.astype(np.int64)
+        if whole.shape != (self.length(weights),) or (whole >= self.base**self.digits).any():
             raise ValueError(_LIE)
-        numbers: Integers = (sums[:, None] // self._powers % self.base).reshape(-1)
+        numbers: Integers = (whole[:, None] // self._powers % self.base).reshape(-1)
         if numbers[weights:].any() or (numbers > self.largest * clients).any():
             raise ValueError(_LIE)
         return numbers[:weights]

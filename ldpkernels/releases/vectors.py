@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole updates as one vector: noised by the client, in some bits, or clipped for a server that is trusted."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import get_args
+
+import numpy as np
+
+import ldpkernels
+from ldpkernels.accounting import Event
+from ldpkernels.arrays import Array, Floats, Integers
+from ldpkernels.inputs import flat
+from ldpkernels.keys import Generator, Key
+from ldpkernels.laws.central_gaussian import CentralGaussian
+from ldpkernels.laws.k_of_d import KOfD
+from ldpkernels.laws.projected_code import ProjectedCode
+from ldpkernels.laws.vector_gaussian import VectorGaussian
+from ldpkernels.releases.release import Arrays, Asked, Reported, Terms
+from ldpkernels.updates import mean_of_codes, report_code
+from ldpkernels.vector import Sampled, VectorMechanism, vector_mechanism
+from ldpkernels.wire.envelope import Header, encode, header_in, opened
+
+VECTORS: tuple[VectorMechanism, ...] = get_args(VectorMechanism)
+_LONGEST_HEADER = 1024  # of a vector's report: a law
+_REASONS = 16
+_UNLIKELY = 60.0  # a bound on a norm refuses an honest report once in e^60
+_ROUNDING = 1 + 2.0**-20  # of the numbers to fp32
+_NUMBER_BYTES = 8  # of a node
+
+
+def checked_dimension(sizes: Sequence[int], dimension: int) -> None:
+    """Refuse arrays of another number of weights than a law's."""
+    if sum(sizes) != dimension:
+        raise ValueError(
+            f"the arrays have {sum(sizes)} numbers, and the law is of {dimension}: calibrate a law for this model"
+        )
+
+
+def parts_of(flat_: Floats, like: Arrays) -> Arrays:
+    """One vector as arrays like these: fp64 where they are, else fp32."""
+    parts = np.split(flat_, np.cumsum([array.size for array in like.values()])[:-1])
+    return {
+        name: part.astype(np.float64 if array.dtype == np.float64 else np.float32).reshape(array.shape)
+        for (name, array), part in zip(like.items(), parts, strict=True)
+    }
+
+
+class SentVector(Reported):
+    """A release whose report is one vector, in fp32."""
+
+    def header(self, dimension: int) -> Header:
+        """What a report says of itself."""
+        return {"kind": "vector", "dimension": dimension, **self.terms}
+
+    def sent(self, update: Arrays, generator: Generator) -> Floats | Array:
+        """The numbers that leave."""
+        raise NotImplementedError
+
+    def longest(self, dimension: int) -> float:
+        """A length that no honest report passes; what a liar can add is bounded by it."""
+        raise NotImplementedError
+
+    def added(self, total: Array, vector: Floats) -> None:
+        """Add a report's numbers."""
+        total += vector
+
+    def empty(self, dimension: int) -> Array:
+        """What reports are added to."""
+        return np.zeros(dimension)
+
+    def mean(self, total: Array, clients: int) -> Floats:
+        """The mean that so many clients' sum gives."""
+        found: Floats = total / clients
+        return found
+
+    def report(self, update: Arrays, asked: Asked, generator: Generator) -> bytes:
+        """The report of one client: rounding to fp32 is done to what may leave, and costs nothing."""
+        numbers = self.sent(update, generator).astype("<f4")
+        return encode(self.header(numbers.size), numbers.tobytes())
+
+    def total(self, like: Arrays, asked: Asked) -> VectorTotal:
+        """A sum for vectors of these arrays."""
+        return VectorTotal(self, like)
+
+
+@dataclass(frozen=True)
+class WholeVector(SentVector):
+    """One eps for a whole update, clipped to a norm (`ldpkernels.perturb_vector`).
+
+    Args:
+        mechanism: Of `perturb_vector`.
+        norm: To which an update is clipped.
+        eps: Of a report; of "gaussian" with `delta`, or `sigma` in their place.
+        dimension: Of the law that was given; None takes any update.
+    """
+
+    mechanism: VectorMechanism
+    norm: float
+    eps: float | None = None
+    bound: float | None = None
+    delta: float | None = None
+    sigma: float | None = None
+    dimension: int | None = None
+
+    @classmethod
+    def of(cls, law: Sampled) -> WholeVector:
+        """Exactly this law."""
+        if isinstance(law, VectorGaussian):
+            return cls(law.name, law.norm, sigma=law.sigma, dimension=law.dimension)  # type: ignore[arg-type]
+        bound = law.bound if isinstance(law, KOfD) else None
+        return cls(law.name, law.norm, law.eps, bound, dimension=law.dimension)  # type: ignore[arg-type]
+
+    @property
+    def terms(self) -> Terms:
+        """The settings that client and server compare."""
+        names = ("eps", "mechanism", "norm", "bound", "delta", "sigma", "dimension")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def sampler(self, dimension: int) -> Sampled:
+        """The mechanism for vectors of so many numbers."""
+        if self.dimension is not None:
+            checked_dimension([dimension], self.dimension)
+        return vector_mechanism(
+            self.mechanism, self.eps, dimension, self.norm, self.bound, delta=self.delta, sigma=self.sigma
+        )
+
+    def event(self, sizes: Sequence[int]) -> tuple[Event, int]:
+        """An event for the whole vector, once."""
+        return self.sampler(sum(sizes)).event, 1
+
+    def sent(self, update: Arrays, generator: Generator) -> Array:
+        """A randomised update."""
+        found = ldpkernels.perturb_vector(
+            update, self.eps, mechanism=self.mechanism, norm=self.norm, bound=self.bound, delta=self.delta,
+            sigma=self.sigma, generator=generator, buffers="perturb",
+        )  # fmt: skip
+        return np.concatenate([array.ravel() for array in found.values()])
+
+    def longest(self, dimension: int) -> float:
+        """A length that no honest report passes."""
+        return _longest(self.sampler(dimension))
+
+
+@dataclass(frozen=True)
+class ClippedUpdate(SentVector):
+    """An update that is clipped and no more, for a server that adds noise and **is trusted with every update**."""
+
+    against = "whoever sees the models, and not the server, which is trusted"
+    law: CentralGaussian
+
+    @property
+    def terms(self) -> Terms:
+        """The settings that client and server compare."""
+        return {"central": repr(self.law)}
+
+    def event(self, sizes: Sequence[int]) -> tuple[Event, int]:
+        """An event for a round's sum, which the server's ledger is charged."""
+        checked_dimension(sizes, self.law.dimension)
+        return self.law.event, 1
+
+    def sent(self, update: Arrays, generator: Generator) -> Floats:
+        """The update, no longer than the norm; NaN counts as 0."""
+        return flat.clipped(flat.float64s(list(update.values())), self.law.norm)
+
+    def longest(self, dimension: int) -> float:
+        """A length that no honest update has."""
+        checked_dimension([dimension], self.law.dimension)
+        return self.law.norm * _ROUNDING
+
+    def added(self, total: Array, vector: Floats) -> None:
+        """Add an update on the law's grid: whatever a client sent, it counts within the norm."""
+        total += self.law.integers(vector)
+
+    def empty(self, dimension: int) -> Integers:
+        """What reports are added to."""
+        return np.zeros(dimension, np.int64)
+
+    def mean(self, total: Array, clients: int) -> Floats:
+        """The noised sum over the expected number of clients."""
+        return self.law.released(total)
+
+
+class VectorTotal:
+    """The sum of vectors. A report longer than an honest one can be is skipped."""
+
+    def __init__(self, release: SentVector, like: Arrays) -> None:
+        self.skipped = 0
+        self.reasons: dict[str, int] = {}
+        self.clients = 0
+        dimension = sum(array.size for array in like.values())
+        self._release, self._like, self._header = release, dict(like), release.header(dimension)
+        self._sum = release.empty(dimension)
+        self._longest = release.longest(dimension)
+        self._lock = threading.Lock()
+
+    def add(self, *reports: bytes) -> None:
+        """Add reports; what is none of this round's is skipped."""
+        for one in reports:
+            try:
+                vector = self._read(one)
+            except ValueError as error:
+                with self._lock:
+                    self.skipped += 1
+                    _counted(self.reasons, str(error))
+            else:
+                with self._lock:
+                    self._release.added(self._sum, vector)
+                    self.clients += 1
+
+    def mean(self) -> Arrays:
+        """The clients' mean, by name: fp64 where the model is, else fp32."""
+        if not self.clients:
+            raise ValueError("nothing to average: add at least one report")
+        return parts_of(self._release.mean(self._sum, self.clients), self._like)
+
+    def _read(self, data: bytes) -> Floats:
+        text, payload = opened(data, "vector", _LONGEST_HEADER)
+        header = {"kind": "vector", **header_in(text, "vector")}
+        if header != self._header or list(map(type, header.values())) != list(map(type, self._header.values())):
+            raise ValueError("this is not what is expected: a vector of another mechanism, eps, norm or dimension")
+        if len(payload) != 4 * self._sum.size:
+            raise ValueError(f"{len(payload)} bytes are no {self._sum.size} numbers")
+        with np.errstate(over="ignore", invalid="ignore"):  # of any bits that a stranger sends
+            vector = np.frombuffer(payload, "<f4").astype(np.float64)
+            length = float(np.linalg.norm(vector))
+        if not length <= self._longest:  # NaN too
+            raise ValueError("a vector longer than an honest report can be")
+        return vector
+
+
+@dataclass(frozen=True)
+class Codes(Reported):
+    """A whole update in some bits (`ldpkernels.updates.report_code`), and in nothing else.
+
+    What a code means is said by a public key for each client and round. Both sides make it from the numbers of the run,
+    the round and the node, so that no message has to carry it.
+    """
+
+    law: ProjectedCode
+
+    @property
+    def terms(self) -> Terms:
+        """The settings that client and server compare."""
+        return {"law": repr(self.law)}
+
+    def event(self, sizes: Sequence[int]) -> tuple[Event, int]:
+        """An event for the whole update, once."""
+        checked_dimension(sizes, self.law.dimension)
+        return self.law.event, 1
+
+    def report(self, update: Arrays, asked: Asked, generator: Generator) -> bytes:
+        """The report of one client: `law.bytes` bytes."""
+        code = report_code(update, self.law, shared_key(asked), generator=generator, buffers="perturb")
+        return code.to_bytes(self.law.bytes, "little")
+
+    def labelled(self, report: bytes, client: int) -> bytes:
+        """A report after the number of its node."""
+        return client.to_bytes(_NUMBER_BYTES, "little") + report
+
+    def total(self, like: Arrays, asked: Asked) -> CodeTotal:
+        """The codes of a round."""
+        checked_dimension([array.size for array in like.values()], self.law.dimension)
+        return CodeTotal(self.law, like, asked)
+
+
+class CodeTotal:
+    """Codes with the keys that say what they mean, after the number of the node that each is from."""
+
+    def __init__(self, law: ProjectedCode, like: Arrays, asked: Asked) -> None:
+        self.skipped = 0
+        self.reasons: dict[str, int] = {}
+        self._law, self._like, self._asked = law, dict(like), asked
+        self._codes: list[int] = []
+        self._keys: list[Key] = []
+
+    @property
+    def clients(self) -> int:
+        """How many codes there are."""
+        return len(self._codes)
+
+    def add(self, *reports: bytes) -> None:
+        """Add codes; what is none is skipped."""
+        for one in reports:
+            number, code = one[:_NUMBER_BYTES], int.from_bytes(one[_NUMBER_BYTES:], "little")
+            if len(one) != _NUMBER_BYTES + self._law.bytes or code >= 2 * self._law.projected:
+                self.skipped += 1
+                _counted(self.reasons, f"no code of {self._law.bits} bits")
+            else:
+                asked = Asked(run=self._asked.run, round=self._asked.round, client=int.from_bytes(number, "little"))
+                self._codes.append(code)
+                self._keys.append(shared_key(asked))
+
+    def mean(self) -> Arrays:
+        """The clients' mean, by name."""
+        return parts_of(mean_of_codes(self._codes, self._law, self._keys).astype(np.float64), self._like)
+
+
+def shared_key(asked: Asked) -> Key:
+    """The public key of one client in one round. Whatever it is, a code is private."""
+    text = f"code of run {asked.run}, round {asked.round}, client {asked.client}"
+    return Key((int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little"),))
+
+
+def _counted(reasons: dict[str, int], reason: str) -> None:
+    if reason in reasons or len(reasons) < _REASONS:
+        reasons[reason] = reasons.get(reason, 0) + 1
+
+
+@lru_cache(maxsize=64)
+def _longest(sampler: Sampled) -> float:
+    if isinstance(sampler, KOfD):
+        law = sampler.coordinate
+        largest = max(abs(float(value)) for value in law.outputs(0.0, sampler.bound))
+        return _ROUNDING * sampler.dimension / sampler.k * largest * math.sqrt(sampler.k)
+    if isinstance(sampler, VectorGaussian):  # discrete Gaussians are sub-Gaussian: Hsu, Kakade and Zhang (2012)
+        d = sampler.dimension
+        noise = sampler.sigma * math.sqrt(d + 2 * math.sqrt(d * _UNLIKELY) + 2 * _UNLIKELY)
+        return _ROUNDING * (sampler.norm + sampler.unit * math.sqrt(d) + noise)
+    # the squares of d - 1 Gaussians (Laurent and Massart), and of the one along the update
+    others = sampler.dimension - 1
+    across = others + 2 * math.sqrt(others * _UNLIKELY) + 2 * _UNLIKELY
+    along = (max(sampler.gamma, 0.0) + math.sqrt(2 * _UNLIKELY)) ** 2
+    return _ROUNDING * sampler.norm / sampler.shrinkage * math.sqrt(across + along)

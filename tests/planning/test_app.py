@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+# `ldpkernels plan --app`: every kind of app is whole, and the smallest of each runs in Flower's simulation.
+import ast
+import importlib
+import importlib.util
+import re
+import sys
+
+import pytest
+
+import ldpkernels
+from ldpkernels.__main__ import main
+from ldpkernels.planning.app import rendered, write_app
+
+FLOWER = importlib.util.find_spec("flwr") is not None
+WEIGHTS, NODES = 313, 5  # four hidden units, and three weights of no use
+KINDS = [  # (trust, mechanism): one of each kind of lines
+    ("local", "privunitg"),
+    ("local", "two-point"),
+    ("shuffled", "two-point"),
+    ("secure-aggregation", "distributed-gaussian"),
+    ("central", "central gaussian"),
+]
+
+
+def candidate(trust, name):
+    found = ldpkernels.plan(
+        300.0, rounds=2, clients=NODES - 1, weights=WEIGHTS, trust=trust, norm=1.0, radius=0.2, invited=NODES
+    )
+    return next(one for one in found if one.name == name)
+
+
+@pytest.mark.parametrize(("trust", "name"), KINDS)
+def test_an_app_is_whole(trust, name):
+    one = candidate(trust, name)
+    files = rendered(one)
+    assert sorted(files) == [
+        "README.md",
+        "ldp_app/__init__.py",
+        "ldp_app/client_app.py",
+        "ldp_app/server_app.py",
+        "ldp_app/task.py",
+        "pyproject.toml",
+    ]
+    assert not any(re.search(r"\$\w", text) for text in files.values())
+    for path, text in files.items():
+        if path.endswith(".py"):
+            ast.parse(text)
+    assert all(assumption in files["ldp_app/__init__.py"] for assumption in one.assumptions)
+    assert one.deploy.law in files["ldp_app/__init__.py"]
+    assert "rounds = 2" in files["pyproject.toml"]
+    planned = re.search(r"# What was asked: (.*)", files["ldp_app/__init__.py"])[1]
+    assert name in {again.name for again in eval(planned, {"ldpkernels": ldpkernels})}
+
+
+def test_its_network_has_the_weights(tmp_path, monkeypatch):
+    pytest.importorskip("sklearn")
+    write_app(candidate("local", "privunitg"), tmp_path / "app")
+    monkeypatch.syspath_prepend(str(tmp_path / "app"))
+    task = importlib.import_module("ldp_app.task")
+    try:
+        model = task.network()
+        assert sum(weight.numel() for weight in model.parameters()) == WEIGHTS
+        parts = [task.part(number, NODES) for number in range(NODES)]
+        assert sum(len(y) for _, y in parts) == task.TRAINED
+        assert len(task.part(3 * task.TRAINED + 1, 10**6)[1]) == 1
+        before = task.accuracy(model)
+        task.train(model, *parts[0], epochs=20)
+        assert task.accuracy(model) > max(before, 0.2)
+    finally:
+        for module in [name for name in sys.modules if name.startswith("ldp_app")]:
+            del sys.modules[module]
+
+
+def test_the_command_writes_it(tmp_path, capsys):
+    small = ["plan", "--epsilon", "8", "--rounds", "2", "--clients", "9", "--weights", "100", "--norm", "1"]
+    folder = tmp_path / "app"
+    assert main([*small, "--trust", "central", "--app", str(folder)]) == 0
+    assert "central=law" in (folder / "ldp_app" / "client_app.py").read_text()
+    assert f"app: {folder}, of 'central gaussian'" in capsys.readouterr().out
+    for wrong, message in (
+        (["--trust", "central", "--app", str(folder)], "is there already"),
+        (["--app", str(tmp_path / "other")], "is of one trust"),
+        (["--trust", "local", "--app", str(tmp_path / "other"), "--choose", "hybrid"], "choose = 'hybrid' is no"),
+        (
+            ["--trust", "central", "--app", str(tmp_path / "other"), "--choose", "none"],
+            "choose = 'none' is no candidate",
+        ),
+        (["--trust", "central", "--app", str(tmp_path / "other"), "--weights", "9"], "weights = 9 is outside"),
+    ):
+        with pytest.raises(SystemExit):
+            main([*small, *wrong])
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.flower
+@pytest.mark.skipif(not FLOWER, reason="Flower is not installed")
+@pytest.mark.parametrize(("trust", "name"), KINDS)
+def test_flwr_run(tmp_path, trust, name):
+    deployment = importlib.import_module("tests.flower.deployment")
+    write_app(candidate(trust, name), tmp_path / "app")
+    with deployment.Deployment(tmp_path, LDP_LEDGERS=str(tmp_path / "ledgers")) as flower:
+        output = flower.run(tmp_path / "app", "rounds=2", "--federation-config", f"num-supernodes={NODES}")
+        said = re.findall(r"^round (\d): reports=(\d+) .*ldp-epsilon=([\d,.]+)", output, re.M)
+        assert [number for number, *_ in said] == ["1", "2"], output + flower.logs()
+        assert all(float(epsilon.replace(",", "")) <= 300.0 for *_, epsilon in said)
+        assert re.search(r"accuracy after 2 rounds: [\d.]+%", output)
+    assert list((tmp_path / "ledgers").iterdir())

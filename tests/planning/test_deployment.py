@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+# The lines that a candidate gives parse and construct what they name, and a ledger under them ends at the total.
+import ast
+import importlib.util
+
+import pytest
+
+import ldpkernels
+from ldpkernels.planning.deployment import BY_HAND, NO_SHUFFLER, TOO_MANY
+from tests.planning.test_calls import CANDIDATES, IDS, N
+
+FLOWER = importlib.util.find_spec("flwr") is not None
+
+
+@pytest.mark.parametrize("one", CANDIDATES, ids=IDS)
+def test_the_lines_run(one):
+    lines = str(one.deploy)
+    tree = ast.parse(lines)
+    if one.law is None:
+        assert one.name.startswith("adaptive")
+        assert one.deploy.notes == (BY_HAND,)
+        return
+    assert eval(one.deploy.law, {"ldpkernels": ldpkernels}) == one.law
+    if FLOWER:
+        names = {}
+        kept = [line for line in lines.splitlines() if "distributed" not in line]
+        exec("\n".join(kept), names)
+        assert names["mod"].release.terms == names["strategy"].release.terms
+    assert any("LdpMod" in ast.unparse(node) for node in tree.body)
+
+
+def deployed(name, trust, epsilon=16.0):
+    return next(c for c in CANDIDATES if (c.name, c.setting.trust, c.setting.epsilon) == (name, trust, epsilon)).deploy
+
+
+def test_each_trust_has_its_own_lines():
+    assert deployed("distributed-gaussian", "secure-aggregation").server == f"law=law, threshold={N + 1}"
+    assert deployed("central gaussian", "central").client == "central=law"
+    assert deployed("privunitg", "local").server == "law=law"
+    assert deployed("two-point", "local").server == "law=law, R=0.25"
+    assert "distributed.mean(update, C=0.0, R=0.25, eps=" in deployed("two-point", "local").ranks
+    assert "distributed.mean(update, law=law, secure=True)" in deployed("skellam", "secure-aggregation").ranks
+
+
+def test_without_a_shuffler_a_sum_of_reports_serves_or_the_ledger_says_what_is_lost():
+    summed = deployed("two-point", "shuffled")
+    assert f"threshold={N + 1}" in summed.client
+    assert "budget=16.0" in summed.client
+    alone = ldpkernels.plan(8.0, rounds=20, clients=200, weights=9, trust="shuffled", norm=1.0)
+    alone = next(one for one in alone if one.name == "privunitg").deploy
+    assert summed.notes[0] == alone.notes[0] == NO_SHUFFLER
+    assert 50.0 < float(alone.client.partition("budget=")[2].partition(",")[0]) < 60.0
+    assert deployed("privunitg", "shuffled").notes == ()  # whose total is the local one
+
+
+def test_more_clients_than_a_secure_sum_has_are_told():
+    many = ldpkernels.plan(8.0, rounds=1, clients=10**5, weights=9, trust="secure-aggregation", norm=1.0)
+    assert all(one.deploy.notes == (TOO_MANY,) for one in many if one.law)
