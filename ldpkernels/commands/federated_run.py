@@ -161,6 +161,7 @@ def rounds_of(
     crew: Crew | None,
 ) -> list[runs.Row]:
     """A row of figures for each round: its own, the accuracy, and the epsilon of a client of all rounds so far."""
+    _check_figures(args, federation, state, honest)
     started = time.perf_counter()
 
     def step(before: Trained) -> tuple[Trained, runs.Row]:
@@ -184,6 +185,16 @@ def rounds_of(
     seconds = time.perf_counter() - started
     print(f"{len(federation.clients)} clients, {federation.weights:,} weights, {seconds:.0f} seconds.\n")
     return rows
+
+
+def _check_figures(
+    args: argparse.Namespace, federation: Federation, state: Trained, honest: Callable[[int], float | None]
+) -> None:
+    """Make every kind of figure once before a round is paid for: whatever refuses the run does so here."""
+    x, y = federation.test
+    some = torch.stack([y.argmin(), y.argmax()])  # a label may have no output
+    training.accuracy(federation.network, state.weights, x[some], y[some])
+    honest(args.rounds)
 
 
 def draw_run(args: argparse.Namespace, rows: Sequence[runs.Row], algorithm: str, label: str) -> None:

@@ -87,11 +87,6 @@ def add_parser(algorithms: Commands) -> None:
         "--device", default="cpu",
         help="where generators and networks are trained, such as cuda (default cpu)",
     )  # fmt: skip
-    run.add_argument(
-        "--together", choices=("yes", "no"),
-        help="generators of one kind at once, which takes the memory of them all, or one after another; default: at "
-        "once on a GPU",
-    )  # fmt: skip
     federated_options.add_delta(run)
     federated_options.add_reproducible(run)
     federated_options.add_output(parser, "metrics.csv, samples.png, privacy.txt and a checkpoint")

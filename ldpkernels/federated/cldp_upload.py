@@ -18,7 +18,7 @@ import torch
 
 from ldpkernels.arrays import Integers
 from ldpkernels.cldp import cldp_sample
-from ldpkernels.keys import Generator
+from ldpkernels.keys import Generator, key
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
 from ldpkernels.laws.ordinal_cldp_integers import Noise
 from ldpkernels.wire.envelope import decode, encode
@@ -115,19 +115,28 @@ class UploadMean:
         self._sum = np.zeros(sum(terms.sizes), np.int64)
         self._reach = 0  # no sum is larger than this
 
+    def expect(self, alphas: Sequence[float]) -> None:
+        """Refuse alphas of which no upload can be made, or whose uploads could not all be added."""
+        for alpha in dict.fromkeys(alphas):
+            M, mechanism = _law(alpha, self.terms).M, self.terms.mechanism
+            cldp_sample(torch.zeros(1, dtype=torch.int64), alpha, M, mechanism=mechanism, generator=key(0))
+        self._reaching(self.clients + len(alphas), sum(_bound(alpha, self.terms) for alpha in alphas))
+
     def add(self, data: bytes) -> None:
         """Add an upload's bytes; what cannot be read, or would overflow, changes nothing."""
         upload = Upload.from_bytes(data, self.terms)
         if upload.alpha < self.least_alpha:
             raise ValueError(f"the upload's alpha is {upload.alpha}, below {self.least_alpha}: refuse its sender")
         with self._lock:
-            reach = self._reach + _bound(upload.alpha, self.terms)
-            if reach >= 2**63:
-                raise ValueError(
-                    f"the sum of {self.clients + 1} uploads may not fit 64 bits: lower rho, or raise alpha"
-                )
+            reach = self._reaching(self.clients + 1, _bound(upload.alpha, self.terms))
             self._sum += upload.integers
             self._reach, self.clients = reach, self.clients + 1
+
+    def _reaching(self, clients: int, more: int) -> int:
+        """How far the sum of so many uploads may reach."""
+        if self._reach + more >= 2**63:
+            raise ValueError(f"the sum of {clients} uploads may not fit 64 bits: lower rho, or raise alpha")
+        return self._reach + more
 
     def mean(self) -> dict[str, torch.Tensor]:
         """The mean update in fp64, by name; nothing where nothing was added."""

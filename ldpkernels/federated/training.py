@@ -135,6 +135,7 @@ def train(
 
     `only` names the parameters to train; the others stay as they are. The network gives the architecture alone. Clients
     that do not train all together are spread over `workers`, where there are some, to the same bits as on one thread.
+    What can be refused is refused by the call; training begins with the first client that is asked for.
     """
     found: Iterable[Weights]
     if trains_together(network, weights, local) and len({len(client.data[1]) for client in clients}) == 1:
@@ -144,6 +145,11 @@ def train(
     else:
         common = weights, local, round_, None if only is None else tuple(only)
         found = workers.map(_train_in_worker, common, places(workers, network, clients))
+    return _told(clients, found)
+
+
+def _told(clients: Sequence[Client], found: Iterable[Weights]) -> Iterator[tuple[Client, Weights]]:
+    """Each client with its weights, and a warning where they are not finite."""
     for client, trained in zip(clients, found, strict=True):
         if not all([bool(torch.isfinite(w).all()) for w in trained.values()]):
             warnings.warn(  # a report has a value for NaN too, so that nothing else would tell
@@ -281,7 +287,8 @@ def _train_one(
     network: nn.Module, weights: Weights, client: Client, local: Local, round_: int, only: Collection[str] | None
 ) -> Weights:
     if local.together is None and chains.fits(network, weights, *client.data):
-        with own_draws(client, round_):
+        # Shapes that C++ refuses, as of a normalisation over images of one pixel, it refuses before its first step.
+        with contextlib.suppress(ValueError), own_draws(client, round_):
             order = orders(client, local, round_)
             return chains.train(network, weights, client.data, order, local.batch, local.rate, only)
     model = copy.deepcopy(network)
@@ -311,7 +318,7 @@ def _train_together(
     local: Local,
     round_: int,
     only: Collection[str] | None,
-) -> list[Weights]:
+) -> Iterator[Weights]:
     gradient = gradients_together(network, weights)
     names = [name for name in weights if only is None or name in only]
     stacked = {name: weights[name].expand(len(clients), *weights[name].shape).clone() for name in names}
@@ -324,6 +331,5 @@ def _train_together(
         for name in names:
             stacked[name].sub_(gradients[name], alpha=local.rate)
     rows = {name: w.unbind() for name, w in stacked.items()}
-    return [
-        {name: rows[name][i].clone() if name in rows else w for name, w in weights.items()} for i in range(len(clients))
-    ]
+    for i in range(len(clients)):
+        yield {name: rows[name][i].clone() if name in rows else w for name, w in weights.items()}
