@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -36,6 +36,11 @@ class Terms:
     c: float
     rho: int
     mechanism: Noise
+
+    @cached_property
+    def agreed(self) -> dict[str, object]:
+        """The terms as the header of an upload has them."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -76,14 +81,14 @@ class Upload:
         bound = _bound(self.alpha, self.terms)
         raised = self.integers.astype("<i8").view("<u8") + np.uint64(bound)  # from 0 to 2 bound; wraps as intended
         payload = raised.view(np.uint8).reshape(-1, 8)[:, : _width(bound)].tobytes()
-        return encode({"kind": KIND, "alpha": self.alpha, **asdict(self.terms)}, payload)
+        return encode({"kind": KIND, "alpha": self.alpha, **self.terms.agreed}, payload)
 
     @classmethod
     def from_bytes(cls, data: bytes, terms: Terms) -> Upload:
         """Read an upload of these terms; anything else is a ValueError."""
         header, payload = decode(data, KIND)
         alpha = header.pop("alpha", None)
-        agreed = {name: _plain(value) for name, value in asdict(terms).items()}
+        agreed = terms.agreed
         if header != agreed:
             wrong = next(name for name in sorted({*header, *agreed}) if header.get(name) != agreed.get(name))
             raise ValueError(f"the upload's {wrong} is not what this round agreed on: refuse its sender")
@@ -159,10 +164,12 @@ def terms_of(shapes: Mapping[str, Sequence[int]], c: float, rho: int, mechanism:
     return Terms(tuple(shapes), tuple(tuple(s) for s in shapes.values()), float(c), rho, mechanism)
 
 
+@lru_cache(maxsize=64)
 def _law(alpha: float, terms: Terms) -> OrdinalCLDP:
     return OrdinalCLDP(alpha, terms.c, terms.rho, terms.mechanism)
 
 
+@lru_cache(maxsize=64)
 def _bound(alpha: float, terms: Terms) -> int:
     """What no integer passes: M, or for laplace, whose noise has no end, where it goes with probability e^-64.
 

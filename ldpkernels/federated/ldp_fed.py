@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal
 
 from torch import nn
@@ -143,17 +144,27 @@ def plan(network: nn.Module, config: Config) -> tuple[Turn, ...]:
     (80, Fraction(1, 1), ('9.weight', '9.bias'), Fraction(523, 33873))
     """
     shapes = {name: p.numel() for name, p in network.named_parameters() if p.requires_grad}
-    layers = layers_of(network)
-    sizes = [sum(shapes[name] for name in layer) for layer in layers]
-    if config.method == "basic":
-        everything = tuple(shapes)
-        return tuple(Turn(everything, sum(sizes), t.alpha) for t in schedule(1, [sum(sizes)], config.rounds))
-    if config.method == "single-layer":
-        lengths = rounds_per_layer([1] * len(layers), config.rounds)
+    layers = tuple(layers_of(network))
+    sizes = tuple(sum([shapes[name] for name in layer]) for layer in layers)
+    return _turns(tuple(shapes), layers, sizes, config.method, config.rounds, config.cycles)
+
+
+@lru_cache(maxsize=16)  # every round asks
+def _turns(
+    names: tuple[str, ...],
+    layers: tuple[tuple[str, ...], ...],
+    sizes: tuple[int, ...],
+    method: Method,
+    rounds: int,
+    cycles: int,
+) -> tuple[Turn, ...]:
+    if method == "basic":
+        return tuple(Turn(names, sum(sizes), t.alpha) for t in schedule(1, [sum(sizes)], rounds))
+    if method == "single-layer":
+        lengths = rounds_per_layer([1] * len(layers), rounds)
         order = [i for i in reversed(range(len(layers))) for _ in range(lengths[i])]
-        return tuple(Turn(layers[i], sizes[i], Fraction(1, config.rounds)) for i in order)
-    entries = schedule(1, sizes, config.rounds, cycles=config.cycles)
-    return tuple(Turn(layers[e.layer], e.size, e.alpha) for e in entries)
+        return tuple(Turn(layers[i], sizes[i], Fraction(1, rounds)) for i in order)
+    return tuple(Turn(layers[e.layer], e.size, e.alpha) for e in schedule(1, sizes, rounds, cycles=cycles))
 
 
 def layers_of(network: nn.Module) -> list[tuple[str, ...]]:

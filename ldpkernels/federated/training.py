@@ -141,7 +141,8 @@ def train(
     if trains_together(network, weights, local) and len({len(client.data[1]) for client in clients}) == 1:
         found = _train_together(network, weights, clients, local, round_, only)
     elif workers is None:
-        found = (_train_one(network, weights, client, local, round_, only) for client in clients)
+        in_cpp = local.together is None and chains.is_plain(network, weights)
+        found = (_train_one(network, weights, client, local, round_, only, in_cpp) for client in clients)
     else:
         common = weights, local, round_, None if only is None else tuple(only)
         found = workers.map(_train_in_worker, common, places(workers, network, clients))
@@ -280,13 +281,20 @@ def trains_together(network: nn.Module, weights: Weights, local: Local) -> bool:
 def _train_in_worker(shared: Shared, common: tuple[Weights, Local, int, tuple[str, ...] | None], place: int) -> Weights:
     """A worker's task: train one client."""
     weights, local, round_, only = common
-    return _train_one(shared.network, weights, shared.clients[place], local, round_, only)
+    in_cpp = local.together is None and chains.is_plain(shared.network, weights)
+    return _train_one(shared.network, weights, shared.clients[place], local, round_, only, in_cpp)
 
 
 def _train_one(
-    network: nn.Module, weights: Weights, client: Client, local: Local, round_: int, only: Collection[str] | None
+    network: nn.Module,
+    weights: Weights,
+    client: Client,
+    local: Local,
+    round_: int,
+    only: Collection[str] | None,
+    in_cpp: bool,
 ) -> Weights:
-    if local.together is None and chains.fits(network, weights, *client.data):
+    if in_cpp and chains.takes(network, *client.data):
         # Shapes that C++ refuses, as of a normalisation over images of one pixel, it refuses before its first step.
         with contextlib.suppress(ValueError), own_draws(client, round_):
             order = orders(client, local, round_)

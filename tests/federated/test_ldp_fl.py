@@ -161,7 +161,11 @@ def test_the_ledger_is_asked_before_anything_is_reported(monkeypatch):
 
     for _ in range(2):
         state, _ = ldp_fl.round_(state, clients, network, config, before_upload=spend)
-    monkeypatch.setattr(ldp_fl, "data_perturbation", lambda *_: pytest.fail("a report was made"))
+
+    def trained(*_, **__):
+        yield pytest.fail("a client trained")
+
+    monkeypatch.setattr(ldp_fl, "train", trained)
     with pytest.raises(BudgetExceeded):
         ldp_fl.round_(state, clients, network, config, before_upload=spend)
     assert ledger.epsilon == pytest.approx(ldp_fl.honest_epsilon(config, 2410, 2))
