@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from ldpkernels.accounting import Ledger
+from ldpkernels.arguments import is_name
 from ldpkernels.federated import data, networks, own, runs, training, workers
 from ldpkernels.federated.training import Crew
 from ldpkernels.keys import key
@@ -68,7 +69,7 @@ def prepared(args: argparse.Namespace, network: str) -> Federation:
     device = checked_device(args.device)
     torch.set_num_threads(args.threads)
     model = own.network(network, args.seed) if args.model else networks.network(network, args.seed)
-    dataset = own.named(args.data) if own.is_name(args.data) else data.load(args.dataset, args.data)
+    dataset = own.named(args.data) if is_name(args.data) else data.load(args.dataset, args.data)
     parts = data.deal(dataset.train_y, args.clients, args.seed, skew=args.skew, uneven=args.uneven)
     moved = {name: getattr(dataset, name).to(device) for name in ("train_x", "train_y", "test_x", "test_y")}
     dataset = dataclasses.replace(dataset, **moved)
@@ -115,7 +116,7 @@ def described(args: argparse.Namespace, algorithm: str, config: object, network:
 
 def begun_with(args: argparse.Namespace, federation: Federation) -> dict[str, str]:
     """What a run with things of the user's own depends on beside their names: a checkpoint of others is refused."""
-    if args.model is None and not own.is_name(args.data):
+    if args.model is None and not is_name(args.data):
         return {}
     return {"fingerprint": own.fingerprint(federation.dataset, federation.network)}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from ldpkernels.arguments import is_name
 from ldpkernels.commands import han_xue_picture
 from ldpkernels.commands.federated_run import checked_device
 from ldpkernels.commands.program import Outcome
@@ -23,7 +24,7 @@ def federate(args: argparse.Namespace) -> Outcome:
     """Run the command: train, print the table and what is protected, draw the samples."""
     torch.set_num_threads(args.threads)
     config = config_of(args)
-    if own.is_name(args.data):
+    if is_name(args.data):
         dataset = own.named(args.data, args.span)
     else:
         dataset = adult.load(args.data) if args.dataset == "adult" else data.load(args.dataset, args.data)
@@ -36,7 +37,7 @@ def federate(args: argparse.Namespace) -> Outcome:
     described |= {n: getattr(args, n) for n in ("skew", "uneven", "span") if getattr(args, n) is not None}
     if models is not None:
         described["models"] = args.models
-    if own.is_name(args.data):
+    if is_name(args.data):
         described["fingerprint"] = own.fingerprint(dataset)
     parts = han_xue_privacy.report(config, world.examples, world.labelled, world.dataset)
     state, rows = rounds_of(args, world, described)
@@ -59,7 +60,7 @@ def config_of(args: argparse.Namespace) -> Config:
         parties=args.parties,
         recipe=Recipe(args.steps, args.batch, args.C, args.sigma, args.sound, args.loss, args.rate),
         generators=tuple(args.generators),
-        models=() if any(map(own.is_name, args.models)) else tuple(args.models),
+        models=() if any(map(is_name, args.models)) else tuple(args.models),
         global_model=args.global_model,
         vote_sigma=args.vote_sigma,
         queries=args.queries,

@@ -225,11 +225,20 @@ def _count_right(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch
     """The number of examples that the network puts into their class."""
     if x.dim() == 4 and x.device.type == "cpu" and _takes_any_layout(network):
         x = x.contiguous(memory_format=torch.channels_last)  # wide convolutions: 1.7 times faster
-    with torch.no_grad(), evaluating(network):
-        scores = torch.func.functional_call(network, weights, (x,))
-        if int(y.max()) >= scores.shape[1]:
-            raise ValueError(f"test label {int(y.max())} has no output: the network has {scores.shape[1]}")
-        return int((scores.argmax(1) == y).sum())
+    scores = scores_of(network, weights, x)
+    if int(y.max()) >= scores.shape[1]:
+        raise ValueError(f"test label {int(y.max())} has no output: the network has {scores.shape[1]}")
+    return int((scores.argmax(1) == y).sum())
+
+
+def scores_of(network: nn.Module, weights: Weights, x: torch.Tensor) -> torch.Tensor:
+    """What the network gives for examples when it is evaluated; of a user's network it may be anything."""
+    try:
+        with torch.no_grad(), evaluating(network):
+            scores: torch.Tensor = torch.func.functional_call(network, weights, (x,))
+            return scores
+    except Exception as error:  # whatever a network of the user's raises
+        raise ValueError(f"the network does not take examples of shape {tuple(x.shape[1:])}: {error}") from error
 
 
 def _takes_any_layout(network: nn.Module) -> bool:
@@ -327,7 +336,7 @@ def _train_together(
     round_: int,
     only: Collection[str] | None,
 ) -> Iterator[Weights]:
-    gradient = gradients_together(network, weights)
+    gradient = gradients_together(copy.deepcopy(network), weights)  # what was run with gradients may not be copied
     names = [name for name in weights if only is None or name in only]
     stacked = {name: weights[name].expand(len(clients), *weights[name].shape).clone() for name in names}
     x = torch.stack([client.data[0] for client in clients])

@@ -255,10 +255,3 @@ def test_there_is_no_round_after_the_last():
 def test_refusals(changes, message):
     with pytest.raises(ValueError, match=message):
         Config(**changes)
-
-
-def test_a_client_without_a_budget_sends_nothing():
-    network, clients = setting()
-    config = Config(alpha={0: 1.0, 1: 1.0}, rounds=4, cycles=2)
-    with pytest.raises(ValueError, match="no budget for client 2"):
-        ldp_fed.round_(ldp_fed.init(network, config), clients, network, config)
