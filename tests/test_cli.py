@@ -14,6 +14,7 @@ from ldpkernels.commands import program, verify
 from ldpkernels.laws.registry import MECHANISMS
 
 SCALAR = ["--backend", "scalar", "--dtype", "float32"]
+PARTIES = ["--parties", "2", "--steps", "2", "--models", "tree", "--local-epochs", "1", "--workers", "1"]
 
 
 def refused(arguments, message, capsys):
@@ -99,20 +100,7 @@ def test_demo_refuses_more_clients_than_images():
         (["fl", "ldp-fl", "--rounds", "1"], {"algorithm", "config", "weights", "rounds"}),
         (["fl", "ldp-fed", "--rounds", "2", "--cycles", "1"], {"algorithm", "config", "weights", "rounds"}),
         (
-            [
-                "fl",
-                "han-xue",
-                "--parties",
-                "2",
-                "--steps",
-                "2",
-                "--models",
-                "tree",
-                "--local-epochs",
-                "1",
-                "--workers",
-                "1",
-            ],
+            ["fl", "han-xue", *PARTIES],
             {"algorithm", "config", "global", "standalone", "protected", "rounds"},
         ),
         (["demo", "--rounds", "1"], {"clients", "weights", "rounds"}),

@@ -6,6 +6,7 @@ and copies its memory, and lays its weights out takes longer than its products. 
 such networks are made of, and takes all steps of a client in one call. What a client arrives at is what torch's own
 steps arrive at, to a few times the rounding of fp32: kernels of 3 by 3 and 5 by 5 are taken by Winograd's algorithm.
 A chain may begin by mirroring images: what it draws is known before its steps, so that they take other images instead.
+Where C++ refuses a shape, as of a normalisation over images of one pixel, torch trains the chain (`training.train`).
 """
 
 from __future__ import annotations

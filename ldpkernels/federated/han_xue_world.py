@@ -88,6 +88,8 @@ class State:
 class World:
     """A dataset dealt to parties. It holds no state but the samples that were made last.
 
+    To make one takes a step of each kind of generator on zeros, and a vote: what cannot run is refused before any work.
+
     Args:
         dataset: Whose test examples measure all accuracies. Numbers outside its `span` are clipped to it; images that
             have none are given that of all training examples, which a sound recipe refuses.
