@@ -198,8 +198,18 @@ def _check_figures(
     honest(args.rounds)
 
 
-def draw_run(args: argparse.Namespace, rows: Sequence[runs.Row], algorithm: str, label: str) -> None:
-    """The accuracy of a run that is kept, as a picture beside its figures."""
+def tell(
+    args: argparse.Namespace,
+    rows: Sequence[runs.Row],
+    columns: Mapping[str, str],
+    words: str | None,
+    algorithm: str,
+    label: str,
+) -> None:
+    """Print the table of a run and what its privacy comes to; of a run that is kept draw the accuracy."""
+    print(runs.table(rows, columns))
+    if words is not None:
+        print("\n" + words)
     if args.out:
         curve = {label: [float(row["accuracy"] or 0) for row in rows]}
         title = f"{algorithm}, {args.dataset}, {args.clients} clients"

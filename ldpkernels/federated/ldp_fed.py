@@ -96,9 +96,9 @@ class Config:
     @property
     def alphas(self) -> list[float]:
         """All budgets that clients have; none without noise."""
-        return (
-            list(self.alpha.values()) if isinstance(self.alpha, Mapping) else [] if self.alpha is None else [self.alpha]
-        )
+        if self.alpha is None:
+            return []
+        return list(self.alpha.values()) if isinstance(self.alpha, Mapping) else [self.alpha]
 
     @property
     def largest_alpha(self) -> float | None:

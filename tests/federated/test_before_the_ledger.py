@@ -22,37 +22,31 @@ FL = ldp_fl.Config(1.0, C=0.0, R=0.5, local=Local(batch=3))
 FED = ldp_fed.Config(rounds=4, cycles=2, local=Local(batch=3))
 
 
-@pytest.fixture
-def ledger():
-    return Ledger(None, epsilon=1e99, delta=1e-5)
-
-
 def federation(clients=3):
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(clients * 6, 4, generator=generator), torch.randint(3, (clients * 6,), generator=generator)
-    parts = list(torch.arange(clients * 6).split(6))
-    return nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), training.clients_of(
-        x, y, parts, ldpkernels.key(1)
-    )
+    network = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+    return network, training.clients_of(x, y, list(torch.arange(clients * 6).split(6)), ldpkernels.key(1))
 
 
-def refused(ledger, message, driver, state, network, clients, config, **options):
-    """Nothing is in the ledger after the refusal, and of the same round that is not refused something is."""
+def paid(driver, state, network, clients, config, ledger, **options):
+    """A round, for which a ledger is asked as users do."""
 
     def spend(*turn):
-        event = turn[0].event(config) if turn else ldp_fl.event(config)
-        ledger.spend(event)
+        ledger.spend(turn[0].event(config) if turn else ldp_fl.event(config))
 
+    return driver.round_(state, clients, network, config, before_upload=spend, **options)
+
+
+def refused(message, driver, state, network, clients, config, **options):
+    """Nothing is in the ledger after the refusal, and after a round that is not refused something is."""
+    ledger = Ledger(None, epsilon=1e99, delta=1e-5)
     with pytest.raises((ValueError, OverflowError, WorkerError), match=message):
-        driver.round_(state, clients, network, config, before_upload=spend, **options)
+        paid(driver, state, network, clients, config, ledger, **options)
     assert ledger.epsilon == 0
-    ours = {ldp_fl: FL, ldp_fed: FED}[driver]
-    driver.round_(driver.init(network, ours), clients, network, ours, before_upload=lambda *_: spend_as(ours, ledger))
+    usual = FL if driver is ldp_fl else FED
+    paid(driver, driver.init(network, usual), network, clients, usual, ledger)
     assert ledger.epsilon > 0
-
-
-def spend_as(config, ledger):
-    ledger.spend(ldp_fl.event(FL) if config is FL else GaussianEvent(1.0))
 
 
 @pytest.mark.parametrize(
@@ -63,48 +57,43 @@ def spend_as(config, ledger):
         ({"R": {"0": 0.5}}, "R names no range for '2.weight'"),
     ],
 )
-def test_ranges_that_a_later_round_came_to(ledger, changes, message):
+def test_ranges_that_a_later_round_came_to(changes, message):
     network, clients = federation()
     state = dataclasses.replace(ldp_fl.init(network, FL), round=3, **changes)
-    refused(ledger, message, ldp_fl, state, network, clients, FL)
+    refused(message, ldp_fl, state, network, clients, FL)
 
 
-def test_ranges_of_which_no_next_ones_can_be_made(ledger):
+def test_ranges_of_which_no_next_ones_can_be_made():
     network, clients = federation()
     adaptive = dataclasses.replace(FL, C=None, R=None, adaptive=True)
     state = dataclasses.replace(ldp_fl.init(network, adaptive), R={"0.weight": 1, "0.bias": 1, "2": 1})
-    refused(ledger, "previous has no range for layer '0'", ldp_fl, state, network, clients, adaptive)
+    refused("previous has no range for layer '0'", ldp_fl, state, network, clients, adaptive)
 
 
 @pytest.mark.parametrize(("driver", "config"), [(ldp_fl, FL), (ldp_fed, FED)])
-def test_workers_that_hold_other_clients_or_were_closed(ledger, driver, config):
+def test_workers_that_hold_other_clients_or_were_closed(driver, config):
     network, clients = federation()
     config = dataclasses.replace(config, local=Local(batch=3, together=False))
     state, others = driver.init(network, config), crews.crew(network, federation()[1])
-    refused(
-        ledger, "started with another network or with other", driver, state, network, clients, config, workers=others
-    )
+    refused("started with another network or with other", driver, state, network, clients, config, workers=others)
     with Workers(1, training.Shared(network, clients)) as closed:
         pass
-    refused(
-        Ledger(None, epsilon=1e99, delta=1e-5), "workers were closed", driver, state, network, clients, config,
-        workers=closed,
-    )  # fmt: skip
+    refused("workers were closed", driver, state, network, clients, config, workers=closed)
 
 
 @pytest.mark.parametrize("chosen", [None, 1])
-def test_a_client_without_a_budget_of_its_own(ledger, chosen):
+def test_a_client_without_a_budget_of_its_own(chosen):
     """Selected or not: the first round looks at all."""
     network, clients = federation()
     config = dataclasses.replace(FED, alpha={0: 1.0, 1: 1.0}, select=chosen)
-    refused(ledger, "no budget for client 2", ldp_fed, ldp_fed.init(network, config), network, clients, config)
+    refused("no budget for client 2", ldp_fed, ldp_fed.init(network, config), network, clients, config)
 
 
-def test_uploads_whose_sum_may_not_fit(ledger):
+def test_uploads_whose_sum_may_not_fit():
     network, clients = federation()
     config = dataclasses.replace(FED, c=4.0, rho=18, alpha=1.0)
     state = ldp_fed.init(network, config)
-    refused(ledger, "sum of 3 uploads may not fit 64 bits", ldp_fed, state, network, clients, config)
+    refused("sum of 3 uploads may not fit 64 bits", ldp_fed, state, network, clients, config)
     weighed = [c._replace(data=(c.data[0][: 6 - c.id], c.data[1][: 6 - c.id])) for c in clients]  # a sum for each
     ldp_fed.round_(state, weighed, network, dataclasses.replace(config, weigh="examples"))
 
@@ -129,7 +118,7 @@ def normalised(*norm):
     ],
     ids=["batch", "group", "mirrored"],
 )
-def test_a_chain_that_cpp_refuses_trains_in_torch(norm, ledger):
+def test_a_chain_that_cpp_refuses_trains_in_torch(norm):
     """Normalisation over images of one pixel, of batches above one."""
     network, (x, y) = normalised(*norm), (torch.randn(12, 1, 8, 8), torch.arange(12) % 10)
     clients = training.clients_of(x, y, list(torch.arange(12).split(6)), ldpkernels.key(1))
@@ -143,9 +132,7 @@ def test_a_chain_that_cpp_refuses_trains_in_torch(norm, ledger):
     )
     for (_, one), (_, other) in zip(found, by_torch, strict=True):
         assert all(torch.equal(one[name], other[name]) for name in weights)
-    state = ldp_fl.init(network, FL)
-    ldp_fl.round_(state, clients, network, FL, before_upload=lambda: ledger.spend(ldp_fl.event(FL)))
-    assert ledger.epsilon > 0
+    ldp_fl.round_(ldp_fl.init(network, FL), clients, network, FL)
 
 
 def test_a_description_that_no_checkpoint_can_hold(tmp_path):
@@ -179,10 +166,11 @@ def test_a_test_label_without_an_output(algorithm, tmp_path, monkeypatch):
     assert (ledger.epsilon, len(rounds)) == (0, 0)
 
 
-def spending(ledger, world):
+def parties_paid(config, models, ledger):
     """As whoever runs the parties does."""
-    han_xue.round_(han_xue.State(), world())
+    world = han_xue.World(data.load("digits"), config, models)
     ledger.spend(GaussianEvent(1.0))
+    han_xue.round_(han_xue.State(), world)
 
 
 @pytest.mark.parametrize(
@@ -194,11 +182,14 @@ def spending(ledger, world):
         ({}, [nn.ReLU(), nn.ReLU()], "model 0 is a ReLU: a model has fit"),
     ],
 )
-def test_parties_are_refused_before_a_real_example_is_seen(ledger, changes, models, message, monkeypatch):
-    config = han_xue.Config(**{"parties": 2, "recipe": Recipe(steps=2, batch=8), "models": ("tree",), **changes})
+def test_parties_are_refused_before_a_real_example_is_seen(changes, models, message):
+    usual = han_xue.Config(2, Recipe(steps=2, batch=8), models=("tree",), vote_sigma=1.0)
+    ledger = Ledger(None, epsilon=1e99, delta=1e-5)
     with pytest.raises((ValueError, OverflowError), match=message):
-        spending(ledger, lambda: han_xue.World(data.load("digits"), config, models))
+        parties_paid(dataclasses.replace(usual, **changes), models, ledger)
     assert ledger.epsilon == 0
+    parties_paid(usual, None, ledger)
+    assert ledger.epsilon > 0
 
 
 def test_the_report_of_the_parties_is_made_before_their_run(monkeypatch):

@@ -165,19 +165,6 @@ def test_workers_are_hired_where_clients_do_not_train_all_together(options, coun
     assert hired == [2] * count
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rate": float("inf")}, "rate=inf must be above 0 and finite"),
-        ({"together": "no"}, "together='no' must be True, False or None"),
-        ({"buffers": "perturb"}, "buffers='perturb' must be 'keep' or None: nothing but parameters is ever sent"),
-    ],
-)
-def test_other_ways_to_train(options, message):
-    with pytest.raises(ValueError, match=message):
-        Local(**options)
-
-
 def test_another_metric_would_be_l1():
     with pytest.raises(ValueError, match="metric='LINF' must be one of linf, l1"):
         ldp_fed.Config(metric="LINF")
