@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from numbers import Real
 from typing import SupportsIndex
 
@@ -112,3 +113,14 @@ def choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} = {shown(value)} is unknown: choose one of {', '.join(allowed)}")
     return value
+
+
+def is_name(text: str | None) -> bool:
+    """Whether the text stands for a function, "package.module:function": it has a colon, and is no folder.
+
+    Whether it is well formed is for whoever imports it to say.
+
+    >>> is_name("torchvision.models:resnet18"), is_name("data/mnist"), is_name(None)
+    (True, False, False)
+    """
+    return text is not None and ":" in text and not os.path.isdir(text)

@@ -47,7 +47,7 @@ class Key:
     words: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if len(self.words) not in CIPHERS or any(not 0 <= w < 2**64 for w in self.words):
+        if len(self.words) not in CIPHERS or not 0 <= min(self.words) <= max(self.words) < 2**64:
             raise ValueError(f"a key has {LENGTHS} words from 0 to 2^64 - 1")  # never the words: a key is a secret
 
     def __repr__(self) -> str:
@@ -193,4 +193,4 @@ def described(generator: object) -> str:
 
 
 def _words(block: Words) -> tuple[int, ...]:
-    return tuple(int(w) for w in np.ascontiguousarray(block).astype("<u4").view("<u8"))
+    return tuple(np.ascontiguousarray(block).astype("<u4").view("<u8").tolist())

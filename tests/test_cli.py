@@ -14,6 +14,7 @@ from ldpkernels.commands import program, verify
 from ldpkernels.laws.registry import MECHANISMS
 
 SCALAR = ["--backend", "scalar", "--dtype", "float32"]
+PARTIES = ["--parties", "2", "--steps", "2", "--models", "tree", "--local-epochs", "1", "--workers", "1"]
 
 
 def refused(arguments, message, capsys):
@@ -99,20 +100,7 @@ def test_demo_refuses_more_clients_than_images():
         (["fl", "ldp-fl", "--rounds", "1"], {"algorithm", "config", "weights", "rounds"}),
         (["fl", "ldp-fed", "--rounds", "2", "--cycles", "1"], {"algorithm", "config", "weights", "rounds"}),
         (
-            [
-                "fl",
-                "han-xue",
-                "--parties",
-                "2",
-                "--steps",
-                "2",
-                "--models",
-                "tree",
-                "--local-epochs",
-                "1",
-                "--workers",
-                "1",
-            ],
+            ["fl", "han-xue", *PARTIES],
             {"algorithm", "config", "global", "standalone", "protected", "rounds"},
         ),
         (["demo", "--rounds", "1"], {"clients", "weights", "rounds"}),
@@ -174,6 +162,14 @@ def test_json_has_no_infinity():
         (["fl", "ldp-fed", "--select", "99"], "--select 99 of --clients 50: select as many at most"),
         (["fl", "ldp-fed", "--rho", "23"], "argument --rho: 23 is too large: use at most 22"),
         (["fl", "ldp-fl", "--dataset", "mnist", "--data", "/nowhere"], "the data folder '/nowhere' does not exist"),
+        (["fl", "han-xue", "--dataset", "adult"], "give the folder that holds adult/ (--data DIR)"),
+        (["fl", "han-xue", "--parties", "1"], "parties=1: a single vote is one apart"),
+        (["fl", "han-xue", "--models", "oracle"], "model='oracle' must be one of"),
+        (["fl", "ldp-fl", "--dataset", "mnist"], "give the folder that holds it (--data DIR)"),
+        (
+            ["fl", "ldp-fed", "--ledger", "x", "--budget", "1", "--no-noise"],
+            "--ledger accounts for uploads",
+        ),
         (["fl", "ldp-fl", "--network", "resnet"], "network='resnet' must be one of"),
         (["fl", "ldp-fed", "--alphas", "/nowhere"], "No such file or directory: '/nowhere'"),
     ],

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 
+from ldpkernels.arguments import is_name
 from ldpkernels.commands import options
 from ldpkernels.optional import require
 
@@ -148,14 +148,9 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError("--resume goes on from the checkpoint in --out: give --out DIR")
 
 
-def names_function(text: str | None) -> bool:
-    """Whether --data names a function of the user's, and no folder."""
-    return text is not None and ":" in text and not os.path.isdir(text)
-
-
 def take_own_data(args: argparse.Namespace) -> bool:
     """Whether --data names a function of the user's; its name becomes that of the dataset then."""
-    named = names_function(args.data)
+    named = is_name(args.data)
     if named:
         args.dataset = args.data
         if args.model is None and args.network is None:

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from ldpkernels.accounting import Ledger
+from ldpkernels.arguments import is_name
 from ldpkernels.federated import data, networks, own, runs, training, workers
 from ldpkernels.federated.training import Crew
 from ldpkernels.keys import key
@@ -68,7 +69,7 @@ def prepared(args: argparse.Namespace, network: str) -> Federation:
     device = checked_device(args.device)
     torch.set_num_threads(args.threads)
     model = own.network(network, args.seed) if args.model else networks.network(network, args.seed)
-    dataset = own.named(args.data) if own.is_name(args.data) else data.load(args.dataset, args.data)
+    dataset = own.named(args.data) if is_name(args.data) else data.load(args.dataset, args.data)
     parts = data.deal(dataset.train_y, args.clients, args.seed, skew=args.skew, uneven=args.uneven)
     moved = {name: getattr(dataset, name).to(device) for name in ("train_x", "train_y", "test_x", "test_y")}
     dataset = dataclasses.replace(dataset, **moved)
@@ -115,7 +116,7 @@ def described(args: argparse.Namespace, algorithm: str, config: object, network:
 
 def begun_with(args: argparse.Namespace, federation: Federation) -> dict[str, str]:
     """What a run with things of the user's own depends on beside their names: a checkpoint of others is refused."""
-    if args.model is None and not own.is_name(args.data):
+    if args.model is None and not is_name(args.data):
         return {}
     return {"fingerprint": own.fingerprint(federation.dataset, federation.network)}
 
@@ -161,6 +162,7 @@ def rounds_of(
     crew: Crew | None,
 ) -> list[runs.Row]:
     """A row of figures for each round: its own, the accuracy, and the epsilon of a client of all rounds so far."""
+    _check_figures(args, federation, state, honest)
     started = time.perf_counter()
 
     def step(before: Trained) -> tuple[Trained, runs.Row]:
@@ -186,8 +188,28 @@ def rounds_of(
     return rows
 
 
-def draw_run(args: argparse.Namespace, rows: Sequence[runs.Row], algorithm: str, label: str) -> None:
-    """The accuracy of a run that is kept, as a picture beside its figures."""
+def _check_figures(
+    args: argparse.Namespace, federation: Federation, state: Trained, honest: Callable[[int], float | None]
+) -> None:
+    """Make every kind of figure once before a round is paid for: whatever refuses the run does so here."""
+    x, y = federation.test
+    some = torch.stack([y.argmin(), y.argmax()])  # a label may have no output
+    training.accuracy(federation.network, state.weights, x[some], y[some])
+    honest(args.rounds)
+
+
+def tell(
+    args: argparse.Namespace,
+    rows: Sequence[runs.Row],
+    columns: Mapping[str, str],
+    words: str | None,
+    algorithm: str,
+    label: str,
+) -> None:
+    """Print the table of a run and what its privacy comes to; of a run that is kept draw the accuracy."""
+    print(runs.table(rows, columns))
+    if words is not None:
+        print("\n" + words)
     if args.out:
         curve = {label: [float(row["accuracy"] or 0) for row in rows]}
         title = f"{algorithm}, {args.dataset}, {args.clients} clients"

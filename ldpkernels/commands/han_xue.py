@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 
+from ldpkernels.arguments import is_name
 from ldpkernels.commands import federated_options, options
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
@@ -87,11 +88,6 @@ def add_parser(algorithms: Commands) -> None:
         "--device", default="cpu",
         help="where generators and networks are trained, such as cuda (default cpu)",
     )  # fmt: skip
-    run.add_argument(
-        "--together", choices=("yes", "no"),
-        help="generators of one kind at once, which takes the memory of them all, or one after another; default: at "
-        "once on a GPU",
-    )  # fmt: skip
     federated_options.add_delta(run)
     federated_options.add_reproducible(run)
     federated_options.add_output(parser, "metrics.csv, samples.png, privacy.txt and a checkpoint")
@@ -103,7 +99,7 @@ def main(args: argparse.Namespace) -> Outcome:
     federated_options.check(args)
     if args.dataset == "adult" and args.data is None:
         raise ValueError("dataset 'adult' is read from disk: give the folder that holds adult/ (--data DIR)")
-    own = federated_options.names_function(args.data)
+    own = is_name(args.data)
     if args.span is not None and not own:
         raise ValueError(f"--span is for data of your own (--data MODULE:FUNCTION), not dataset {args.dataset!r}")
     if args.span is not None and not args.span[0] < args.span[1]:

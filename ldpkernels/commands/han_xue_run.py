@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from ldpkernels.arguments import is_name
 from ldpkernels.commands import han_xue_picture
 from ldpkernels.commands.federated_run import checked_device
 from ldpkernels.commands.program import Outcome
@@ -23,29 +24,27 @@ def federate(args: argparse.Namespace) -> Outcome:
     """Run the command: train, print the table and what is protected, draw the samples."""
     torch.set_num_threads(args.threads)
     config = config_of(args)
-    if own.is_name(args.data):
+    if is_name(args.data):
         dataset = own.named(args.data, args.span)
     else:
         dataset = adult.load(args.data) if args.dataset == "adult" else data.load(args.dataset, args.data)
     models = own.models(args.models, args.parties, args.seed)
     shards = data.deal(dataset.train_y, args.parties, args.seed, skew=args.skew, uneven=args.uneven)
-    together = None if args.together is None else args.together == "yes"
-    world = World(dataset, config, models, shards, device=checked_device(args.device), together=together)
+    world = World(dataset, config, models, shards, device=checked_device(args.device))
     described = {"algorithm": "han-xue", "config": config, "dataset": args.dataset, "threads": args.threads}
     if args.device != "cpu":
         described["device"] = args.device
-    described |= {n: getattr(args, n) for n in ("skew", "uneven", "together", "span") if getattr(args, n) is not None}
+    described |= {n: getattr(args, n) for n in ("skew", "uneven", "span") if getattr(args, n) is not None}
     if models is not None:
         described["models"] = args.models
-    if own.is_name(args.data):
+    if is_name(args.data):
         described["fingerprint"] = own.fingerprint(dataset)
+    parts = han_xue_privacy.report(config, world.examples, world.labelled, world.dataset)
     state, rows = rounds_of(args, world, described)
     mean = sum(state.standalone) / len(state.standalone)
     print(f"\n{'baseline':>12}  {'-' if state.baseline is None else format(state.baseline, '.4f')}")
     print(f"{'standalone':>12}  {mean:.4f}  (" + ", ".join(f"{a:.4f}" for a in state.standalone) + ")")
     print(f"{'global':>12}  {state.accuracy:.4f}\n")
-    assert state.keep is not None
-    parts = han_xue_privacy.report(config, world.examples, len(state.keep), world.dataset)
     print("What is protected:\n- " + "\n- ".join(map(str, parts)))
     if args.out:
         han_xue_picture.draw(Path(args.out) / "samples.png", world, state)
@@ -61,7 +60,7 @@ def config_of(args: argparse.Namespace) -> Config:
         parties=args.parties,
         recipe=Recipe(args.steps, args.batch, args.C, args.sigma, args.sound, args.loss, args.rate),
         generators=tuple(args.generators),
-        models=() if any(map(own.is_name, args.models)) else tuple(args.models),
+        models=() if any(map(is_name, args.models)) else tuple(args.models),
         global_model=args.global_model,
         vote_sigma=args.vote_sigma,
         queries=args.queries,
@@ -91,7 +90,7 @@ def rounds_of(args: argparse.Namespace, world: World, described: dict[str, objec
     )
     started = time.perf_counter()
     count = min(args.workers or workers.available(args.threads), world.config.parties)
-    count = 1 if world.together or world.device.type != "cpu" else count
+    count = 1 if world.device.type != "cpu" else count
     with Workers(count, world, threads=args.threads) if count > 1 else contextlib.nullcontext() as crew:
         state, rows = runs.run(
             lambda state: han_xue.round_(state, world, workers=crew),

@@ -86,6 +86,6 @@ def main(args: argparse.Namespace) -> Outcome:
     if args.select > args.clients:
         raise ValueError(f"--select {args.select} of --clients {args.clients}: select as many at most")
     federated_options.take_own_data(args)
-    from ldpkernels.commands import ldp_fed_run
+    from ldpkernels.commands import fl_run
 
-    return ldp_fed_run.federate(args)
+    return fl_run.run_ldp_fed(args)

@@ -78,9 +78,9 @@ def main(args: argparse.Namespace) -> Outcome:
         if getattr(args, name) is not None and not args.adaptive:
             raise ValueError(f"--{name} {getattr(args, name)} is of adaptive ranges: give --adaptive")
     args.training = TRAINING["mnist" if federated_options.take_own_data(args) else args.dataset]
-    from ldpkernels.commands import ldp_fl_run
+    from ldpkernels.commands import fl_run
 
-    return ldp_fl_run.federate(args)
+    return fl_run.run_ldp_fl(args)
 
 
 def _check_engine(args: argparse.Namespace) -> None:

@@ -4,8 +4,7 @@
 - `ldp_fl`: LDP-FL (Sun, Qian and Chen), Algorithm 1.
 - `ldp_fed`: LDP-Fed (Truex and others), its schedules; `cldp_upload` is what its clients send.
 - `han_xue`: Han and Xue, models of different types; `han_xue_world` is who takes part: `parties`, `generators`, and
-  `dp_gan`, in `dp_gan_together` all at once. `han_xue_privacy` tells what is protected; `adult` reads their third
-  dataset.
+  `dp_gan`. `han_xue_privacy` tells what is protected; `adult` reads their third dataset.
 - `data`, `own`, `networks`, `checks`, `selection`, `training`, `weighing`, `workers`, `runs`: what the drivers share.
 
 What only the papers' figures need (the methods that they compare with, simulated delays, bounds of errors) is in

@@ -6,6 +6,7 @@ and copies its memory, and lays its weights out takes longer than its products. 
 such networks are made of, and takes all steps of a client in one call. What a client arrives at is what torch's own
 steps arrive at, to a few times the rounding of fp32: kernels of 3 by 3 and 5 by 5 are taken by Winograd's algorithm.
 A chain may begin by mirroring images: what it draws is known before its steps, so that they take other images instead.
+Where C++ refuses a shape, as of a normalisation over images of one pixel, torch trains the chain (`training.train`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,23 @@ def fits(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor)
     >>> fits(chain.double(), dict(chain.named_parameters()), images.double(), labels)
     False
     """
+    return is_plain(network, weights) and takes(network, x, y)
+
+
+def takes(network: nn.Module, x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether a plain chain can take these images and labels."""
+    outputs = [layer for layer in cast("nn.Sequential", network) if isinstance(layer, nn.Linear)][-1].out_features
+    return (
+        x.dtype is torch.float32
+        and x.device.type == "cpu"
+        and x.dim() == 4
+        and y.dtype is torch.int64
+        and (len(y) == 0 or (int(y.min()) >= 0 and int(y.max()) < outputs))
+    )
+
+
+def is_plain(network: nn.Module, weights: Weights) -> bool:
+    """Whether the network is a plain chain of layers that are known here, with convolutions in front."""
     if type(network) is not nn.Sequential or _is_changed(network) or not _native.training_isas():
         return False
     if {name for name, _ in network.named_parameters(remove_duplicate=False)} != set(weights):
@@ -52,10 +70,7 @@ def fits(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor)
         and all(type(layer) in (nn.Linear, nn.ReLU) for layer in features)
         and all((m.start_dim, m.end_dim) == (1, -1) for m in layers if isinstance(m, nn.Flatten))
         and not any(_is_changed(layer) for layer in layers)
-        and all(t.dtype is torch.float32 and t.device.type == "cpu" for t in (x, *weights.values()))
-        and x.dim() == 4
-        and y.dtype is torch.int64
-        and (len(y) == 0 or (int(y.min()) >= 0 and int(y.max()) < linear[-1].out_features))
+        and all(w.dtype is torch.float32 and w.device.type == "cpu" for w in weights.values())
     )
 
 
@@ -105,12 +120,12 @@ def train(
     What a chain draws is drawn from torch's generator, as its layers would.
     """
     found = {name: w.detach().clone(memory_format=torch.contiguous_format) for name, w in weights.items()}
+    arrays = {name: w.numpy() for name, w in found.items()}
 
     def layer_of(name: str, kind: str, *sizes: int, epsilon: float = 0.0) -> _native.Layer:
-        of_weight, of_bias = (f"{name}.{part}" for part in ("weight", "bias"))
-        weight, bias = (found[n].numpy() if n in found else None for n in (of_weight, of_bias))
-        trains = [only is None or n in only for n in (of_weight, of_bias)]
-        return _native.Layer(kind, sizes, weight, bias, trains[0], trains[1], epsilon)
+        weight, bias = f"{name}.weight", f"{name}.bias"
+        trains = [only is None or n in only for n in (weight, bias)]
+        return _native.Layer(kind, sizes, arrays.get(weight), arrays.get(bias), trains[0], trains[1], epsilon)
 
     chain, layers = [], cast("nn.Sequential", network)
     for name, layer in layers.named_children():

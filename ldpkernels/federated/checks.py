@@ -16,9 +16,9 @@ from ldpkernels.federated.training import (
     Local,
     Weights,
     draws,
-    evaluating,
     gradients_together,
     normalises,
+    scores_of,
     trains_together,
     weights_of,
 )
@@ -89,7 +89,7 @@ def check(network: nn.Module, weights: Weights, clients: Sequence[Client], local
     for client in able:
         _check_data(client, able[0])
     x, y = (torch.cat([part, part])[:2] for part in (part[:2] for part in able[0].data))  # two, if there is one
-    scores = _scores(network, weights, x)
+    scores = scores_of(network, weights, x)
     if not isinstance(scores, torch.Tensor) or scores.dim() != 2 or len(scores) != 2:
         found = f"shape {tuple(scores.shape)}" if isinstance(scores, torch.Tensor) else f"type {type(scores).__name__}"
         raise ValueError(f"the network's output for two examples has {found}: it must be [examples, classes]")
@@ -100,11 +100,11 @@ def check(network: nn.Module, weights: Weights, clients: Sequence[Client], local
     spoilt = next((client.id for client in able if not torch.isfinite(client.data[0]).all()), None)
     if spoilt is not None:
         raise ValueError(f"examples of client {spoilt} hold NaN or infinity: leave them out, or fill them in")
-    _check_gradient(network, weights, x, y, together)
+    model = _check_gradient(network, weights, x, y)
     if together:
         one = {name: w[None] for name, w in weights.items()}
         try:
-            gradients_together(network, weights)(one, x[None], y[None])
+            gradients_together(model, weights)(one, x[None], y[None])
         except Exception as error:  # what trains, but not on the tensors that vmap makes
             cure = "pass Local(together=False), or --together no"
             raise ValueError(f"torch.func.vmap cannot train this network: {cure} ({error})") from error
@@ -121,6 +121,11 @@ def _check_data(client: Client, first: Client) -> None:
     if len(x) != len(y):
         raise ValueError(f"client {client.id} has {len(x)} examples and {len(y)} labels: give one label for each")
     other = first.data[0]
+    if not x.device == y.device == other.device:
+        raise ValueError(
+            f"examples of client {client.id} are on {x.device}, its labels on {y.device}, examples of client "
+            f"{first.id} on {other.device}: put all on one"
+        )
     if x.shape[1:] != other.shape[1:] or x.dtype is not other.dtype:
         raise ValueError(
             f"examples of client {client.id} have shape {tuple(x.shape[1:])} and dtype {x.dtype}, of client {first.id} "
@@ -128,11 +133,11 @@ def _check_data(client: Client, first: Client) -> None:
         )
 
 
-def _check_gradient(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor, together: bool) -> None:
-    """Try a step in the network's own modes, on a copy where clients train on copies."""
+def _check_gradient(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor) -> nn.Module:
+    """Try a step in the network's own modes, on a copy, as clients do; the copy."""
     moving = {name: w.detach().clone().requires_grad_() for name, w in weights.items()}
     try:
-        model = network if together else copy.deepcopy(network)
+        model = copy.deepcopy(network)
         with torch.random.fork_rng([x.device] if x.is_cuda else []):
             loss = F.cross_entropy(torch.func.functional_call(model, moving, (x,)), y)
             if loss.requires_grad:
@@ -144,14 +149,7 @@ def _check_gradient(network: nn.Module, weights: Weights, x: torch.Tensor, y: to
             "the network's output depends on no parameter that trains: its forward must not be under torch.no_grad, "
             "or detach what it gives"
         )
-
-
-def _scores(network: nn.Module, weights: Weights, x: torch.Tensor) -> object:
-    try:
-        with torch.no_grad(), evaluating(network):
-            return torch.func.functional_call(network, weights, (x,))
-    except Exception as error:  # whatever a network of the user's raises
-        raise ValueError(f"the network does not take examples of shape {tuple(x.shape[1:])}: {error}") from error
+    return model
 
 
 def _check_labels(clients: Sequence[Client], outputs: int) -> None:
@@ -172,7 +170,7 @@ def _check_last_batches(network: nn.Module, weights: Weights, clients: Sequence[
     if alone is None or not normalises(network):
         return
     try:
-        _scores(network, weights, alone.data[0][:1])
+        scores_of(network, weights, alone.data[0][:1])
     except ValueError as error:
         raise ValueError(
             f"a batch of one example cannot be normalised, and client {alone.id} has {len(alone.data[1])} examples in "

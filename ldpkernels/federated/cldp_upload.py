@@ -11,14 +11,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
 
 from ldpkernels.arrays import Integers
 from ldpkernels.cldp import cldp_sample
-from ldpkernels.keys import Generator
+from ldpkernels.keys import Generator, key
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
 from ldpkernels.laws.ordinal_cldp_integers import Noise
 from ldpkernels.wire.envelope import decode, encode
@@ -36,6 +36,11 @@ class Terms:
     c: float
     rho: int
     mechanism: Noise
+
+    @cached_property
+    def agreed(self) -> dict[str, object]:
+        """The terms as the header of an upload has them."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -76,14 +81,14 @@ class Upload:
         bound = _bound(self.alpha, self.terms)
         raised = self.integers.astype("<i8").view("<u8") + np.uint64(bound)  # from 0 to 2 bound; wraps as intended
         payload = raised.view(np.uint8).reshape(-1, 8)[:, : _width(bound)].tobytes()
-        return encode({"kind": KIND, "alpha": self.alpha, **asdict(self.terms)}, payload)
+        return encode({"kind": KIND, "alpha": self.alpha, **self.terms.agreed}, payload)
 
     @classmethod
     def from_bytes(cls, data: bytes, terms: Terms) -> Upload:
         """Read an upload of these terms; anything else is a ValueError."""
         header, payload = decode(data, KIND)
         alpha = header.pop("alpha", None)
-        agreed = {name: _plain(value) for name, value in asdict(terms).items()}
+        agreed = terms.agreed
         if header != agreed:
             wrong = next(name for name in sorted({*header, *agreed}) if header.get(name) != agreed.get(name))
             raise ValueError(f"the upload's {wrong} is not what this round agreed on: refuse its sender")
@@ -115,19 +120,28 @@ class UploadMean:
         self._sum = np.zeros(sum(terms.sizes), np.int64)
         self._reach = 0  # no sum is larger than this
 
+    def expect(self, alphas: Sequence[float]) -> None:
+        """Refuse alphas of which no upload can be made, or whose uploads could not all be added."""
+        for alpha in dict.fromkeys(alphas):
+            M, mechanism = _law(alpha, self.terms).M, self.terms.mechanism
+            cldp_sample(torch.zeros(1, dtype=torch.int64), alpha, M, mechanism=mechanism, generator=key(0))
+        self._reaching(self.clients + len(alphas), sum(_bound(alpha, self.terms) for alpha in alphas))
+
     def add(self, data: bytes) -> None:
         """Add an upload's bytes; what cannot be read, or would overflow, changes nothing."""
         upload = Upload.from_bytes(data, self.terms)
         if upload.alpha < self.least_alpha:
             raise ValueError(f"the upload's alpha is {upload.alpha}, below {self.least_alpha}: refuse its sender")
         with self._lock:
-            reach = self._reach + _bound(upload.alpha, self.terms)
-            if reach >= 2**63:
-                raise ValueError(
-                    f"the sum of {self.clients + 1} uploads may not fit 64 bits: lower rho, or raise alpha"
-                )
+            reach = self._reaching(self.clients + 1, _bound(upload.alpha, self.terms))
             self._sum += upload.integers
             self._reach, self.clients = reach, self.clients + 1
+
+    def _reaching(self, clients: int, more: int) -> int:
+        """How far the sum of so many uploads may reach."""
+        if self._reach + more >= 2**63:
+            raise ValueError(f"the sum of {clients} uploads may not fit 64 bits: lower rho, or raise alpha")
+        return self._reach + more
 
     def mean(self) -> dict[str, torch.Tensor]:
         """The mean update in fp64, by name; nothing where nothing was added."""
@@ -150,10 +164,12 @@ def terms_of(shapes: Mapping[str, Sequence[int]], c: float, rho: int, mechanism:
     return Terms(tuple(shapes), tuple(tuple(s) for s in shapes.values()), float(c), rho, mechanism)
 
 
+@lru_cache(maxsize=64)
 def _law(alpha: float, terms: Terms) -> OrdinalCLDP:
     return OrdinalCLDP(alpha, terms.c, terms.rho, terms.mechanism)
 
 
+@lru_cache(maxsize=64)
 def _bound(alpha: float, terms: Terms) -> int:
     """What no integer passes: M, or for laplace, whose noise has no end, where it goes with probability e^-64.
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypedDict
 
@@ -81,7 +80,7 @@ class Training:
 
     def __post_init__(self) -> None:
         modules = [self.generator.critic, *([self.generator.maker] if self.generator.adversarial else [])]
-        self.optimizers = [adam(module.parameters(), self.recipe) for module in modules]
+        self.optimizers = [torch.optim.Adam(m.parameters(), lr=self.recipe.lr, betas=(0.5, 0.999)) for m in modules]
 
     def state_dict(self) -> Progress:
         """All that a step changes: weights, optimizers' states, the number of steps."""
@@ -125,11 +124,6 @@ class Training:
         critic.requires_grad_(True)
 
 
-def adam(parameters: Iterable[torch.Tensor], recipe: Recipe) -> torch.optim.Optimizer:
-    """The optimizer of critics and of makers."""
-    return torch.optim.Adam(parameters, lr=recipe.lr, betas=(0.5, 0.999))
-
-
 def chosen(examples: int, recipe: Recipe, coins: torch.Generator) -> torch.Tensor:
     """Which examples a step sees: a batch of fixed size, or for the sound step a Poisson sample."""
     if recipe.batch > examples:
@@ -171,16 +165,10 @@ def gradients(critic: torch.nn.Module, batch: torch.Tensor, noise: torch.Tensor)
     weights = {name: p.detach() for name, p in critic.named_parameters()}
     if len(batch) == 0:
         return {name: p.new_empty(0, *p.shape) for name, p in weights.items()}
-    return gradient_of_each(critic)(weights, batch, noise)
-
-
-def gradient_of_each(critic: torch.nn.Module) -> Callable[[Weights, torch.Tensor, torch.Tensor], Weights]:
-    """A function of a critic's weights, examples and noise that gives the gradient of each example's loss."""
 
     def loss(weights: Weights, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         losses: torch.Tensor = torch.func.functional_call(critic, weights, (x[None], noise[None]))
         return losses.sum()
 
-    by_example: Callable[[Weights, torch.Tensor, torch.Tensor], Weights]
-    by_example = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
+    by_example: Weights = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(weights, batch, noise)
     return by_example

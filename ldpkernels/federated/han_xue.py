@@ -14,20 +14,18 @@ vote, the global model, the baseline. Workers take the parties of a turn at once
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
-from ldpkernels.federated import dp_gan_together, parties
+from ldpkernels.federated import parties
 from ldpkernels.federated.data import Dataset
 from ldpkernels.federated.dp_gan import Progress, Training
-from ldpkernels.federated.han_xue_world import BASELINE, GLOBAL, MODEL, ONE_CLASS, STEPS, VOTE, Config, State, World
+from ldpkernels.federated.han_xue_world import BASELINE, GLOBAL, MODEL, ONE_CLASS, STEPS, Config, State, World
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.training import Weights
 from ldpkernels.federated.workers import Workers
-from ldpkernels.keys import Key
-from ldpkernels.votes import majority_vote, noisy_vote
 
 __all__ = ["Config", "State", "World", "global_model", "round_", "rounds"]
 
@@ -43,8 +41,6 @@ def round_(state: State, world: World, *, workers: Workers[World] | None = None)
         raise ValueError("the workers were started with another world: start them with this one")
     if workers is not None and world.device.type != "cpu":
         raise ValueError(f"workers train on the CPU, and this world is on {str(world.device)!r}: do without")
-    if workers is not None and world.together:
-        raise ValueError("workers train one generator each, and this world's train together: give one of the two")
     _check_whole(state, world.config.parties)
     if not state.makers:
         after, row = _train_generators(state, world, workers)
@@ -74,9 +70,7 @@ def _train_generators(state: State, world: World, workers: Workers[World] | None
     """Take `chunk` steps of Algorithm 1 for every party."""
     begun: list[Progress | None] = [*state.training] or [None] * world.config.parties
     units = list(enumerate(begun))
-    if world.together:
-        training = list(_steps_together(world, units))
-    elif workers is not None:
+    if workers is not None:
         training = list(workers.map(_steps, None, units))
     else:
         training = [_steps(world, None, unit) for unit in units]
@@ -88,28 +82,14 @@ def _train_generators(state: State, world: World, workers: Workers[World] | None
 
 def _steps(world: World, common: None, unit: tuple[int, Progress | None]) -> Progress:
     """The next steps of a party's generator."""
-    training, x, key = _begun(world, unit)
-    for _ in range(min(world.config.chunk, world.config.recipe.steps - training.done)):
-        training.step(x, key)
-    return training.state_dict()
-
-
-def _steps_together(world: World, units: Sequence[tuple[int, Progress | None]]) -> Iterator[Progress]:
-    """The next steps of all parties' generators, those of one kind at once."""
-    begun = [_begun(world, unit) for unit in units]
-    count = min(world.config.chunk, world.config.recipe.steps - begun[0][0].done)
-    for kind in dict.fromkeys(training.generator.kind for training, _, _ in begun):
-        dp_gan_together.steps([party for party in begun if party[0].generator.kind == kind], count)
-    yield from (training.state_dict() for training, _, _ in begun)
-
-
-def _begun(world: World, unit: tuple[int, Progress | None]) -> tuple[Training, torch.Tensor, Key]:
-    """A party's generator as it stands, its examples, and the key of its steps."""
     i, progress = unit
     training = Training(world.generator(i), world.config.recipe)
     if progress is not None:
         training.load_state_dict(progress)
-    return training, world.dataset.train_x[world.shards[i]].to(world.device), world.party(i).fold_in(STEPS)
+    x, key = world.dataset.train_x[world.shards[i]].to(world.device), world.party(i).fold_in(STEPS)
+    for _ in range(min(world.config.chunk, world.config.recipe.steps - training.done)):
+        training.step(x, key)
+    return training.state_dict()
 
 
 def _train_models(state: State, world: World, workers: Workers[World] | None) -> tuple[State, Row]:
@@ -143,13 +123,8 @@ def _fit_and_vote(world: World, makers: Sequence[Weights], i: int) -> tuple[torc
 
 
 def _vote(state: State, world: World) -> tuple[State, Row]:
-    """Label the samples by the vote of section 3.3, or by the noisy vote in its place."""
-    votes, classes = torch.stack(list(state.votes)), world.dataset.classes
-    if world.config.vote_sigma is None:
-        vote = majority_vote(votes, classes)
-    else:
-        key = world.key.fold_in(VOTE)
-        vote = noisy_vote(votes, classes, world.config.vote_sigma, generator=key)
+    """Label the samples."""
+    vote = world.vote(torch.stack(list(state.votes)))
     row: Row = {"part": f"vote: {int(vote.keep.sum())} of {len(vote.keep)} kept"}
     return replace(state, labels=vote.labels, keep=vote.keep), row
 

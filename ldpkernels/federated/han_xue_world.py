@@ -10,10 +10,11 @@ import torch
 
 from ldpkernels.federated import data, generators, own, parties
 from ldpkernels.federated.data import Dataset
-from ldpkernels.federated.dp_gan import Progress, Recipe
+from ldpkernels.federated.dp_gan import Progress, Recipe, Training
 from ldpkernels.federated.generators import generator_of
 from ldpkernels.federated.training import Weights
 from ldpkernels.keys import Key, key
+from ldpkernels.votes import Vote, majority_vote, noisy_vote
 
 # What a party's key, and the global party's, is folded into: one use each.
 WEIGHTS, STEPS, SAMPLES, MODEL = range(4)
@@ -87,6 +88,8 @@ class State:
 class World:
     """A dataset dealt to parties. It holds no state but the samples that were made last.
 
+    To make one takes a step of each kind of generator on zeros, and a vote: what cannot run is refused before any work.
+
     Args:
         dataset: Whose test examples measure all accuracies. Numbers outside its `span` are clipped to it; images that
             have none are given that of all training examples, which a sound recipe refuses.
@@ -97,8 +100,6 @@ class World:
             epsilon is that of an example of one party.
         device: Where networks and generators are trained. Initial weights, batches and the samples' noise are drawn on
             the host: they are the same on every device.
-        together: Whether generators of one kind take their steps at once (`dp_gan_together`). None does so on a GPU:
-            elsewhere workers are faster. Local models, of different types, are trained one after another.
     """
 
     def __init__(
@@ -108,7 +109,6 @@ class World:
         models: Sequence[parties.Model] | None = None,
         shards: Sequence[torch.Tensor] | None = None,
         device: torch.device | str = "cpu",
-        together: bool | None = None,
     ) -> None:
         dataset = own.dataset(dataset)
         if not dataset.train_x.is_floating_point():
@@ -116,7 +116,6 @@ class World:
                 f"examples of {dataset.name!r} are {dataset.train_x.dtype}: generators make floating-point ones"
             )
         self.dataset, self.config, self.device = _within_span(dataset), config, torch.device(device)
-        self.together = self.device.type == "cuda" if together is None else together
         self.shape = tuple(dataset.train_x.shape[1:])
         images = len(self.shape) > 1
         self.kinds = config.generators or (("gan", "dcgan") if images else ("gan", "vae"))
@@ -132,15 +131,25 @@ class World:
         self._check_shards()
         if models is not None and len(models) != config.parties:
             raise ValueError(f"{len(models)} models for parties={config.parties}: give one for each party")
+        for i, model in enumerate(models or ()):
+            if not all(callable(getattr(model, name, None)) for name in ("fit", "predict")):
+                raise ValueError(f"model {i} is a {type(model).__name__}: a model has fit(x, y) and predict(x)")
         if config.recipe.batch > self.examples:
             found = f"batch={config.recipe.batch} is more than the {self.examples} examples of a party"
             raise ValueError(f"{found}: take a smaller batch, or deal more evenly")
-        for kind in self.kinds:  # what does not fit is refused before any work
-            generators.build(kind, self.shape, self.span, self.key, loss=config.recipe.discriminator_loss)
+        self._rehearse()
         for kind in (self.global_kind, *(() if models is not None else self.model_kinds)):
             parties.build(kind, self.shape, dataset.classes, self.key)
         self._check_classes()
         self._made: tuple[object, torch.Tensor] | None = None  # the makers, and what they made
+
+    def _rehearse(self) -> None:
+        """Take a step of each kind of generator on zeros, and a vote: what they refuse is refused before any work."""
+        recipe, zeros = self.config.recipe, torch.zeros(self.config.recipe.batch, *self.shape)
+        for kind in self.kinds:
+            generator = generators.build(kind, self.shape, self.span, self.key, loss=recipe.discriminator_loss)
+            Training(generator, recipe).step(zeros, self.key)
+        self.vote(torch.zeros(self.config.parties, 1, dtype=torch.int32))
 
     def _check_shards(self) -> None:
         """Refuse an example that is dealt twice: it would lose more than any epsilon says."""
@@ -215,6 +224,18 @@ class World:
             made = torch.cat([self.samples_of(state, i, each) for i in range(self.config.parties)])
             self._made = state.makers, made if self.config.queries is None else made[self.queried(len(made))]
         return self._made[1]
+
+    @property
+    def labelled(self) -> int:
+        """The number of samples that are labelled."""
+        made = (self.config.samples or self.examples) * self.config.parties
+        return made if self.config.queries is None else min(made, self.config.queries)
+
+    def vote(self, votes: torch.Tensor) -> Vote[torch.Tensor]:
+        """The labels by the vote of section 3.3, or by the noisy vote in its place."""
+        if self.config.vote_sigma is None:
+            return majority_vote(votes, self.dataset.classes)
+        return noisy_vote(votes, self.dataset.classes, self.config.vote_sigma, generator=self.key.fold_in(VOTE))
 
     def queried(self, n: int) -> torch.Tensor:
         """Which of n samples are labelled, where `queries` says how many."""

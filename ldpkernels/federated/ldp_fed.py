@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal
 
 from torch import nn
@@ -80,8 +81,7 @@ class Config:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r} must be one of {', '.join(allowed)}")
-        own = self.alpha.values() if isinstance(self.alpha, Mapping) else [] if self.alpha is None else [self.alpha]
-        for alpha in own:
+        for alpha in self.alphas:
             if not 0 < alpha < math.inf:
                 raise ValueError(f"alpha={alpha} must be above 0 and finite, or None altogether for no noise")
 
@@ -94,9 +94,16 @@ class Config:
         return self.alpha[client]
 
     @property
+    def alphas(self) -> list[float]:
+        """All budgets that clients have; none without noise."""
+        if self.alpha is None:
+            return []
+        return list(self.alpha.values()) if isinstance(self.alpha, Mapping) else [self.alpha]
+
+    @property
     def largest_alpha(self) -> float | None:
         """The budget of the client that is protected least."""
-        return max(self.alpha.values()) if isinstance(self.alpha, Mapping) else self.alpha
+        return max(self.alphas, default=None)
 
 
 @dataclass(frozen=True)
@@ -137,17 +144,27 @@ def plan(network: nn.Module, config: Config) -> tuple[Turn, ...]:
     (80, Fraction(1, 1), ('9.weight', '9.bias'), Fraction(523, 33873))
     """
     shapes = {name: p.numel() for name, p in network.named_parameters() if p.requires_grad}
-    layers = layers_of(network)
-    sizes = [sum(shapes[name] for name in layer) for layer in layers]
-    if config.method == "basic":
-        everything = tuple(shapes)
-        return tuple(Turn(everything, sum(sizes), t.alpha) for t in schedule(1, [sum(sizes)], config.rounds))
-    if config.method == "single-layer":
-        lengths = rounds_per_layer([1] * len(layers), config.rounds)
+    layers = tuple(layers_of(network))
+    sizes = tuple(sum([shapes[name] for name in layer]) for layer in layers)
+    return _turns(tuple(shapes), layers, sizes, config.method, config.rounds, config.cycles)
+
+
+@lru_cache(maxsize=16)  # every round asks
+def _turns(
+    names: tuple[str, ...],
+    layers: tuple[tuple[str, ...], ...],
+    sizes: tuple[int, ...],
+    method: Method,
+    rounds: int,
+    cycles: int,
+) -> tuple[Turn, ...]:
+    if method == "basic":
+        return tuple(Turn(names, sum(sizes), t.alpha) for t in schedule(1, [sum(sizes)], rounds))
+    if method == "single-layer":
+        lengths = rounds_per_layer([1] * len(layers), rounds)
         order = [i for i in reversed(range(len(layers))) for _ in range(lengths[i])]
-        return tuple(Turn(layers[i], sizes[i], Fraction(1, config.rounds)) for i in order)
-    entries = schedule(1, sizes, config.rounds, cycles=config.cycles)
-    return tuple(Turn(layers[e.layer], e.size, e.alpha) for e in entries)
+        return tuple(Turn(layers[i], sizes[i], Fraction(1, rounds)) for i in order)
+    return tuple(Turn(layers[e.layer], e.size, e.alpha) for e in schedule(1, sizes, rounds, cycles=cycles))
 
 
 def layers_of(network: nn.Module) -> list[tuple[str, ...]]:
@@ -160,7 +177,7 @@ def layers_of(network: nn.Module) -> list[tuple[str, ...]]:
 
 
 def init(network: nn.Module, config: Config) -> State:
-    """The server's initial weights, once the plan is known to be one.
+    """The server's initial weights, once the plan is known to be one, with budgets of which uploads can be made.
 
     >>> from ldpkernels.federated import networks
     >>> state = init(networks.network("digits-mlp", seed=0), Config(rounds=10))
@@ -168,7 +185,9 @@ def init(network: nn.Module, config: Config) -> State:
     (0, ['1.bias', '1.weight', '3.bias', '3.weight'])
     """
     weights = initial_weights(network, config.local)
-    plan(network, config)
+    for turn in dict.fromkeys(plan(network, config)):
+        for alpha in {min(config.alphas), max(config.alphas)} if config.alphas else ():
+            UploadMean(_terms(turn, weights, config)).expect([turn.alpha_of_value(alpha, config.metric)])
     return State(0, weights)
 
 
@@ -183,7 +202,8 @@ def round_(
 ) -> tuple[State, Row]:
     """One round: select clients, train them, perturb the turn's updates, average, add.
 
-    `before_upload` is called with the turn before the first upload is made: a ledger that refuses it raises there.
+    `before_upload` is called with the turn before a client trains: a ledger that refuses it raises there, and what can
+    be refused of the round was refused before.
     Rejected clients are not simulated at all, as nothing that they would compute is used. With `workers`
     (`training.crew`) clients train beside each other.
     """
@@ -195,14 +215,17 @@ def round_(
     chosen = select(clients, config.select, config.seed, state.round, law=config.selection)
     chosen = remaining(chosen, config.dropout, config.seed, state.round)
     check(network, state.weights, chosen if state.round else clients, config.local, state.round)
+    terms, plain, size = _terms(turn, state.weights, config), Mean(), 0
+    alphas = {client.id: config.alpha_of(client.id) for client in clients}  # of those who are selected later too
+    sums = {weight: UploadMean(terms) for weight in {weight_of(client, config.weigh) for client in chosen}}
+    for weight, total in sums.items():
+        own = [alphas[client.id] for client in chosen if weight_of(client, config.weigh) == weight]
+        total.expect([turn.alpha_of_value(alpha, config.metric) for alpha in own if alpha is not None])
+    only = turn.names if config.trains == "layer" else None
+    trained = train(network, state.weights, chosen, config.local, state.round, only=only, workers=workers)
     if before_upload is not None:
         before_upload(turn)
-    terms = terms_of({n: state.weights[n].shape for n in turn.names}, config.c, config.rho, config.mechanism)
-
-    plain, size = Mean(), 0
-    sums = {weight: UploadMean(terms) for weight in {weight_of(client, config.weigh) for client in chosen}}
-    only = turn.names if config.trains == "layer" else None
-    for client, weights in train(network, state.weights, chosen, config.local, state.round, only=only, workers=workers):
+    for client, weights in trained:
         update = difference(weights, state.weights, turn.names)
         if config.alpha is None:
             plain.add(update, weight_of(client, config.weigh))
@@ -214,6 +237,10 @@ def round_(
     weights = add(state.weights, plain.mean() if config.alpha is None else weighed_mean(sums))
     row: Row = {"clients": len(chosen), "layer": layer_name(turn), "values": turn.size, "upload_bytes": size}
     return State(state.round + 1, weights), row
+
+
+def _terms(turn: Turn, weights: Weights, config: Config) -> Terms:
+    return terms_of({n: weights[n].shape for n in turn.names}, config.c, config.rho, config.mechanism)
 
 
 def ldp_module(update: Weights, turn: Turn, terms: Terms, client: Client, round_: int, config: Config) -> bytes:

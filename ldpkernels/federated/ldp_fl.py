@@ -113,10 +113,7 @@ def init(network: nn.Module, config: Config) -> State:
     by, quantile = config.ranges.get("by", "module"), config.ranges.get("quantile", 0.99)
     C, R = ranges_of(weights, method="minmax", by=by, quantile=quantile)
     state = State(0, weights, C if config.C is None else config.C, R if config.R is None else config.R)
-    if config.eps is not None:  # ranges that no upload can have are refused here, not after a round of training
-        data_perturbation(weights, state, config, key_of(0))
-    if config.adaptive:
-        _next_ranges(weights, state, config, clients=10**9)  # so many that no warning of their noise applies
+    _rehearse(state, config)
     return state
 
 
@@ -132,9 +129,10 @@ def round_(
 ) -> tuple[State, Row]:
     """Lines 5 to 14: select clients, train them, perturb, average, and choose the next ranges.
 
-    `before_upload` is called once before the first report is made: a ledger that refuses the round raises there. With
-    `workers` (`training.crew`) clients train beside each other. With `uploads` they train and perturb elsewhere: it
-    gives the bytes of the chosen clients' reports, in any order (ldpkernels/flower/engine.py).
+    `before_upload` is called once before a client trains: a ledger that refuses the round raises there, and what can be
+    refused of the round was refused before. With `workers` (`training.crew`) clients train beside each other. With
+    `uploads` they train and perturb elsewhere: it gives the bytes of the chosen clients' reports, in any order
+    (ldpkernels/flower/engine.py).
     """
     check_weights(clients, config.weigh)
     if uploads is not None and (config.eps is None or config.weigh != "alike"):
@@ -144,16 +142,17 @@ def round_(
     check(network, state.weights, chosen if state.round else clients, config.local, state.round)
     if not chosen:
         return replace(state, round=state.round + 1), {"clients": 0, "upload_bytes": 0}
+    _rehearse(state, config)
+    plain, sums, size = Mean(), _servers(state, config, chosen), 0
+    here = chosen if uploads is None else []
+    trained = train(network, state.weights, here, config.local, state.round, workers=workers)
     if before_upload is not None:
         before_upload()
-    plain, sums = Mean(), _servers(state, config, chosen)
-    size = 0
     if uploads is not None:
         for sent in uploads(state, chosen):
             sums[1].add(sent)
             size = len(sent)
-    here = chosen if uploads is None else []
-    for client, weights in train(network, state.weights, here, config.local, state.round, workers=workers):
+    for client, weights in trained:
         if config.upload == "updates":
             weights = {name: w - state.weights[name] for name, w in weights.items()}
         if config.eps is None:
@@ -171,6 +170,14 @@ def round_(
     if config.upload == "updates":
         mean = {name: state.weights[name] + update for name, update in mean.items()}
     return State(state.round + 1, mean, C, R), {"clients": len(chosen), "upload_bytes": size}
+
+
+def _rehearse(state: State, config: Config) -> None:
+    """Refuse ranges that no upload can have, or that none can follow: tried on the public weights, and not sent."""
+    if config.eps is not None:
+        data_perturbation(state.weights, state, config, key_of(0))
+    if config.adaptive:
+        _next_ranges(state.weights, state, config, clients=10**9)  # so many that no warning of their noise applies
 
 
 def _servers(state: State, config: Config, chosen: Sequence[Client]) -> dict[int, Aggregate[Weights]]:

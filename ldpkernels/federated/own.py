@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
-import os
 import re
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import replace
@@ -17,22 +16,12 @@ import torch
 from torch import nn
 from torch.utils import data as torch_data
 
+from ldpkernels.arguments import is_name
 from ldpkernels.federated.data import Dataset
 from ldpkernels.federated.parties import Model
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _MOST = torch.finfo(torch.float32).max
-
-
-def is_name(text: str | None) -> bool:
-    """Whether the text stands for a function, "package.module:function": it has a colon, and is no folder.
-
-    Whether it is well formed is for `function_of` to say, which tells what is wrong.
-
-    >>> is_name("torchvision.models:resnet18"), is_name("data/mnist"), is_name(None)
-    (True, False, False)
-    """
-    return text is not None and ":" in text and not os.path.isdir(text)
 
 
 def function_of(text: str) -> Callable[[], object]:

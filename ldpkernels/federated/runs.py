@@ -63,20 +63,20 @@ def run(
     """
     if rounds < 1:
         raise ValueError(f"rounds={rounds} must be at least 1")
-    rows: list[Row] = []
+    rows, told = list[Row](), _plain(described or {})
     checkpoint = Path(folder) / "checkpoint.pt" if folder is not None else None
     if checkpoint is not None:
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
         if checkpoint.exists():
             if not resume:
                 raise CheckpointError(f"{checkpoint} exists: resume that run, or give another folder")
-            state, rows = _load(checkpoint, state, described or {})
+            state, rows = _load(checkpoint, state, told)
     for _ in _bar(range(state.round, rounds), label, progress):
         started = time.perf_counter()
         state, row = step(state)
         rows.append({"round": state.round, **row, "seconds": round(time.perf_counter() - started, 3)})
         if checkpoint is not None:
-            _save(checkpoint, state, rows, described or {})
+            _save(checkpoint, state, rows, told)
             write_csv(checkpoint.with_name("metrics.csv"), rows)
     return state, rows
 
@@ -129,12 +129,12 @@ def _flat(described: Mapping[str, object], before: str = "") -> dict[str, object
     return flat
 
 
-def _save(path: Path, state: HasRound, rows: list[Row], described: Mapping[str, object]) -> None:
+def _save(path: Path, state: HasRound, rows: list[Row], described: str) -> None:
     """Write a checkpoint, durable before it replaces the last one: a kill at any moment leaves one of the two."""
     fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
     scratch = path.with_suffix(".new")
     with scratch.open("wb") as file:
-        torch.save({"format": FORMAT, "described": _plain(described), "state": fields, "rows": rows}, file)
+        torch.save({"format": FORMAT, "described": described, "state": fields, "rows": rows}, file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(scratch, path)
@@ -156,12 +156,12 @@ def _check_like(found: object, expected: object, what: str) -> None:
         raise TypeError(f"{what} is no tensor of {expected.dtype} and shape {tuple(expected.shape)}")
 
 
-def _load(path: Path, state: State, described: Mapping[str, object]) -> tuple[State, list[Row]]:
+def _load(path: Path, state: State, described: str) -> tuple[State, list[Row]]:
     try:
         saved = torch.load(path, weights_only=True)
         if saved["format"] != FORMAT:
             raise CheckpointError(f"{path} has format {saved['format']}, this version reads {FORMAT}")
-        theirs, ours = json.loads(saved["described"]), json.loads(_plain(described))
+        theirs, ours = json.loads(saved["described"]), json.loads(described)
         fields, rows = saved["state"], saved["rows"]
         _check_like(fields, {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}, "the state")
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):

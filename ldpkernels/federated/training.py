@@ -135,15 +135,22 @@ def train(
 
     `only` names the parameters to train; the others stay as they are. The network gives the architecture alone. Clients
     that do not train all together are spread over `workers`, where there are some, to the same bits as on one thread.
+    What can be refused is refused by the call; training begins with the first client that is asked for.
     """
     found: Iterable[Weights]
     if trains_together(network, weights, local) and len({len(client.data[1]) for client in clients}) == 1:
         found = _train_together(network, weights, clients, local, round_, only)
     elif workers is None:
-        found = (_train_one(network, weights, client, local, round_, only) for client in clients)
+        in_cpp = local.together is None and chains.is_plain(network, weights)
+        found = (_train_one(network, weights, client, local, round_, only, in_cpp) for client in clients)
     else:
         common = weights, local, round_, None if only is None else tuple(only)
         found = workers.map(_train_in_worker, common, places(workers, network, clients))
+    return _told(clients, found)
+
+
+def _told(clients: Sequence[Client], found: Iterable[Weights]) -> Iterator[tuple[Client, Weights]]:
+    """Each client with its weights, and a warning where they are not finite."""
     for client, trained in zip(clients, found, strict=True):
         if not all([bool(torch.isfinite(w).all()) for w in trained.values()]):
             warnings.warn(  # a report has a value for NaN too, so that nothing else would tell
@@ -218,11 +225,20 @@ def _count_right(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch
     """The number of examples that the network puts into their class."""
     if x.dim() == 4 and x.device.type == "cpu" and _takes_any_layout(network):
         x = x.contiguous(memory_format=torch.channels_last)  # wide convolutions: 1.7 times faster
-    with torch.no_grad(), evaluating(network):
-        scores = torch.func.functional_call(network, weights, (x,))
-        if int(y.max()) >= scores.shape[1]:
-            raise ValueError(f"test label {int(y.max())} has no output: the network has {scores.shape[1]}")
-        return int((scores.argmax(1) == y).sum())
+    scores = scores_of(network, weights, x)
+    if int(y.max()) >= scores.shape[1]:
+        raise ValueError(f"test label {int(y.max())} has no output: the network has {scores.shape[1]}")
+    return int((scores.argmax(1) == y).sum())
+
+
+def scores_of(network: nn.Module, weights: Weights, x: torch.Tensor) -> torch.Tensor:
+    """What the network gives for examples when it is evaluated; of a user's network it may be anything."""
+    try:
+        with torch.no_grad(), evaluating(network):
+            scores: torch.Tensor = torch.func.functional_call(network, weights, (x,))
+            return scores
+    except Exception as error:  # whatever a network of the user's raises
+        raise ValueError(f"the network does not take examples of shape {tuple(x.shape[1:])}: {error}") from error
 
 
 def _takes_any_layout(network: nn.Module) -> bool:
@@ -274,14 +290,22 @@ def trains_together(network: nn.Module, weights: Weights, local: Local) -> bool:
 def _train_in_worker(shared: Shared, common: tuple[Weights, Local, int, tuple[str, ...] | None], place: int) -> Weights:
     """A worker's task: train one client."""
     weights, local, round_, only = common
-    return _train_one(shared.network, weights, shared.clients[place], local, round_, only)
+    in_cpp = local.together is None and chains.is_plain(shared.network, weights)
+    return _train_one(shared.network, weights, shared.clients[place], local, round_, only, in_cpp)
 
 
 def _train_one(
-    network: nn.Module, weights: Weights, client: Client, local: Local, round_: int, only: Collection[str] | None
+    network: nn.Module,
+    weights: Weights,
+    client: Client,
+    local: Local,
+    round_: int,
+    only: Collection[str] | None,
+    in_cpp: bool,
 ) -> Weights:
-    if local.together is None and chains.fits(network, weights, *client.data):
-        with own_draws(client, round_):
+    if in_cpp and chains.takes(network, *client.data):
+        # Shapes that C++ refuses, as of a normalisation over images of one pixel, it refuses before its first step.
+        with contextlib.suppress(ValueError), own_draws(client, round_):
             order = orders(client, local, round_)
             return chains.train(network, weights, client.data, order, local.batch, local.rate, only)
     model = copy.deepcopy(network)
@@ -311,8 +335,8 @@ def _train_together(
     local: Local,
     round_: int,
     only: Collection[str] | None,
-) -> list[Weights]:
-    gradient = gradients_together(network, weights)
+) -> Iterator[Weights]:
+    gradient = gradients_together(copy.deepcopy(network), weights)  # what was run with gradients may not be copied
     names = [name for name in weights if only is None or name in only]
     stacked = {name: weights[name].expand(len(clients), *weights[name].shape).clone() for name in names}
     x = torch.stack([client.data[0] for client in clients])
@@ -324,6 +348,5 @@ def _train_together(
         for name in names:
             stacked[name].sub_(gradients[name], alpha=local.rate)
     rows = {name: w.unbind() for name, w in stacked.items()}
-    return [
-        {name: rows[name][i].clone() if name in rows else w for name, w in weights.items()} for i in range(len(clients))
-    ]
+    for i in range(len(clients)):
+        yield {name: rows[name][i].clone() if name in rows else w for name, w in weights.items()}

@@ -83,10 +83,15 @@ class Workers(Generic[Shared]):
     def map(
         self, task: Callable[[Shared, Common, Item], Result], common: Common, items: Sequence[Item]
     ) -> Iterator[Result]:
-        """task(shared, common, item) for each item, in the order of the items; what a task raises is raised here."""
+        """task(shared, common, item) for each item, in the order of the items; what a task raises is raised here.
+
+        The call refuses what it can; the first task is handed out when the first result is asked for.
+        """
         if self._lifeline.closed:
             raise WorkerError("these workers were closed: start new ones")
-        beginning = pickle.dumps((task, common))
+        return self._results(pickle.dumps((task, common)), items)
+
+    def _results(self, beginning: bytes, items: Sequence[Item]) -> Iterator[Result]:
         waiting: deque[Future[bytes]] = deque()
         try:
             for item in items:

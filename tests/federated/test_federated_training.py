@@ -96,6 +96,9 @@ def test_noise_and_batches_never_share_a_key():
         ({"epochs": 0}, "epochs=0 must be at least 1"),
         ({"batch": 0}, "batch=0"),
         ({"rate": 0.0}, "rate=0.0 must be above 0"),
+        ({"rate": float("inf")}, "rate=inf must be above 0 and finite"),
+        ({"together": "no"}, "together='no' must be True, False or None"),
+        ({"buffers": "perturb"}, "buffers='perturb' must be 'keep' or None: nothing but parameters is ever sent"),
     ],
 )
 def test_refusals(changes, message):

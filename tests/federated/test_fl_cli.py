@@ -61,17 +61,6 @@ def test_own_budgets_of_the_clients(tmp_path, capsys):
         main([*FED, "--rounds", "4", "--alphas", str(file), "--cycles", "2"])
 
 
-def test_a_resumed_run_ends_as_one_that_was_not_interrupted(tmp_path):
-    assert main([*FL, "--rounds", "4", "--out", str(tmp_path / "whole")]) == 0
-    assert main([*FL, "--rounds", "2", "--out", str(tmp_path / "parts")]) == 0
-    with pytest.raises(SystemExit, match="exists: resume that run"):
-        main([*FL, "--rounds", "4", "--out", str(tmp_path / "parts")])
-    assert main([*FL, "--rounds", "4", "--out", str(tmp_path / "parts"), "--resume"]) == 0
-    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
-    with pytest.raises(SystemExit, match="belongs to another run"):
-        main([*FL, "--rounds", "4", "--out", str(tmp_path / "parts"), "--resume", "--eps", "2"])
-
-
 def test_a_run_is_not_stretched_beyond_its_budget(tmp_path):
     arguments = [*FED, "--cycles", "1", "--out", str(tmp_path)]
     assert main([*arguments, "--rounds", "3"]) == 0
@@ -103,25 +92,6 @@ def test_a_budget_stops_the_run(arguments, budget, message, tmp_path):
 def test_without_noise_there_is_no_eps(arguments, capsys):
     assert main([*arguments, "--no-noise"]) == 0
     assert "eps=" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([*FL, "--dataset", "mnist"], r"give the folder that holds it \(--data DIR\)"),
-        ([*FED, "--dataset", "mnist"], r"give the folder that holds it \(--data DIR\)"),
-        ([*FL, "--data", "my-package:f", "--network", "digits-mlp"], "'my-package:f' is not the name of a function"),
-        ([*FL, "--model", "my-package:f"], r"'my-package:f' is not the name of a function, package.module:function"),
-        ([*FED, "--rounds", "7", "--cycles", "5"], "too few for 2 layers"),
-        ([*FED, "--select", "21"], "--select 21 of --clients 20"),
-        ([*FED, "--alpha", "0"], r"alpha=0\.0 must be above 0"),
-        ([*FED, "--ledger", "x", "--budget", "1", "--no-noise"], "--ledger accounts for uploads under alpha-CLDP"),
-    ],
-)
-def test_mistakes_are_explained(arguments, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match=message):
-        main(arguments)
 
 
 @pytest.mark.parametrize("command", [["demo"], ["fl", "ldp-fl"], ["fl", "ldp-fed"], ["fl", "han-xue"]])

@@ -77,29 +77,6 @@ def test_end_to_end(digits):
     assert 0.1 < float(state.keep.float().mean()) < 1
 
 
-def test_a_run_that_was_interrupted_anywhere_ends_with_the_same_bits(digits, tmp_path):
-    config = quick(vote_sigma=0.5)
-    whole, rows = finish(han_xue.World(digits, config))
-    for stop in (1, 2, 3, 5):
-        folder = tmp_path / str(stop)
-        world = han_xue.World(digits, config)
-        options = {"folder": folder, "described": {"config": config}, "progress": False}
-
-        def step(state, world=world):
-            return han_xue.round_(state, world)
-
-        runs.run(step, han_xue.State(), stop, **options)
-        again = han_xue.World(digits, config)  # what a new process has
-
-        def go_on(state, world=again):
-            return han_xue.round_(state, world)
-
-        state, resumed = runs.run(go_on, han_xue.State(), han_xue.rounds(config), resume=True, **options)
-        assert same(state, whole)
-        assert (state.accuracy, state.baseline) == (whole.accuracy, whole.baseline)
-        assert [row["part"] for row in resumed] == [row["part"] for row in rows]
-
-
 def test_the_global_model_is_of_the_kind_that_is_asked_for(digits, monkeypatch):
     built, build = [], parties.build
 
@@ -364,19 +341,6 @@ def test_the_command_runs_resumes_and_draws(tmp_path, capsys):
     assert table[table.index("baseline") :] == out.out[out.out.index("baseline") :]
     with pytest.raises(SystemExit, match="belongs to another run"):
         main([*arguments, "--vote-sigma", "8", "--resume"])
-
-
-def test_the_command_says_what_is_missing():
-    from ldpkernels.__main__ import main
-
-    for arguments, message in (
-        (["--dataset", "adult"], "--data DIR"),
-        (["--parties", "1"], "a single vote is one apart"),
-        (["--models", "oracle"], "model='oracle' must be one of"),
-        (["--device", "cuda:99"], "torch finds . CUDA devices here"),
-    ):
-        with pytest.raises(SystemExit, match=message):
-            main(["fl", "han-xue", *arguments])
 
 
 @pytest.mark.parametrize("shape", [(5,), (1, 5), (2, 4, 4), (1, 8, 8), (3, 8, 8)])

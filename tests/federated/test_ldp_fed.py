@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LDP-Fed against a literal transcription; what leaves a client; selection; resuming."""
+"""LDP-Fed against a literal transcription; its plan and its budgets; what leaves a client; selection."""
 
 import dataclasses
 import math
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 import ldpkernels
 from ldpkernels.accounting import BudgetExceeded, Ledger
 from ldpkernels.accounting.metric import worst_case_epsilon
-from ldpkernels.federated import ldp_fed, training
+from ldpkernels.federated import ldp_fed, networks, training
 from ldpkernels.federated.cldp_upload import Upload, terms_of
 from ldpkernels.federated.ldp_fed import Config
 from ldpkernels.federated.selection import select
@@ -257,8 +257,43 @@ def test_refusals(changes, message):
         Config(**changes)
 
 
-def test_a_client_without_a_budget_sends_nothing():
-    network, clients = setting()
-    config = Config(alpha={0: 1.0, 1: 1.0}, rounds=4, cycles=2)
-    with pytest.raises(ValueError, match="no budget for client 2"):
-        ldp_fed.round_(ldp_fed.init(network, config), clients, network, config)
+@pytest.mark.parametrize("method", ldp_fed.METHODS)
+@pytest.mark.parametrize(("rounds", "cycles"), [(80, 5), (80, 16), (81, 7), (17, 1)])
+@pytest.mark.parametrize("alpha", [1.0, 0.1, 1e-9 / 3])
+def test_the_plans_budgets_add_up_to_alpha_exactly(method, rounds, cycles, alpha):
+    network = networks.ldp_fed_cnn()
+    turns = ldp_fed.plan(network, Config(alpha=alpha, rounds=rounds, method=method, cycles=cycles))
+    assert len(turns) == rounds
+    assert sum(Fraction(alpha) * turn.share for turn in turns) == Fraction(alpha)
+    # What the samplers get, all of it, is never more than that, and short of it by roundings of a double only.
+    spent = sum(turn.size * Fraction(turn.alpha_of_value(alpha, "linf")) for turn in turns)
+    assert 1 - Fraction(1, 2**50) < spent / Fraction(alpha) <= 1
+    by_l1 = sum(Fraction(turn.alpha_of_value(alpha, "l1")) for turn in turns)
+    assert 1 - Fraction(1, 2**50) < by_l1 / Fraction(alpha) <= 1
+    assert {name for turn in turns for name in turn.names} == {name for name, _ in network.named_parameters()}
+
+
+def test_which_layer_is_sent_when():
+    network = networks.ldp_fed_cnn()
+
+    def layers(method, **options):
+        return [ldp_fed.layer_name(turn) for turn in ldp_fed.plan(network, Config(method=method, **options))]
+
+    assert layers("basic") == ["all"] * 80
+    assert layers("single-layer") == [layer for layer in "95410" for _ in range(16)]
+    assert layers("single-layer", rounds=7) == ["9", "9", "5", "5", "4", "1", "0"]
+    assert layers("alpha-cldp-fed", cycles=5) == 5 * (["9"] * 7 + ["5"] + ["4"] * 6 + ["1", "0"])
+    assert layers("alpha-cldp-fed", cycles=16) == list("95410") * 16
+    with pytest.raises(ValueError, match="too few for 5 layers"):
+        ldp_fed.init(network, Config(cycles=17))
+
+
+def test_more_budget_for_each_value_than_in_basic():
+    network = networks.ldp_fed_cnn()
+    least = {
+        method: min(t.alpha_of_value(1.0, "linf") for t in ldp_fed.plan(network, Config(method=method, cycles=1)))
+        for method in ldp_fed.METHODS
+    }
+    assert least["basic"] == pytest.approx(1 / (80 * 29034))
+    assert least["single-layer"] == pytest.approx(1 / (80 * 15690))
+    assert least["alpha-cldp-fed"] == pytest.approx(1 / (42 * 29034))

@@ -161,7 +161,11 @@ def test_the_ledger_is_asked_before_anything_is_reported(monkeypatch):
 
     for _ in range(2):
         state, _ = ldp_fl.round_(state, clients, network, config, before_upload=spend)
-    monkeypatch.setattr(ldp_fl, "data_perturbation", lambda *_: pytest.fail("a report was made"))
+
+    def trained(*_, **__):
+        yield pytest.fail("a client trained")
+
+    monkeypatch.setattr(ldp_fl, "train", trained)
     with pytest.raises(BudgetExceeded):
         ldp_fl.round_(state, clients, network, config, before_upload=spend)
     assert ledger.epsilon == pytest.approx(ldp_fl.honest_epsilon(config, 2410, 2))
@@ -217,6 +221,6 @@ def test_clients_elsewhere_send_bytes():
     assert all(torch.equal(there.weights[name], w) for name, w in here.weights.items())
     for other in (dataclasses.replace(config, eps=None), dataclasses.replace(config, weigh="examples")):
         with pytest.raises(ValueError, match="they need noise and weigh='alike'"):
-            ldp_fl.round_(state, clients, network, other, uploads=elsewhere)
+            ldp_fl.round_(state, clients, network, other, uploads=elsewhere, before_upload=lambda: pytest.fail("paid"))
     with pytest.raises(ValueError, match="nothing to average"):
         ldp_fl.round_(state, clients, network, config, uploads=lambda state, chosen: [])

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from ldpkernels.__main__ import main
+from ldpkernels.arguments import is_name
 from ldpkernels.federated import data, own
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -265,8 +266,8 @@ def test_what_a_name_stands_for_tells_what_is_wrong(mine, tmp_path, text, messag
 def test_a_folder_may_have_a_colon_in_its_name(tmp_path, monkeypatch):
     (tmp_path / "data:old").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert not own.is_name("data:old")
-    assert own.is_name("data:new")
+    assert not is_name("data:old")
+    assert is_name("data:new")
 
 
 def test_unequal_splits_deal_every_example_once():

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 import ldpkernels
-from benchmarks.papers import comparisons
 from ldpkernels.__main__ import main
 from ldpkernels.federated import ldp_fed, ldp_fl, networks, training
 from ldpkernels.federated.training import Local
@@ -43,34 +42,6 @@ def test_a_last_batch_of_one_that_cannot_be_normalised(driver):  # noqa: F811
     flat = mlp(nn.GroupNorm(4, 16))
     module, config, state = init(driver, flat, batch=10)
     module.round_(state, uneven, flat, config)
-
-
-def test_a_last_test_example_is_normalised_with_others():
-    network = mlp(nn.BatchNorm1d(16, track_running_stats=False))
-    x, y = clients(1, 21)[0].data
-    weights = training.weights_of(network)
-    whole = training.accuracy(network, weights, x[10:], y[10:])
-    first = training.accuracy(network, weights, x[:10], y[:10], batch=10)
-    assert training.accuracy(network, weights, x, y, batch=10) == pytest.approx((10 * first + 11 * whole) / 21)
-    assert training.accuracy(network, weights, x[:20], y[:20], batch=10) <= 1
-    crew = crews.crew(network, clients(), test=(x, y))
-    assert training.accuracy(network, weights, x, y, 10, crew) == pytest.approx((10 * first + 11 * whole) / 21)
-
-
-def test_a_network_without_gradients_of_single_examples():
-    class Branching(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = mlp(nn.ReLU())
-
-        def forward(self, x):
-            return self.layers(x) if float(x.sum()) < 1e9 else self.layers(-x)
-
-    with pytest.raises(ValueError, match="gradients of single examples, which DP-SGD clips"):
-        comparisons.round_(
-            comparisons.init(Branching(), DRIVERS["dpsgd"][1], clients()), clients(), Branching(),
-            comparisons.Config("dpsgd", local=Local(together=False)),
-        )  # fmt: skip
 
 
 def frozen(network, *names):
@@ -140,17 +111,6 @@ def test_statistics_of_a_frozen_normalisation_in_eval_mode_are_constants():
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
-def test_uploads_that_count_unlike_are_refused_before_they_are_paid_for():
-    network, paid = mlp(), []
-    config = ldp_fl.Config(eps=1.0, C=0.0, R=1.0, weigh="examples")
-    with pytest.raises(ValueError, match="uploads are reports, all alike"):
-        ldp_fl.round_(
-            ldp_fl.init(network, config), clients(), network, config,
-            before_upload=lambda: paid.append(1), uploads=lambda state, chosen: [],
-        )  # fmt: skip
-    assert not paid
-
-
 OWN = """
 import torch
 from torch import nn
@@ -203,19 +163,6 @@ def test_workers_are_hired_where_clients_do_not_train_all_together(options, coun
     command += ["--rounds", "1", "--radius", "1"] if options[0] == "ldp-fl" else []
     assert main(command) == 0
     assert hired == [2] * count
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rate": float("inf")}, "rate=inf must be above 0 and finite"),
-        ({"together": "no"}, "together='no' must be True, False or None"),
-        ({"buffers": "perturb"}, "buffers='perturb' must be 'keep' or None: nothing but parameters is ever sent"),
-    ],
-)
-def test_other_ways_to_train(options, message):
-    with pytest.raises(ValueError, match=message):
-        Local(**options)
 
 
 def test_another_metric_would_be_l1():

@@ -113,7 +113,8 @@ def test_parties_at_once_end_as_parties_in_turn(tmp_path):
         assert [(row["part"], row["accuracy"]) for row in others] == [(row["part"], row["accuracy"]) for row in rows]
         run(1, "first", workers)
         assert same(run(rounds, "first")[0], whole)
-        run(2, "then")
+        for until in (2, 3, 4):  # after the generators, the local models, the vote
+            run(until, "then", None if until == 3 else workers)
         assert same(run(rounds, "then", workers)[0], whole)
     with pytest.raises(ValueError, match="started with another world"):
         han_xue.round_(han_xue.State(), han_xue.World(data.load("digits"), config), workers=workers)

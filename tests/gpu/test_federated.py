@@ -48,8 +48,7 @@ def test_ldp_fed_learns():
 
 @pytest.mark.parametrize("kinds", [("gan", "dcgan"), ("vae",)])
 @pytest.mark.parametrize("sound", [False, True])
-@pytest.mark.parametrize("together", [False, True])
-def test_han_xue_trains_there_what_it_trains_on_the_host(kinds, sound, together):
+def test_han_xue_trains_there_what_it_trains_on_the_host(kinds, sound):
     """Initial weights, batches and the samples' noise are the host's; the noise of privacy follows from the key."""
     recipe = Recipe(steps=3, batch=16, sound=sound)
     models = ("cnn-1", "cnn-2", "tree")
@@ -58,8 +57,7 @@ def test_han_xue_trains_there_what_it_trains_on_the_host(kinds, sound, together)
     )
     ends = []
     for device in ("cpu", "cuda"):
-        at_once = together and device == "cuda"
-        world, state = han_xue.World(data.load("digits"), config, device=device, together=at_once), han_xue.State()
+        world, state = han_xue.World(data.load("digits"), config, device=device), han_xue.State()
         for _ in range(han_xue.rounds(config) - 3):  # without the vote and what follows from it
             state, _ = han_xue.round_(state, world)
         assert all(w.device.type == device for maker in state.makers for w in maker.values())
