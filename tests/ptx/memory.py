@@ -37,7 +37,8 @@ class Global:
 
     def __init__(self, regions: Iterable[tuple[int, int]]) -> None:
         merged: list[list[int]] = []
-        for start, end in sorted(r for r in regions if r[0] < r[1]):
+        self.regions = [r for r in regions if r[0] < r[1]]
+        for start, end in sorted(self.regions):
             if merged and start < merged[-1][1]:
                 merged[-1][1] = max(merged[-1][1], end)
             else:
