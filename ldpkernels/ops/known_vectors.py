@@ -21,12 +21,14 @@ from ldpkernels.ops.questions import CIPHERS, KEYS, SIZES, bytes_of, placed
 LONG = 65_536 + 77  # a second stretch, or chunk, that ends inside a piece
 LATER = 2**33 + 40  # blocks that have numbers of more than 32 bits
 STREAM = 3
-# Elements whose draws leave something open, by cipher, with a deviation of 2^22: an edge of the table, where the number
-# stays, rises by one and by twelve; 32 digits more; an event and a division by two that fails, or a third event; a
-# division by three.
+# Elements whose draws leave something open, by cipher and by the shift of their table: an edge of the table, where the
+# number stays or rises; with a shift also 32 digits more, an event and a division by two that fails, or a third event.
+NOISE_KEYS = {"philox": keys.key(5), "chacha20": Key((1, 2, 3, 4))}
 OPEN = {
-    "philox": (keys.key(5), (128_786, 6795, 4_018_380, 3_284_823, 15_395, 30_210, 5_977_811)),
-    "chacha20": (Key((1, 2, 3, 4)), (48,)),
+    ("philox", 0): (267_185, 2_328_568, 2_937_164, 2_944_189),
+    ("chacha20", 0): (648_938, 773_513, 2_400_191, 2_509_200),
+    ("philox", 16): (128_786, 6795, 4_018_380, 3_284_823, 15_395, 30_210, 5_977_811),
+    ("chacha20", 16): (48, 71_563, 128_044, 134_154),
 }
 SHIFTS = (0, 16)  # of the tables of noise: none, and the most
 
@@ -80,8 +82,8 @@ def _of_integers(subject: Subject, device: str) -> list[Bytes]:
 
 def _of_noise(subject: Subject, device: str) -> list[Bytes]:
     """Tiles of ordinary draws, and draws that leave something open."""
-    key, open_ = OPEN[subject.cipher]
-    shift = int(subject.output.split()[1])
+    shift, key = int(subject.output.split()[1]), NOISE_KEYS[subject.cipher]
+    open_ = OPEN.get((subject.cipher, shift), ())
     table = wide_gaussian_table(shift) if shift else gaussian_table(3.3)
     sizes = (SIZES[0], SIZES[2], *(8 for _ in open_))
     modular = subject.dtype == "uint32"
@@ -129,7 +131,8 @@ def _of_summary(subject: Subject, device: str) -> list[Bytes]:
     for x in numbers[:4]:
         x[3:40:5], x[4:19:4], x[5], x[10] = np.nan, np.inf, -np.inf, -0.0
     numbers[4][:] = np.where(np.arange(40) % 2, 0.0, -0.0)
-    found = launch.summaries(_table(placed(numbers, kinds, device), kinds), _where(device))
+    x = placed(numbers, kinds, device)
+    found = launch.summaries(_table(x, kinds), _where(device))
     packed = [struct.pack("<4dq", s.min, s.max, s.sum, s.sum_squares, s.finite) for s in found]
     return [np.frombuffer(b"".join(packed), np.uint8)]
 

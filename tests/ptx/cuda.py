@@ -7,16 +7,16 @@ So plans, grids and the order of launches are those of csrc/cuda/module.cu itsel
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
-import importlib.machinery
 import importlib.util
-import os
 import re
 import sys
 import sysconfig
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +28,7 @@ import ldpkernels
 from benchmarks.disassembly import find_tool, run_tool
 from benchmarks.static_cost import NVCC_FLAGS
 from ldpkernels import capabilities
-from ldpkernels.arrays import Laws, Spans, Words
+from ldpkernels.arrays import Floats, Laws, Spans, Words
 from ldpkernels.inputs.spans import INTEGERS
 from ldpkernels.launch import device_keys, dispatch
 from tests.ptx.machine import Program
@@ -38,6 +38,8 @@ from tests.ptx.translate import program
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / "build" / "ptx-cache"
+DECISIONS = Path(__file__).with_name("decisions.cu")
+MODULE = ROOT / "csrc" / "cuda" / "module.cu"
 ITEM = {0: 4, 1: 8, 2: 2, 3: 2, INTEGERS: 8}  # bytes, by a span's dtype
 LAUNCHED = ctypes.CFUNCTYPE(
     ctypes.c_int,
@@ -61,45 +63,42 @@ def _headers() -> list[str]:
     return [str(Path(str(found.origin)).parent / "include"), sysconfig.get_path("include")]
 
 
-def compiled(arch: int) -> tuple[Path, str]:
-    """The module and its PTX, made once for these sources."""
-    sources = [*sorted((ROOT / "csrc").rglob("*.*")), Path(__file__).with_name("cudart.cpp")]
+def compiled(source: Path, arch: int) -> tuple[Path, str]:
+    """A library of a file, and its PTX: made once for these sources."""
+    runtime = Path(__file__).with_name("cudart.cpp")
     flags = [*NVCC_FLAGS, f"-gencode=arch=compute_{arch},code=compute_{arch}", "-cudart=none", "-shared"]
     flags += ["-Xcompiler=-fPIC,-O0", *(f"-I{folder}" for folder in _headers())]
-    told = [run_tool("nvcc", "--version"), sys.version, *flags]
-    digest = hashlib.sha256("\n".join([*told, *(path.read_text() for path in sources if path.is_file())]).encode())
-    folder = CACHE / f"cuda-{digest.hexdigest()[:24]}"
-    if not folder.exists():
-        part = folder.with_name(f"{folder.name}-{os.getpid()}")
-        part.mkdir(parents=True)
-        inputs = [str(ROOT / "csrc/cuda/module.cu"), str(Path(__file__).with_name("cudart.cpp"))]
-        run_tool("nvcc", *flags, "--keep", f"--keep-dir={part}", "-o", str(part / "_cuda.so"), *inputs)
-        for path in part.iterdir():
-            if path.name not in ("module.ptx", "_cuda.so"):
-                path.unlink()
-        try:
-            part.rename(folder)
-        except OSError:  # another process was faster
-            for path in part.iterdir():
-                path.unlink()
-            part.rmdir()
-    return folder / "_cuda.so", (folder / "module.ptx").read_text()
+    texts = [path.read_text() for path in [*sorted((ROOT / "csrc").rglob("*.*")), source, runtime] if path.is_file()]
+    digest = hashlib.sha256("\n".join([run_tool("nvcc", "--version"), sys.version, *flags, *texts]).encode())
+    folder = CACHE / f"{source.stem}-{digest.hexdigest()[:24]}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / f"{source.stem}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=CACHE) as kept:
+                library = Path(kept) / "library.so"
+                run_tool("nvcc", *flags, "--keep", f"--keep-dir={kept}", "-o", str(library), str(source), str(runtime))
+                made = Path(kept) / "made"
+                made.mkdir()
+                library.rename(made / "library.so")
+                (Path(kept) / f"{source.stem}.ptx").rename(made / "kernels.ptx")
+                made.rename(folder)
+    return folder / "library.so", (folder / "kernels.ptx").read_text()
 
 
 class Machine:
-    """The module, and what its launches do: they are executed, and may touch what `touching` names."""
+    """A library of CUDA C++, and what its launches do: they are executed, and may touch the regions of a call."""
 
-    def __init__(self, arch: int) -> None:
-        path, self.ptx = compiled(arch)
-        loader = importlib.machinery.ExtensionFileLoader("ldpkernels._cuda", str(path))
-        self.module: Any = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-        loader.exec_module(self.module)
+    def __init__(self, source: Path, arch: int) -> None:
+        path, self.ptx = compiled(source, arch)
+        self.library = ctypes.CDLL(str(path))
+        self.module: Any = _module(path) if source == MODULE else None
         self.programs: dict[str, Program] = {}
         self.launches: Counter[str] = Counter()
         self.regions: list[tuple[int, int]] = []
         self.error: Exception | None = None
         self._launched = LAUNCHED(self._execute)
-        ctypes.CDLL(str(path)).on_launch(self._launched)
+        self.library.on_launch(self._launched)
 
     def _execute(self, name: bytes, grid: Any, block: Any, shared: int, arguments: Any) -> int:
         try:
@@ -125,22 +124,61 @@ class Machine:
             raise PtxError(f"{name} was launched with {self.programs[name].kernel.threads} threads, and with {threads}")
         return self.programs[name]
 
-    def call(self, name: str, regions: Iterable[tuple[int, int]], *arguments: object) -> Any:
-        """A function of the module, on the device that is not there; its launches may touch these regions."""
+    def call(self, function: Any, regions: Iterable[tuple[int, int]], *arguments: object) -> Any:
+        """Call a function of the library; its launches may touch these regions."""
         self.regions, self.error = list(regions), None
-        try:
-            return getattr(self.module, name)(*arguments, 0, 0)
-        except RuntimeError:
-            if self.error is not None:
-                raise self.error from None
-            raise
-        finally:
-            self.regions = []
+        with suppress(RuntimeError):
+            answer = function(*arguments)
+            if self.error is None:
+                return answer
+        raise self.error or RuntimeError("nothing was launched")
+
+    def on_multiprocessors(self, count: int) -> None:
+        """How many the device is said to have, which decides how work is cut."""
+        ctypes.c_int.in_dll(self.library, "multiprocessors").value = count
 
     def launch(self, kernel: str, output: str, spans: Spans, laws: Laws, key: Words) -> None:
         """A mechanism's kernel over spans of the host's memory."""
-        regions = [*reached(spans, output), (key.ctypes.data, key.ctypes.data + key.nbytes)]
-        self.call("launch", regions, kernel, output, spans, laws, key.ctypes.data, key.size)
+        arguments = kernel, output, spans, laws, key.ctypes.data, key.size, 0, 0
+        self.call(self.module.launch, [*reached(spans, output), of(key)], *arguments)
+
+    def clipped_sums(
+        self, spans: Spans, limits: Floats, rows: int, law: tuple[float, ...], key: tuple[int, int], norms: int
+    ) -> None:
+        """Sums of clipped rows, by a key's address and words, and the rows' norms to an address."""
+        workspace = np.full(self.module.clipped_workspace(spans, rows, len(limits)), 1e300)
+        regions = [(key[0], key[0] + 4 * key[1]), (norms, norms + 8 * rows * len(limits)), of(workspace)]
+        for span in spans:
+            item, n = ITEM[int(span["dtype"])], int(span["numel"])
+            regions.append((int(span["data"]), int(span["data"]) + rows * n * item))
+            regions.append((int(span["out"]), int(span["out"]) + n * (8 if item == 8 else 4)))
+        self.call(self.module.clipped_sums, regions, spans, limits, rows, *law, *key, norms, workspace.ctypes.data, 0, 0)
+
+    def keystream(self, key: Words, stream: int, first_block: int, blocks: int) -> Words:
+        """Blocks of a keystream."""
+        out = np.zeros(blocks * (4 if key.size == 2 else 16), np.uint32)
+        arguments = key.ctypes.data, key.size, stream, first_block, blocks, out.ctypes.data, 0, 0
+        self.call(self.module.keystream, [of(key), of(out)], *arguments)
+        return out
+
+    def next_key(self, state: int, out: int) -> None:
+        """The next key of the state at an address, to another."""
+        self.call(self.module.next_key, [(state, state + 40), (out, out + 32)], state, out, 0, 0)
+
+
+def _module(path: Path) -> ModuleType:
+    """csrc/cuda/module.cu for Python."""
+    spec = importlib.util.spec_from_file_location("ldpkernels._cuda", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def of(array: np.ndarray) -> tuple[int, int]:
+    """An array's memory."""
+    return array.ctypes.data, array.ctypes.data + array.nbytes
 
 
 def reached(spans: Spans, output: str) -> Iterator[tuple[int, int]]:
@@ -154,44 +192,31 @@ def reached(spans: Spans, output: str) -> Iterator[tuple[int, int]]:
 
 
 @cache
-def machine(arch: int = 90) -> Machine:
-    """The module for an architecture, compiled and loaded once in a process."""
-    return Machine(arch)
-
-
-def _call_cuda(here: Machine, name: str, *arguments: Any) -> None:
-    """What the package asks of the module, with the memory that it may touch."""
-    if name == "launch":
-        kernel, output, spans, laws, key, words = arguments
-        here.call(name, [*reached(spans, output), (key, key + 4 * words)], *arguments)
-    elif name == "clipped_sums":
-        spans, limits, rows, *_, key, words, norms, workspace = arguments
-        regions = [(key, key + 4 * words), (norms, norms + 8 * rows * len(limits))]
-        regions.append((workspace, workspace + 8 * here.module.clipped_workspace(spans, rows, len(limits))))
-        for span in spans:
-            item, n = ITEM[int(span["dtype"])], int(span["numel"])
-            regions.append((int(span["data"]), int(span["data"]) + rows * n * item))
-            regions.append((int(span["out"]), int(span["out"]) + n * (8 if item == 8 else 4)))
-        here.call(name, regions, *arguments)
-    elif name == "next_key":
-        state, out = arguments
-        here.call(name, [(state, state + 40), (out, out + 32)], state, out)
-    else:
-        raise AttributeError(name)
+def machine(source: Path, arch: int = 90) -> Machine:
+    """A library for an architecture, compiled and loaded once in a process."""
+    return Machine(source, arch)
 
 
 @contextmanager
 def taking_tensors_of_the_host(here: Machine) -> Iterator[ModuleType]:
     """The package then counts CUDA C++ among its backends, for tensors of the host."""
-    kept = capabilities._found, capabilities._interpreting, capabilities.able, sys.modules.get("ldpkernels._cuda")
+    kept = capabilities._found, capabilities.able, sys.modules.get("ldpkernels._cuda")
     called = dispatch.call_cuda, device_keys.call_cuda
     known = here.module.MECHANISMS | {"clipped_noise", "next_key"}
 
     def able(kernel: str, device: str, index: int | None = None) -> tuple[str, ...]:
         return (*capabilities._ALWAYS, *(("cuda",) if kernel in known else ()))
 
-    def call(name: str, device: Any, *arguments: object) -> None:
-        _call_cuda(here, name, *arguments)
+    def call(name: str, device: Any, *arguments: Any) -> None:
+        if name == "launch":
+            kernel, output, spans, laws, key, words = arguments
+            regions = [*reached(spans, output), (key, key + 4 * words)]
+            here.call(here.module.launch, regions, *arguments, 0, 0)
+        elif name == "clipped_sums":
+            spans, limits, rows, stddev, divisor, unit, grid_std, key, words, norms, _ = arguments
+            here.clipped_sums(spans, limits, rows, (stddev, divisor, unit, grid_std), (key, words), norms)
+        else:
+            here.next_key(*arguments)
 
     capabilities._found, capabilities.able = lambda interpreter: ("cuda",), able
     dispatch.call_cuda = device_keys.call_cuda = call
@@ -199,13 +224,13 @@ def taking_tensors_of_the_host(here: Machine) -> Iterator[ModuleType]:
     try:
         yield here.module
     finally:
-        capabilities._found, capabilities._interpreting, capabilities.able = kept[:3]
+        capabilities._found, capabilities.able = kept[:2]
         dispatch.call_cuda, device_keys.call_cuda = called
         del ldpkernels._cuda
-        if kept[3] is None:
+        if kept[2] is None:
             del sys.modules["ldpkernels._cuda"]
         else:
-            sys.modules["ldpkernels._cuda"] = ldpkernels._cuda = kept[3]
+            sys.modules["ldpkernels._cuda"] = ldpkernels._cuda = kept[2]
 
 
 def names(ptx: str) -> list[str]:
