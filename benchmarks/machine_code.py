@@ -19,6 +19,7 @@ from itertools import product
 from pathlib import Path
 
 from benchmarks import disassembly, results, static_cost
+from benchmarks.cost import count
 from benchmarks.disassembly import Cost
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -113,6 +114,11 @@ def triton_costs(folder: Path) -> dict[str, dict[str, Cost]]:
     }
 
 
+def executed_lines() -> list[list[str]]:
+    """Instructions that Triton's compiled kernels execute an element, counted without a device."""
+    return [[name, f"{one['instructions']:.1f}"] for name, one in count.executed()["kernels"].items()]
+
+
 def tables() -> dict[str, str]:
     """Every table of the page, by its mark."""
     import triton
@@ -145,6 +151,7 @@ def tables() -> dict[str, str]:
         "vectors": results.table(header, vectors),
         "resources": results.table(["", "registers", "bytes of stack"], resources),
         "clipped": results.table(loads, clipped),
+        "executed": results.table(["", "instructions executed"], executed_lines()),
     }
 
 

@@ -20,9 +20,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-os.environ.pop("TRITON_INTERPRET", None)  # it is read when triton is imported
-os.environ.setdefault("TRITON_CACHE_DIR", str(Path(__file__).resolve().parents[2] / "build" / "ptx-cache"))
-
 import numpy as np
 import torch
 
@@ -44,6 +41,8 @@ class Triton:
     """Triton's kernels as they are compiled for an architecture."""
 
     def __init__(self, arch: int) -> None:
+        os.environ.pop("TRITON_INTERPRET", None)  # it is read when triton is imported
+        os.environ.setdefault("TRITON_CACHE_DIR", str(cuda.CACHE))
         from tests.ptx import device
 
         device.install(arch)

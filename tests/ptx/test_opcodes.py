@@ -33,9 +33,9 @@ def register(width, i):
     return {1: "%pr", 2: "%hr", 4: "%wr", 8: "%dr"}[width] + str(i)
 
 
-def run(lines, memory, regions=None, shared=0, grid=(1, 1, 1)):
+def run(lines, memory, regions=None, shared=0, grid=(1, 1, 1), threads=32):
     """Execute lines with the address of an array."""
-    (entry,) = kernels(kernel(lines)).values()
+    (entry,) = kernels(kernel(lines).replace(".reqntid 32", f".reqntid {threads}")).values()
     made = program(entry)
     start = memory.ctypes.data
     regions = [(start, start + memory.nbytes)] if regions is None else regions
