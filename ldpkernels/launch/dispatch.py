@@ -117,7 +117,8 @@ def clipped_sums(
     """
     name, rows = capabilities.chosen("clipped_noise", device, _index(key)), len(x[0])
     if name in ("cuda", "triton"):
-        kinds, kind = [d.name for d in dtypes], "discrete" if noise.unit else "gaussian"
+        single = len(sums) == 1 and math.prod(sums[0].shape) == 1  # numbers have kernels of their own
+        kinds, kind = [d.name for d in dtypes], ("discrete" if noise.unit else "gaussian") + " of numbers" * single
         there = _tensor(key)
         cipher = proved.CIPHERS.get(there.numel(), "none")
         name = proved.proved(name, "clipped_noise", kind, kinds, cipher, there.device)

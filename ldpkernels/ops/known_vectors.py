@@ -76,7 +76,7 @@ def _of_integers(subject: Subject, device: str) -> list[Bytes]:
         x = placed(numbers, kinds, device)
         outs = [torch.zeros(n, dtype=torch.int32, device=device) for n in SIZES]
         squares = launch.quantise(_table(x, kinds, outs), scale, key, STREAM, _there(device))
-        answers += [np.frombuffer(squares.to_bytes(16, "little"), np.uint8), *map(bytes_of, outs)]
+        answers += [np.frombuffer(squares.to_bytes(16, "little", signed=True), np.uint8), *map(bytes_of, outs)]
     return answers
 
 

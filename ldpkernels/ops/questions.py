@@ -89,18 +89,22 @@ def _of_cldp(subject: Subject, device: str) -> list[Bytes]:
 
 
 def _of_rows(subject: Subject, device: str) -> list[Bytes]:
-    """Rows of two matrices that are clipped together, one of which has few columns; norms that need no clipping."""
-    dtype, rows = DTYPES[subject.dtype], 67
-    kind = getattr(torch, subject.dtype)
-    numbers = np.random.default_rng(1).normal(size=(rows, 40)) * np.linspace(0.01, 2.0, rows)[:, None]
-    x = [torch.from_numpy(np.ascontiguousarray(n)).to(kind).to(device) for n in (numbers[:, :37], numbers[:, 37:])]
-    sums = [
-        torch.zeros(t.shape[1], dtype=torch.float64 if dtype.itemsize == 8 else torch.float32, device=device) for t in x
-    ]
-    noise = clipped_noise.noise_of([3.0], 0.7, subject.output, rows)
-    words = KEYS[subject.cipher].tensor(device)
-    norms = launch.clipped_sums(x, sums, [dtype] * 2, [3.0], noise, 1.0, words, torch.device(device).type)
-    return [bytes_of(torch.as_tensor(t)) for t in (*sums, norms)]
+    """Rows of two matrices that are clipped together, one of which has few columns, in one block of rows and in two; or
+    single numbers, of a group and of a part of one. An infinity; norms that need no clipping."""
+    dtype, answers = DTYPES[subject.dtype], []
+    drawn, _, single = subject.output.partition(" of ")
+    kind, wide = getattr(torch, subject.dtype), torch.float64 if dtype.itemsize == 8 else torch.float32
+    for rows, widths in [(4099, (1,))] if single else [(67, (37, 3)), (60, (37, 3))]:
+        numbers = np.random.default_rng(1).normal(size=(rows, sum(widths))) * np.linspace(0.01, 2.0, rows)[:, None]
+        numbers[6, 0] = np.inf
+        parts = np.split(numbers, np.cumsum(widths)[:-1], axis=1)
+        x = [torch.from_numpy(np.ascontiguousarray(n)).to(kind).to(device) for n in parts]
+        sums = [torch.zeros(n, dtype=wide, device=device) for n in widths]
+        noise = clipped_noise.noise_of([3.0], 0.7, drawn, rows)
+        words = KEYS[subject.cipher].tensor(device)
+        norms = launch.clipped_sums(x, sums, [dtype] * len(x), [3.0], noise, 1.0, words, torch.device(device).type)
+        answers += [bytes_of(torch.as_tensor(t)) for t in (*sums, norms)]
+    return answers
 
 
 def _of_votes(subject: Subject, device: str) -> list[Bytes]:
@@ -114,7 +118,7 @@ def _of_votes(subject: Subject, device: str) -> list[Bytes]:
 for _kernel in _MECHANISMS:
     register(_kernel, _of_weights, _of_mechanism(_kernel))
 register("ordinal_cldp", _of_cldp, (Subject("ordinal_cldp", "values", d, c) for c in CIPHERS for d in (*DTYPES, "int64")))
-_NOISES = [(noise, cipher) for noise in ("gaussian", "discrete") for cipher in CIPHERS]
+_NOISES = [(noise + of, c) for noise in ("gaussian", "discrete") for of in ("", " of numbers") for c in CIPHERS]
 register("clipped_noise", _of_rows, (Subject("clipped_noise", noise, d, c) for noise, c in _NOISES for d in DTYPES))
 register("votes", _of_votes, (Subject("votes", "labels", d, "none") for d in ("uint8", "int32", "int64")))
 

@@ -103,7 +103,7 @@ def kernels(source: str) -> dict[str, Kernel]:
 
 def kernel_named(source: str, name: str) -> Kernel:
     """One entry of a large module, with the functions that it calls in the places where it calls them."""
-    return kernels(_with_calls(source, _body(source, rf"\.visible \.entry {re.escape(name)}\(")))[name]
+    return kernels(_with_calls(source, _body(source, rf"(?:\.visible )?\.entry {re.escape(name)}\(")))[name]
 
 
 def _body(source: str, head: str) -> str:
