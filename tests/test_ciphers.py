@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 # Published known answers for the ciphers, and one keystream on every instruction set.
-import ctypes
 import shutil
 import subprocess
 from pathlib import Path

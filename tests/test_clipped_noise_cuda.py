@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The CUDA kernels of clipped sums without a GPU: the bits of their PTX, which tests/ptx executes, and their machine code.
+# The CUDA kernels of clipped sums without a GPU: the bits of their PTX, which tests/ptx executes, and its cost.
 import re
 import shutil
 import subprocess

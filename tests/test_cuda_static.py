@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CUDA kernels without a GPU: the cost of their machine code, and what their PTX computes where tests/ptx executes it."""
+"""The CUDA kernels without a GPU: the cost of their machine code, and what their PTX computes (tests/ptx)."""
 
 import ctypes
 

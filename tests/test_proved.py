@@ -133,7 +133,11 @@ def test_whoever_runs_triton_asks_first():
     folder = Path(proved.__file__).parent
     for path in folder.glob("*.py"):
         for function in ast.walk(ast.parse(path.read_text())):
-            if isinstance(function, ast.FunctionDef) and function.name not in ("_run_triton", "_on_triton", "_privunitg_on_triton"):
+            if isinstance(function, ast.FunctionDef) and function.name not in (
+                "_run_triton",
+                "_on_triton",
+                "_privunitg_on_triton",
+            ):
                 text = ast.unparse(function)
                 if re.search(r"ldpkernels\.triton|_on_triton\(\)", text):
                     assert re.search(r"proved\.\w+\(|_prove\(", text), f"{path.name}: {function.name}"

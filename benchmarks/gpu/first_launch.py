@@ -4,11 +4,11 @@
     python -m benchmarks.gpu.first_launch [--arch 90] [--kernel NAME ...]
 
 They are asked as on a device (ldpkernels/launch/proved.py), on tensors of the host. Triton chooses what to compile from
-their arguments (a number that is 1, an address that is a multiple of 16), and compiles it for the device; but nothing is
-launched. What would fail there fails here: types that compile for no argument or only for others, grids and shared
-memory beyond the device's, arguments beyond their type, memory that a launch would have to allocate. Answers are whatever
-was in memory. A row of the output says how many kernels the first use of a kernel compiles, and for how long: what a
-user waits for where Triton's cache is empty.
+their arguments (a number that is 1, an address that is a multiple of 16), and compiles it for the device; but nothing
+is launched. What would fail there fails here: types that compile for no argument or only for others, grids and shared
+memory beyond the device's, arguments beyond their type, memory that a launch would have to allocate. Answers are
+whatever was in memory. A row of the output says how many kernels the first use of a kernel compiles, and for how long:
+what a user waits for where Triton's cache is empty.
 """
 
 from __future__ import annotations
@@ -143,12 +143,16 @@ def main() -> int:
         for subject in subjects():
             if options.kernel and subject.kernel not in options.kernel:
                 continue
-            kernels, launches, error = len(compiled), Launcher.launches, ask("triton", subject, torch.device("cpu")).error
+            kernels, launches, error = (
+                len(compiled),
+                Launcher.launches,
+                ask("triton", subject, torch.device("cpu")).error,
+            )
             fails = error is not None and error.startswith("fails")
             failed |= fails
             took = f"{len(compiled) - kernels:4d} kernels {sum(c.seconds for c in compiled[kernels:]):6.1f} s"
             end = f"  {error}"[:2000] if fails else ""
-            print(f"{str(subject):42s} {took} {Launcher.launches - launches:5d} launches{end}", flush=True)
+            print(f"{subject!s:42s} {took} {Launcher.launches - launches:5d} launches{end}", flush=True)
     return int(failed)
 
 

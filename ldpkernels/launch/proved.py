@@ -102,7 +102,7 @@ def proved(name: str, kernel: str, output: str, dtypes: Iterable[str], cipher: s
 
 
 def of_spans(name: str, kernel: str, output: str, spans: Spans, key_words: int, device: torch.device) -> str:
-    """The backend that runs a kernel of a table's dtypes, by a key of so many words or of none, after it has answered."""
+    """The backend that runs a kernel of a table's dtypes, by a key of so many words, after it has answered."""
     dtypes = [_NAMES[code] for code in set(spans["dtype"].tolist())]
     return proved(name, kernel, output, dtypes, CIPHERS.get(key_words, "none"), device)
 

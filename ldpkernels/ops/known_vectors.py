@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The known questions of whole vectors, ranges, sums of reports and a device's keys: questions.py says what they are."""
+"""The known questions of whole vectors, ranges, sums of reports and keys; questions.py says what a question is."""
 
 from __future__ import annotations
 

@@ -117,7 +117,9 @@ def _of_votes(subject: Subject, device: str) -> list[Bytes]:
 
 for _kernel in _MECHANISMS:
     register(_kernel, _of_weights, _of_mechanism(_kernel))
-register("ordinal_cldp", _of_cldp, (Subject("ordinal_cldp", "values", d, c) for c in CIPHERS for d in (*DTYPES, "int64")))
+register(
+    "ordinal_cldp", _of_cldp, (Subject("ordinal_cldp", "values", d, c) for c in CIPHERS for d in (*DTYPES, "int64"))
+)
 _NOISES = [(noise + of, c) for noise in ("gaussian", "discrete") for of in ("", " of numbers") for c in CIPHERS]
 register("clipped_noise", _of_rows, (Subject("clipped_noise", noise, d, c) for noise, c in _NOISES for d in DTYPES))
 register("votes", _of_votes, (Subject("votes", "labels", d, "none") for d in ("uint8", "int32", "int64")))

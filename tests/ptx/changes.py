@@ -167,7 +167,8 @@ def explained(of: Triton | Cuda, subject: Subject, found: machine.Program, at: i
     assert outcome(of, subject, found, side_by_side(found, at, other)) is None
     if not differing.times:
         return f"the same result in all {differing.count:,} executions"
-    return f"another result in {differing.times:,} of {differing.count:,} executions, on which nothing that is written depends"
+    times = f"{differing.times:,} of {differing.count:,}"
+    return f"another result in {times} executions, on which nothing that is written depends"
 
 
 def coverage(of: Triton | Cuda, chosen: list[Subject], show: bool) -> tuple[dict[str, Subject], str]:
@@ -189,7 +190,9 @@ def coverage(of: Triton | Cuda, chosen: list[Subject], show: bool) -> tuple[dict
         missing = [b.instructions[0].line for b, n in zip(found.blocks, found.executed, strict=True) if not n]
         if missing:
             print(f"{subject}: {found.kernel.name}: {len(missing)} of {len(found.blocks)} blocks at lines {missing}")
-    words = f"{count} questions, {wrong} wrong answers; {len(programs)} kernels, {reached:,} of {there:,} blocks executed"
+    words = (
+        f"{count} questions, {wrong} wrong answers; {len(programs)} kernels, {reached:,} of {there:,} blocks executed"
+    )
     return subject_of, words
 
 
@@ -222,7 +225,14 @@ def main() -> int:
             seen += 1
             continue
         was = found.kernel.instructions[at]
-        rows.append([str(subject), f"`{was.text.rstrip(';')}`", _difference(was, other), explained(of, subject, found, at, other)])
+        rows.append(
+            [
+                str(subject),
+                f"`{was.text.rstrip(';')}`",
+                _difference(was, other),
+                explained(of, subject, found, at, other),
+            ]
+        )
         print(*rows[-1], sep="; ", flush=True)
     print(f"{seen} of {seen + len(rows)} changes seen")
     if options.page:

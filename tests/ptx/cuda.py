@@ -152,7 +152,9 @@ class Machine:
             item, n = ITEM[int(span["dtype"])], int(span["numel"])
             regions.append((int(span["data"]), int(span["data"]) + rows * n * item))
             regions.append((int(span["out"]), int(span["out"]) + n * (8 if item == 8 else 4)))
-        self.call(self.module.clipped_sums, regions, spans, limits, rows, *law, *key, norms, workspace.ctypes.data, 0, 0)
+        self.call(
+            self.module.clipped_sums, regions, spans, limits, rows, *law, *key, norms, workspace.ctypes.data, 0, 0
+        )
 
     def keystream(self, key: Words, stream: int, first_block: int, blocks: int) -> Words:
         """Blocks of a keystream."""
@@ -209,7 +211,7 @@ def taking_tensors_of_the_host(here: Machine) -> Iterator[ModuleType]:
 
     def call(name: str, device: Any, *arguments: Any) -> None:
         if name == "launch":
-            kernel, output, spans, laws, key, words = arguments
+            _, output, spans, _, key, words = arguments
             regions = [*reached(spans, output), (key, key + 4 * words)]
             here.call(here.module.launch, regions, *arguments, 0, 0)
         elif name == "clipped_sums":

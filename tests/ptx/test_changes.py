@@ -53,7 +53,11 @@ def found(monkeypatch):
     [
         (4, "sub.s32 %wr1, %wr30, 5;", None),
         (5, "setp.le.s32 %pr1, %wr30, 64;", "the same result in all 32 executions"),
-        (7, "sub.s32 %wr2, %wr30, 9;", "another result in 32 of 32 executions, on which nothing that is written depends"),
+        (
+            7,
+            "sub.s32 %wr2, %wr30, 9;",
+            "another result in 32 of 32 executions, on which nothing that is written depends",
+        ),
         (11, "add.s32 %wr1, %wr1, 2;", "never executed"),
     ],
 )

@@ -12,7 +12,7 @@ from tests.conftest import KEY  # noqa: E402
 from tests.ptx.cuda import taking_tensors_of_the_host  # noqa: E402
 from tests.ptx.text import PtxError, kernel_named, kernels  # noqa: E402
 
-# All formats with Philox, of which a format's code is; one with ChaCha20. `python -m tests.ptx.changes` asks everything.
+# All formats with Philox and one with ChaCha20; `python -m tests.ptx.changes --backend cuda` asks everything.
 CHOSEN = [s for s in subjects() if s.cipher != "chacha20" or s.dtype in ("float32", "int64")]
 
 

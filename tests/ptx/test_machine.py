@@ -77,7 +77,9 @@ def test_a_write_after_anothers_read_is_a_race():
 def test_a_warps_barrier_orders_what_all_of_it_have_read():
     """But not what another warp has."""
     read = "\tst.shared.b32 [%wr3], %wr30;\n\tbar.sync 0;\n\tand.b32 %wr4, %wr30, OF;\n\tshl.b32 %wr4, %wr4, 2;\n"
-    read += "\tadd.s32 %wr5, %wr1, %wr4;\n\tld.shared.b32 %wr10, [%wr5];\n\tbar.warp.sync -1;\n\tst.shared.b32 [%wr5], 7;\n"
+    read += (
+        "\tadd.s32 %wr5, %wr1, %wr4;\n\tld.shared.b32 %wr10, [%wr5];\n\tbar.warp.sync -1;\n\tst.shared.b32 [%wr5], 7;\n"
+    )
     lines = SHARED + read + OUT
     assert threads(lines.replace("OF", "0x60"), n=64).tolist() == [0] * 32 + [32] * 32
     with pytest.raises(PtxError, match="was read by several threads"):

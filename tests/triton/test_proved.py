@@ -126,21 +126,33 @@ def next_word(key):
 WRONG = [
     (("vectors", "norm", "float32", "none"), "lattice", given("norm", 0, fewer)),
     (("vectors", "integers", "float32", "philox"), "lattice", given("quantise", 3, lambda stream: stream + 1)),
-    (("vectors", "integers", "bfloat16", "none"), "lattice", given("quantise", 1, lambda scale: math.nextafter(scale, 0))),
+    (
+        ("vectors", "integers", "bfloat16", "none"),
+        "lattice",
+        given("quantise", 1, lambda scale: math.nextafter(scale, 0)),
+    ),
     (("vectors", "noise 0", "uint32", "philox"), "lattice", given("add_noise", 1, raised)),
     (("vectors", "noise 16", "float32", "philox"), "lattice", given("add_noise", 0, later)),
     (("vectors", "rotation", "float32", "philox"), "lattice", given("rotate", 1, next_word)),
     (("normals", "product", "float32", "philox"), "privunitg", given("normal_product", 0, later)),
-    (("normals", "moved", "float64", "philox"), "privunitg", given("moved_normals", 3, lambda x: math.nextafter(x, 1.0))),
+    (
+        ("normals", "moved", "float64", "philox"),
+        "privunitg",
+        given("moved_normals", 3, lambda x: math.nextafter(x, 1.0)),
+    ),
     (("summary", "finite", "float64", "none"), "summary", given("summarize", 0, fewer)),
     (("quantiles", "32 bits", "float32", "none"), "quantiles", given("order_statistics", 2, lambda ranks: ranks + 1)),
-    (("next_key", "keys", "int64", "chacha20"), "next_key", given("next_key", 0, lambda state: state + (torch.arange(5) == 4))),
+    (
+        ("next_key", "keys", "int64", "chacha20"),
+        "next_key",
+        given("next_key", 0, lambda state: state + (torch.arange(5) == 4)),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("subject", "module", "wrong"), WRONG, ids=[" ".join(subject) for subject, *_ in WRONG])
 def test_wrong_vectors_and_ranges_are_caught(monkeypatch, subject, module, wrong):
-    """Asked as they are, and with one number of theirs changed; of one stretch, as the interpreter's time goes by that."""
+    """Asked as they are, and with one number changed; of one stretch, by which the interpreter's time goes."""
     monkeypatch.setattr(known_vectors, "LONG", 700)
     assert answer(*subject) is None
     kernels, (name, change) = importlib.import_module(f"ldpkernels.triton.{module}"), wrong
