@@ -38,7 +38,7 @@ help:
 	@echo "make cost        instructions and cache misses of every kernel and call, held to benchmarks/cost/table.json; needs valgrind"
 	@echo "make battery     dieharder on the random streams as mechanisms use them (about an hour; needs dieharder)"
 	@echo "make exhaustive  every one of the 2^32 floats, for several settings (about 10 minutes)"
-	@echo "make ptx         Triton's kernels, compiled for a GPU (PTX_ARCH=90) and executed without one (minutes)"
+	@echo "make ptx         the GPU's kernels, compiled for one (PTX_ARCH=90) and executed without one (minutes)"
 	@echo "make gpu         GPU tests and benchmarks with the machine's own python3, torch and nvcc; needs no network"
 	@echo "make gpu-build   compile the modules for such a machine here, so that make gpu need not (PYTHON312=python3.12)"
 	@echo "make dist        wheels for CPython 3.10 to 3.14 on x86-64 and aarch64, each built twice and tested, in dist/"
@@ -123,6 +123,7 @@ ptx: $(STAMP)
 	LDPKERNELS_TEST_PTX=$(PTX_ARCH) $(PYTEST) tests/triton --ignore tests/triton/test_static.py \
 	  --ignore tests/triton/test_first_launch.py --ignore tests/triton/test_vectors.py
 	$(PY) -m tests.ptx.changes --arch $(PTX_ARCH)
+	$(PY) -m tests.ptx.changes --arch $(PTX_ARCH) --backend cuda
 
 battery: $(STAMP)
 	$(PY) -m tests.streams.battery

@@ -82,8 +82,10 @@ class Instruction:
 
 
 def find_tool(name: str) -> str | None:
-    """A CUDA tool: on PATH, in CUDA_HOME, or in the triton package."""
+    """A CUDA tool: on PATH, in CUDA_HOME, in NVIDIA's wheels, or in the triton package."""
     folders = [Path(os.environ.get(v, "/usr/local/cuda")) / "bin" for v in ("CUDA_HOME", "CUDA_PATH")]
+    if nvidia := importlib.util.find_spec("nvidia"):
+        folders += [path for p in nvidia.submodule_search_locations or () for path in Path(p).glob("cu*/bin")]
     if triton := importlib.util.find_spec("triton"):
         folders += [Path(p) / "backends" / "nvidia" / "bin" for p in triton.submodule_search_locations or ()]
     return shutil.which(name) or next((str(f / name) for f in folders if os.access(f / name, os.X_OK)), None)

@@ -19,6 +19,7 @@ from itertools import product
 from pathlib import Path
 
 from benchmarks import disassembly, results, static_cost
+from benchmarks.cost import count
 from benchmarks.disassembly import Cost
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,14 +31,14 @@ ITEM = {"f32": 4, "f64": 8, "bf16": 2, "f16": 2, "float32": 4, "float64": 8, "bf
 WRITTEN = {"bits": 1 / 8, "cells": 1}  # bytes a weight; values are as wide as weights
 HEADER = ["", "registers", "spills", "instructions", "integer", "16-byte loads", "stores", "ceiling"]
 VECTORS = {  # of Triton's kernels of whole vectors: words, and bytes that an element moves
-    "quantise-none-0": ("integers of fp32", 8),
-    "quantise-philox-0": ("integers of fp32, rounded by Philox", 8),
-    "noise-philox-16": ("noise of deviation 2^22, Philox", 8),
-    "noise-chacha20-0": ("noise modulo 2^bits, ChaCha20", 8),
-    "moved-philox": ("PrivUnitG's report of fp32, Philox", 8),
-    "moved-chacha20": ("PrivUnitG's report of fp64, ChaCha20", 16),
-    "rotate-first": ("rotation, 12 levels of 2^12 numbers", 8),
-    "rotate-later": ("rotation, 7 levels of 32 columns", 8),
+    "quantise_kernel vectors integers float32 none": ("integers of fp32", 8),
+    "quantise_kernel vectors integers float32 philox": ("integers of fp32, rounded by Philox", 8),
+    "noise_kernel vectors noise 16 float32 philox": ("noise of deviation 2^22, Philox", 8),
+    "noise_kernel vectors noise 0 uint32 chacha20": ("noise modulo 2^bits, ChaCha20", 8),
+    "moved_kernel normals moved float32 philox": ("PrivUnitG's report of fp32, Philox", 8),
+    "moved_kernel normals moved float64 chacha20": ("PrivUnitG's report of fp64, ChaCha20", 16),
+    "rotate_kernel vectors rotation float32 philox": ("rotation, 12 levels of 2^12 numbers", 8),
+    "rotate_kernel later vectors rotation float32 philox": ("rotation, 7 levels of 32 columns", 8),
 }
 
 
@@ -113,6 +114,11 @@ def triton_costs(folder: Path) -> dict[str, dict[str, Cost]]:
     }
 
 
+def executed_lines() -> list[list[str]]:
+    """Instructions that Triton's compiled kernels execute an element, counted without a device."""
+    return [[name, f"{one['instructions']:.1f}"] for name, one in count.executed()["kernels"].items()]
+
+
 def tables() -> dict[str, str]:
     """Every table of the page, by its mark."""
     import triton
@@ -128,13 +134,10 @@ def tables() -> dict[str, str]:
         costs = triton_costs(where)
         cuda, resources, clipped = cuda_lines(where), resource_lines(where), clipped_lines(where)
     of_weights = []
-    for group in ("two_point", "cells"):
-        for choice, cost in costs[group].items():
-            dtype, output, rest = choice.split("-")
-            name = (
-                f"two-point, {output} {dtype}, {rest}" if group == "two_point" else f"{rest}, {output} {dtype}, philox"
-            )
-            of_weights.append(line(name, cost, moved(dtype, output)))
+    for choice, cost in (costs["two_point"] | costs["cells"]).items():
+        _, kernel, output, dtype, cipher = choice.split()
+        name = f"{kernel.replace('_', '-')}, {output} {dtype}, {cipher}"
+        of_weights.append(line(name, cost, moved(dtype, output)))
     vectors = [line(name, costs["vectors"][key], nbytes) for key, (name, nbytes) in VECTORS.items()]
     header = [*HEADER, f"of a copy on {', '.join(COPY)}"]
     loads = ["", "registers", "spills", "instructions", "integer", "16-byte loads at once"]
@@ -145,6 +148,7 @@ def tables() -> dict[str, str]:
         "vectors": results.table(header, vectors),
         "resources": results.table(["", "registers", "bytes of stack"], resources),
         "clipped": results.table(loads, clipped),
+        "executed": results.table(["", "instructions executed"], executed_lines()),
     }
 
 

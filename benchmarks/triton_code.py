@@ -1,179 +1,121 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton's kernels compiled for a GPU that need not be there, and what their machine code costs, as JSON.
+"""What Triton compiles for known questions, for a GPU that need not be there, and what its machine code costs, as JSON.
 
     python -m benchmarks.triton_code FILE
 
-A process of its own, because compiling needs a Triton that does not interpret. Each group yields kernels by their
-choices, and the elements of a thread's tile; none where work depends on draws or where only resources are looked at,
-as reading machine code takes longer than all else.
+A process of its own, because compiling needs a Triton that does not interpret. Each group has kernels by the question
+that compiled them; of kernels that read tensors by vectors, the one that does. Elements are those of a thread's tile,
+and none where work depends on draws or where only resources are looked at, as reading machine code takes longer than
+all else.
 """
 
 import json
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import triton.language as tl
+import torch
 
-from benchmarks import triton_static as static
 from benchmarks.disassembly import analyse_cubin
-from ldpkernels.triton import clipped_noise as rows
-from ldpkernels.triton import (
-    lattice,
-    next_key,
-    norms,
-    order,
-    privunitg,
-    quantiles,
-    rotation,
-    single_numbers,
-    summary,
-    tally,
-    votes,
-)
+from benchmarks.gpu.first_launch import Compiled, absent
+from benchmarks.gpu.operations import KEYS
+from ldpkernels import launch
+from ldpkernels.launch.proved import Subject, ask
+from ldpkernels.triton import rotation
 
 ARCH = 90
+NARROW = ("float32", "bfloat16", "float16", "float64")
 
 
-def two_point():
-    for choice in (
-        ("float32", "values", "philox"),
-        ("bfloat16", "values", "philox"),
-        ("float64", "values", "philox"),
-        ("float32", "bits", "philox"),
-        ("bfloat16", "bits", "philox"),
-        ("float32", "values", "chacha20"),
-    ):
-        yield choice, static.compile_for(ARCH, *choice), "two_point_kernel", static.elements_per_thread(choice[-1])
+def of(kernel: str, *choices: str) -> list[Subject]:
+    """Subjects of a kernel: output, dtype and cipher of each in words."""
+    return [Subject(kernel, *choice.rsplit(" ", 2)) for choice in choices]
 
 
-def cells():
-    dtypes = ["float32", "bfloat16", "float16", "float64"]
-    chosen = [(d, "values", m) for d in dtypes for m in ("piecewise", "hybrid")]
-    for choice in (*chosen, ("float32", "cells", "hybrid")):
-        kernel = static.compile_cells_for(ARCH, *choice)
-        yield choice, kernel, "piecewise_kernel", static.elements_per_thread("philox")
+GROUPS = {
+    "two_point": of(
+        "two_point",
+        *("values float32 philox", "values bfloat16 philox", "values float64 philox", "bits float32 philox"),
+        *("bits bfloat16 philox", "values float32 chacha20"),
+    ),
+    "cells": [
+        *(one for m in ("piecewise", "hybrid") for d in NARROW for one in of(m, f"values {d} philox")),
+        *of("hybrid", "cells float32 philox"),
+    ],
+    "clipped_noise": of(
+        "clipped_noise",
+        *(f"{noise} {dtype} philox" for noise in ("gaussian", "discrete") for dtype in ("float32", "float64")),
+        "discrete float32 chacha20",
+    ),
+    "ordinal_cldp": of("ordinal_cldp", "values float32 philox", "values int64 philox", "values float16 chacha20"),
+    "vectors": [
+        *of("vectors", *(f"norm {dtype} none" for dtype in NARROW)),
+        *of("vectors", "integers float32 none", "integers float32 philox", "integers bfloat16 chacha20"),
+        *of("vectors", "noise 16 float32 philox", "noise 0 uint32 chacha20", "rotation float32 philox"),
+        *of("normals", *(f"{o} {d}" for o in ("product", "moved") for d in ("float32 philox", "float64 chacha20"))),
+    ],
+    "others": [
+        *of("summary", *(f"finite {dtype} none" for dtype in NARROW)),
+        *of("quantiles", "32 bits float32 none", "32 bits bfloat16 none", "64 bits float64 none"),
+        *(*of("tally", "bits uint8 none", "bytes uint8 none"), *of("votes", "labels uint8 none")),
+        *of("clipped_noise", "gaussian of numbers float32 philox", "discrete of numbers float64 philox"),
+        *of("next_key", "keys int64 chacha20"),
+    ],
+}
 
 
-def clipped_noise():
-    chosen = [(d, n, "philox") for d in ("float32", "float64") for n in ("gaussian", "discrete")]
-    for choice in (*chosen, ("float32", "discrete", "chacha20")):
-        yield choice, static.compile_clipped_for(ARCH, *choice), "sums_kernel", 1
+def elements(one: Compiled) -> int:
+    """Elements of a thread that the hot path finishes; 0 where it is not looked for."""
+    has = one.constants
+    chacha = has.get("CHACHA", False)
+    found = {
+        "two_point_kernel": (32 if chacha else 8) * has.get("BLOCKS", 0) // 32,
+        "piecewise_kernel": (32 if chacha else 8) * has.get("BLOCKS", 0) // 32,
+        "sums_kernel": 1,
+        "numbers_kernel": 64,
+        "noise_kernel": 8,
+        "moved_kernel": 8,
+        "quantise_kernel": 16 if chacha else 4,
+        "rotate_kernel": (has.get("COLUMNS", 0) << has.get("LEVELS", 0)) // 128,
+    }
+    return found.get(one.name, 0)
 
 
-def ordinal_cldp():
-    for dtype, cipher, width in (
-        ("float32", "philox", "narrow"),
-        (None, "philox", "wide"),
-        ("float16", "chacha20", "wide"),
-    ):
-        kernel = static.compile_cldp_for(ARCH, dtype, cipher, width == "wide")
-        yield (dtype or "integers", cipher, width), kernel, "ordinal_cldp_kernel", 0
+def is_looked_at(one: Compiled) -> bool:
+    """Whether a kernel is the one by vectors, of whole passes, of two or more that a question has."""
+    if one.name == "rotate_kernel":
+        return one.constants["LEVELS"] == (rotation.FIRST if one.constants["COLUMNS"] == 1 else rotation.LATER)
+    return bool(one.constants.get("ALIGNED", True))
 
 
-def vectors():
-    """Norms, integers, noise and rotations; a thread's elements of a tile, and none where work depends on draws."""
-    numbers = {"unit": "i64", "modulus": "i64", "rows": "i32", "tiles": "i32"}
-    tables = {"table": "*i64", "key": "*i64", "high": "*i32"}
-    for cipher, shift in (("philox", 16), ("chacha20", 0)):
-        chacha = cipher == "chacha20"
-        blocks = lattice.BLOCKS[64][chacha]
-        law = {"WIDE": False, "MODULAR": shift == 0, "SHIFT": shift, "CHACHA": chacha, "BLOCKS": blocks}
-        types = tables | {"guide": "*i32", "pending": "*i32"} | numbers
-        kernel = compiled(lattice.noise_kernel, types, law | {"ALIGNED": True})
-        yield ("noise", cipher, shift), kernel, "noise_kernel", 8
-        types = tables | {"low": "*i64", "guide": "*i32", "pending": "*i32"} | numbers
-        kernel = compiled(lattice.rest_kernel, types, law | {"LANES": lattice.LANES})
-        yield ("rest", cipher, shift), kernel, "rest_kernel", 0
-    for code, key, cipher in ((0, "constexpr", "none"), (0, "*i64", "philox"), (2, "*i64", "chacha20")):
-        chacha = cipher == "chacha20"
-        types = {"table": "*i64", "key": key, "squares": "*i64", "scale": "i64", "stream": "i32"}
-        constants = {"DTYPE": code, "ALIGNED": True, "RANDOM": cipher != "none", "CHACHA": chacha}
-        types, constants = types | {"rows": "i32", "tiles": "i32"}, constants | {"BLOCKS": lattice.BLOCKS[32][chacha]}
-        kernel = compiled(lattice.quantise_kernel, types, constants)
-        yield ("quantise", cipher, code), kernel, "quantise_kernel", 16 if chacha else 4
-    for code in range(4):
-        types = {"table": "*i64", "parts": "*fp64", "rows": "i32"}
-        kernel = compiled(norms.squares_kernel, types, {"DTYPE": code}, order)
-        yield ("squares", code), kernel, "squares_kernel", 0
-    types = {"counts": "*i64", "parts": "*fp64", "out": "*fp64", "spans": "i32"}
-    yield ("total",), compiled(norms.total_kernel, types, {"ROOT": True}), "total_kernel", 0
-    for code, cipher in ((0, "philox"), (1, "chacha20")):
-        chacha = cipher == "chacha20"
-        types = {"table": "*i64", "key": "*i64", "parts": "*fp64", "stream": "i32", "rows": "i32"}
-        constants = {"DTYPE": code, "CHACHA": chacha}
-        kernel = compiled(privunitg.product_kernel, types, constants, order)
-        yield ("product", cipher), kernel, "product_kernel", 0
-        types = {"table": "*i64", "key": "*i64", "along": "i64", "factor": "i64", "stream": "i32"}
-        constants = {"DTYPE": code, "WIDE": code == 1, "ALIGNED": True, "CHACHA": chacha}
-        constants["BLOCKS"] = lattice.BLOCKS[64][chacha]
-        kernel = compiled(privunitg.moved_kernel, types | {"rows": "i32", "tiles": "i32"}, constants)
-        yield ("moved", cipher), kernel, "moved_kernel", 8
-    types = {"x": "*fp32", "signs": "*i32", "low": "i32", "factor": "fp32"}
-    for name, levels, columns in (("first", rotation.FIRST, 1), ("later", rotation.LATER, rotation.STRIP.value)):
-        constants = {
-            "LEVELS": levels,
-            "COLUMNS": columns,
-            "BEFORE": columns == 1,
-            "AFTER": columns > 1,
-            "LAST": columns > 1,
-        }
-        kernel = static.compiled(rotation.rotate_kernel, types, constants, ARCH, rotation.OPTIONS, ("x", "signs"))
-        yield ("rotate", name), kernel, "rotate_kernel", (columns << levels) // 128
+def costs() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Group, name and cost of every kernel, which is named once."""
+    seen = set()
+    with absent(ARCH) as compiled, tempfile.TemporaryDirectory() as folder:
+        for group, subjects in GROUPS.items():
+            for subject in subjects:
+                first = len(compiled)
+                ask("triton", subject, torch.device("cpu"))
+                if subject.output == "rotation":  # of so many levels that both passes are whole
+                    launch.rotate(torch.zeros(1 << rotation.FIRST + rotation.LATER), KEYS[subject.cipher])
+                for one in compiled[first:]:
+                    if not is_looked_at(one) or (known := (one.name, str(one.constants), one.kernel.hash)) in seen:
+                        continue
+                    seen.add(known)
+                    cubin = Path(folder) / "kernel.cubin"
+                    cubin.write_bytes(one.kernel.asm["cubin"])
+                    cost = analyse_cubin(cubin, one.name, elements(one), inner_trips=10)
+                    split = "split " if one.constants.get("SPLIT") else ""
+                    later = " later" if one.constants.get("COLUMNS", 1) > 1 else ""
+                    yield group, f"{split}{one.name}{later} {subject}", vars(cost) | {"ptx": one.kernel.asm["ptx"]}
 
 
-def others():
-    """What ranges, sums of reports and votes need."""
-    weights = {"table": "*i64", "state": "*i64", "counts": "*i64", "shift": "i32", "rows": "i32", "tiles": "i32"}
-    for code in range(4):
-        types = {"table": "*i64", "parts": "*i64", "rows": "i32"}
-        yield ("summary", code), compiled(summary.summary_kernel, types, {"DTYPE": code}), "summary_kernel", 0
-        constants = {"DTYPE": code, "ALIGNED": True, "RANKS": 4, "WIDE": code == 1}
-        yield ("count", code), compiled(quantiles.count_kernel, weights, constants, quantiles), "count_kernel", 0
-    types = {"table": "*i64", "parts": "*i64", "totals": "*i64"}
-    yield (), compiled(summary.totals_kernel, types, {}), "totals_kernel", 0
-    types = {"state": "*i64", "counts": "*i64", "after": "*i64", "ranks": "i32"}
-    yield (), compiled(quantiles.choose_kernel, types, {"RANKS": 4}, quantiles), "choose_kernel", 0
-    words = {"count": "i32", "begin": "i32", "size": "i32"}
-    for word in (tl.int32, tl.uint8):
-        constants = {"WORD": word, "BLOCK": tally.BLOCK}
-        types = {"table": "*i64", "planes": "i32"} | words
-        yield ("bits", word), compiled(tally.add_bits_kernel, types, constants, tally), "add_bits_kernel", 0
-        types = {"table": "*i64", "sums": "*i32"} | words
-        yield ("bytes", word), compiled(tally.add_bytes_kernel, types, constants, tally), "add_bytes_kernel", 0
-    types = {"votes": "*u8", "labels": "*u8", "keep": "*i1", "parties": "i32", "columns": "i64", "classes": "i32"}
-    yield (), compiled(votes.majority_kernel, types, {"BLOCK": votes.BLOCK}, votes), "majority_kernel", 0
-    numbers = {"columns": "i32", "size": "i32"}
-    for pointer, wide, grid in (("*fp32", tl.float32, False), ("*fp64", tl.float64, True)):
-        types = {"x": pointer, "scales": "*fp64", "stride": "i32", "out": "*fp64", "inverse_unit": "i64", "rows": "i32"}
-        constants = {"WIDE": wide, "GRID": grid, "LANES": rows.LANES}
-        yield ("blocks", grid), compiled(rows.blocks_kernel, types | numbers, constants, order), "blocks_kernel", 0
-        types = {"x": pointer, "norms": "*fp64", "sums": "*fp64", "bound": "i64", "inverse_unit": "i64", "rows": "i32"}
-        options, vectors = single_numbers.NUMBER_OPTIONS, ("x", "norms")
-        constants = {"WIDE": wide, "GRID": grid}
-        kernel = static.compiled(single_numbers.numbers_kernel, types, constants, ARCH, options, vectors)
-        yield ("numbers", grid), kernel, "numbers_kernel", 64
-        kernel = static.compile_clipped_for(ARCH, "float64" if grid else "float32", split=True)
-        yield ("split", grid), kernel, "sums_kernel", 1
-    types = {"parts": "*fp64", "out": "*fp64", "blocks": "i32"} | numbers
-    yield (), compiled(rows.groups_kernel, types, {"LANES": rows.LANES}, order), "groups_kernel", 0
-    yield (), compiled(next_key.next_key_kernel, {"state": "*i64", "out": "*i32"}, {}), "next_key_kernel", 0
-
-
-def compiled(kernel, types, constants, module=static):
-    return static.compiled(kernel, types, constants, ARCH, module.OPTIONS)
-
-
-def main(path):
-    found = {}
-    for group in (two_point, cells, clipped_noise, ordinal_cldp, vectors, others):
-        kernels = found[group.__name__] = {}
-        for choice, kernel, name, elements in group():
-            with tempfile.TemporaryDirectory() as folder:
-                cubin = Path(folder) / "kernel.cubin"
-                cubin.write_bytes(kernel.asm["cubin"])
-                cost = analyse_cubin(cubin, name, elements, inner_trips=10)
-            kernels["-".join(map(str, choice or (name,)))] = vars(cost) | {"ptx": kernel.asm["ptx"]}
+def main(path: str) -> None:
+    found: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+    for group, name, cost in costs():
+        found[group][name] = cost
     Path(path).write_text(json.dumps(found))
 
 

@@ -96,6 +96,24 @@ def device_key(request):
     return ldpkernels.Key(KEYS[request.param])
 
 
+@pytest.fixture(scope="session")
+def cuda():
+    """CUDA C++'s module as nvcc compiles it, whose kernels tests/ptx executes."""
+    from tests.ptx import cuda as compiled
+
+    if reason := compiled.lacking():
+        pytest.skip(reason)
+    return compiled.machine(compiled.MODULE, EXECUTED or 90)
+
+
+@pytest.fixture(scope="session")
+def decisions(cuda):
+    """Functions of CUDA C++'s headers by themselves: tests/ptx/decisions.cu."""
+    from tests.ptx import cuda as compiled
+
+    return compiled.machine(compiled.DECISIONS, EXECUTED or 90)
+
+
 @pytest.fixture(scope="module")
 def one_thread():
     """torch on one thread: small networks are no faster on two, which on a busy machine wait for each other."""

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CUDA kernels of piecewise and hybrid, run lane by lane on the host, against the scalar ones, bit for bit."""
+"""The CUDA kernels of piecewise and hybrid, whose PTX tests/ptx executes, against the scalar ones, bit for bit."""
 
 import ctypes
-import mmap
 
 import numpy as np
 import pytest
 
 from ldpkernels import _native
 from ldpkernels.dtypes import DTYPES
-from tests import emulation
 from tests.cells import MECHANISMS, record
+from tests.ptx.cuda import of
 from tests.test_cuda_static import DTYPES as BITS
 from tests.test_cuda_static import KEYS, weights
 
@@ -24,11 +23,6 @@ RANGES += [(3.0, 1e-30, 0.7), (-40.0, 3.0, 0.62)]
 @pytest.fixture(scope="module", params=MECHANISMS)
 def mechanism(request):
     return request.param
-
-
-@pytest.fixture(scope="module")
-def emulate(mechanism, tmp_path_factory):
-    return emulation.one_bit(mechanism, tmp_path_factory)
 
 
 def cells_of(mechanism, c, r, eps, dtype, output):
@@ -53,62 +47,61 @@ def run(kernel, output, parts, laws, cipher, first=0):
     return data.tobytes(), out.tobytes()
 
 
-def same(emulate, mechanism, output, parts, law, cipher, **where):
+def same(cuda, mechanism, output, parts, law, cipher, **where):
     laws = np.concatenate([record(mechanism, cells_of(mechanism, *law, dtype, output)) for dtype, _, _ in parts])
 
     def native(output, spans, laws, key):
         _native.launch(mechanism, output, spans, laws, key, "scalar", 1)
 
+    def executed(output, spans, laws, key):
+        cuda.launch(mechanism, output, spans, laws, key)
+
     expected = run(native, output, parts, laws, cipher, **where)
-    assert run(emulate, output, parts, laws, cipher, **where) == expected
+    assert run(executed, output, parts, laws, cipher, **where) == expected
 
 
 @pytest.mark.parametrize("cipher", KEYS)
 @pytest.mark.parametrize("output", OUTPUTS)
-def test_every_short_length_at_any_address(emulate, mechanism, output, cipher):
+def test_every_short_length_at_any_address(cuda, mechanism, output, cipher):
+    """More tensors than a launch takes."""
     rng = np.random.default_rng(1)
-    for dtype, bits in enumerate(BITS):
-        for shift in (0, bits().itemsize, 8):
-            parts = [(dtype, weights(rng, dtype, n), shift) for n in range(71)]
-            same(emulate, mechanism, output, parts, RANGES[0], cipher)
+    places = [(d, n, (0, bits().itemsize, 8)[n % 3]) for d, bits in enumerate(BITS) for n in range(71)]
+    same(cuda, mechanism, output, [(d, weights(rng, d, n), shift) for d, n, shift in places], RANGES[0], cipher)
 
 
 @pytest.mark.parametrize("cipher", KEYS)
 @pytest.mark.parametrize("output", OUTPUTS)
-def test_steps_tails_and_chunks(emulate, mechanism, output, cipher):
-    """Whole steps and parts of them, beyond 2^32 blocks of the stream; more tensors than a launch takes."""
+def test_steps_tails_and_chunks(cuda, mechanism, output, cipher):
+    """Whole steps and parts of them, beyond 2^32 blocks of the stream."""
     rng = np.random.default_rng(2)
     for dtype, bits in enumerate(BITS):
-        sizes = (249, 505, 1000, 1024, 8192 + 3, 8192 * 3, 65537)
+        sizes = (249, 505, 1000, 1024, 8192 + 3)
         parts = [(dtype, weights(rng, dtype, n), shift) for n in sizes for shift in (0, bits().itemsize)]
-        same(emulate, mechanism, output, parts, RANGES[0], cipher, first=2**35 - 8 * 40)
+        same(cuda, mechanism, output, parts, RANGES[0], cipher, first=2**35 - 8 * 40)
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("law", RANGES)
-def test_every_kind_of_law(emulate, mechanism, output, law):
+def test_every_kind_of_law(cuda, mechanism, output, law):
     """Weights across the range, at its ends and beyond, and every bit pattern: NaN, infinities, subnormals."""
     rng, parts = np.random.default_rng(3), []
     c, r, _ = law
     for dtype in range(4):
-        bits = weights(rng, dtype, 5000)
-        near = rng.uniform(c - 1.2 * r, c + 1.2 * r, 5000)
+        bits = weights(rng, dtype, 2000)
+        near = rng.uniform(c - 1.2 * r, c + 1.2 * r, 2000)
         near[::9] = rng.choice([c - r, c, c + r], near[::9].size)
         if dtype == 2:
             ordinary = (near.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
         else:
             ordinary = near.astype((np.float32, np.float64, None, np.float16)[dtype]).view(BITS[dtype])
-        parts.append((dtype, np.where(rng.random(5000) < 0.8, ordinary, bits), 0))
-    same(emulate, mechanism, output, parts, law, "philox")
+        parts.append((dtype, np.where(rng.random(2000) < 0.8, ordinary, bits), 0))
+    same(cuda, mechanism, output, parts, law, "philox")
 
 
-def test_every_edge_of_a_law(mechanism, tmp_path_factory):
+def test_every_edge_of_a_law(mechanism, decisions):
     """Weights and draws where a decision turns: the ends of the range, also as integers that are no numbers of fp32,
     the first and the last draw of the band, of the rest, of the coin and of its upper side."""
-    decide = emulation.library("emulate.cpp", tmp_path_factory).decide_cells
-    address = ctypes.c_void_p
-    decide.argtypes = [ctypes.c_int, address, address, address, ctypes.c_int64, address, address]
-    seen = set()
+    decide, seen = getattr(decisions.library, f"decide_{mechanism}"), set()
     for c, r, eps in RANGES:
         cells = cells_of(mechanism, c, r, eps, 0, "values")
         law = record(mechanism, cells)
@@ -130,8 +123,9 @@ def test_every_edge_of_a_law(mechanism, tmp_path_factory):
             draws = np.array([(e + d) % 2**32 for e in edges for d in (-2, -1, 0, 1, 2)], np.uint32)
             x, draws = (np.ascontiguousarray(a.ravel()) for a in np.meshgrid(np.append(x, np.float32(np.nan)), draws))
             turns, found = np.zeros((2, x.size), np.int32), np.zeros((2, x.size), np.uint32)
-            where = (law.ctypes.data, x.ctypes.data, draws.ctypes.data, x.size, turns.ctypes.data, found.ctypes.data)
-            decide(mechanism == "hybrid", *where)
+            arrays = x, draws, turns, found
+            places = [ctypes.c_void_p(a.ctypes.data) for a in (law, *arrays)]
+            decisions.call(decide, map(of, arrays), *places, ctypes.c_int64(x.size))
             assert np.array_equal(*turns)
             assert np.array_equal(*found)
             seen |= set(turns[0])
@@ -152,21 +146,3 @@ def test_the_laws_are_what_the_kernels_take_them_for(mechanism):
             assert 0 < law[12] < 32, "the bits of a cell"
             if cells.coin is not None:
                 assert cells.circle.draws + cells.coin.upper_draws(k_hi - k_lo) < 2**32
-
-
-@pytest.mark.parametrize("output", OUTPUTS)
-def test_no_access_outside(emulate, mechanism, output):
-    page, key = mmap.PAGESIZE, KEYS["philox"]
-    libc = ctypes.CDLL(None, use_errno=True)
-    with mmap.mmap(-1, 8 * page) as memory:
-        base = ctypes.addressof(view := ctypes.c_char.from_buffer(memory))
-        for guard in (0, 3, 4, 7):
-            assert libc.mprotect(ctypes.c_void_p(base + guard * page), ctypes.c_size_t(page), 0) == 0
-        for dtype, bits in enumerate(BITS):
-            item = bits().itemsize
-            laws = record(mechanism, cells_of(mechanism, *RANGES[0], dtype, output))
-            for n in (1, 7, 8, 255, 256, 257, 2 * page // item):
-                for data, out in ((base + page, base + 5 * page), (base + 3 * page - n * item, base + 7 * page - n)):
-                    emulate(output, np.array([(data, out, n, 8, dtype)], _native.SPAN), laws, key)
-        libc.mprotect(ctypes.c_void_p(base), ctypes.c_size_t(8 * page), 3)
-        del view

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 # Published known answers for the ciphers, and one keystream on every instruction set.
-import ctypes
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 
 from ldpkernels import _native
 from ldpkernels.reference import ciphers as reference
-from tests import emulation
 
 # Blocks before, at and after the places where a counter word carries, and where a step of 32 blocks ends.
 STARTS = [0, 1, 31, 2**32 - 37, 2**32 - 1, 2**32, 2**33 + 5, 2**63 - 3, 2**64 - 80]
@@ -58,30 +56,21 @@ def test_known_answers_in_a_keystream(name, isa):
 
 
 @pytest.mark.parametrize("name", ["philox", "chacha20"])
-def test_known_answers_in_cudas_keystream_on_the_host(name, tmp_path_factory):
-    emulate = emulation.compiled("emulate_keystream.cpp", tmp_path_factory)
-    pointer, integer = ctypes.c_void_p, ctypes.c_int64
-    emulate.argtypes = [pointer, ctypes.c_int, ctypes.c_uint32, ctypes.c_uint64, integer, pointer]
-
-    def keystream(key, stream, first, blocks):
-        out = np.zeros(blocks * (4 if len(key) == 2 else 16), np.uint32)
-        emulate(key.ctypes.data, len(key), stream, first, blocks, out.ctypes.data)
-        return out
-
-    meet_known_answers(name, keystream)
-    for key in (PHILOX, CHACHA):
-        for start in STARTS:
-            assert np.array_equal(keystream(key, 5, start, 67), reference.keystream(key, 5, start, 67))
+def test_known_answers_in_cudas_keystream(name, cuda):
+    """Whose PTX tests/ptx executes."""
+    meet_known_answers(name, cuda.keystream)
+    key = PHILOX if name == "philox" else CHACHA
+    for start in STARTS:
+        assert np.array_equal(cuda.keystream(key, 5, start, 67), reference.keystream(key, 5, start, 67))
 
 
-def test_a_gpu_derives_the_keys_that_the_specification_names(tmp_path_factory):
-    derive = emulation.library("emulate_keystream.cpp", tmp_path_factory).derive
-    derive.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p]
-    state = np.concatenate([CHACHA, np.zeros(2, np.uint32)])
+def test_a_gpu_derives_the_keys_that_the_specification_names(cuda):
     for number in (0, 1, 2**32 - 1, 2**32, 2**64 - 1):
-        key = np.zeros(8, np.uint32)
-        derive(state.ctypes.data, number, key.ctypes.data)
+        state, key = np.zeros(5, np.uint64), np.zeros(8, np.uint32)
+        state[:4], state[4] = CHACHA.view(np.uint64), number
+        cuda.next_key(state.ctypes.data, key.ctypes.data)
         assert key.tolist() == reference.keystream(CHACHA, 0, number, 1)[:8].tolist()
+        assert int(state[4]) == (number + 1) % 2**64
 
 
 @each_key

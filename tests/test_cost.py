@@ -43,7 +43,9 @@ def test_what_is_new_or_lost_is_refused():
     assert new
 
 
-@pytest.mark.parametrize(("fact", "group"), [("compiler", "kernels"), ("python", "calls"), ("nvcc", "sm_90")])
+@pytest.mark.parametrize(
+    ("fact", "group"), [("compiler", "kernels"), ("python", "calls"), ("nvcc", "sm_90"), ("triton", "executed")]
+)
 def test_what_another_made_is_not_judged(fact, group):
     found = copy.deepcopy(TABLE)
     found["facts"][fact] = "another"

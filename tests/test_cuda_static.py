@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CUDA kernels without a GPU: the cost of their machine code, and what their steps compute on the host."""
+"""The CUDA kernels without a GPU: the cost of their machine code, and what their PTX computes (tests/ptx)."""
 
 import ctypes
-import mmap
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from benchmarks import disassembly, static_cost
 from ldpkernels import _native
 from ldpkernels.dtypes import DTYPES as DTYPES_BY_NAME
 from ldpkernels.laws.two_point import two_point_law
-from tests import emulation
+from tests.ptx.cuda import of
 
 RESULTS = ("values", "bits", "thresholds")
 DTYPES = (np.uint32, np.uint64, np.uint16, np.uint16)  # the bits of f32, f64, bf16, f16
@@ -60,12 +59,6 @@ def test_static_cost_of_cells(tmp_path):
                 wide = 16 * static_cost.ITEM_BYTES[dtype] / 16
                 assert (cost.vector_loads, cost.vector_stores) == (wide, wide if output == "values" else 0), cost
                 assert cost.instructions_per_element <= bound, cost
-
-
-@pytest.fixture(scope="module")
-def emulate(tmp_path_factory):
-    """The kernels of csrc/cuda, run lane by lane on the host."""
-    return emulation.one_bit("two_point", tmp_path_factory)
 
 
 def native(result, spans, laws, key):
@@ -136,68 +129,50 @@ class Case:
         return data.tobytes(), out.tobytes()
 
 
-@pytest.mark.parametrize("cipher", KEYS)
+@pytest.fixture(params=KEYS)
+def words(request):
+    return KEYS[request.param]
+
+
+def same(cuda, result, case, key):
+    """Bits, and what is around tensors and outputs, which no launch may touch."""
+
+    def executed(output, spans, laws, words):
+        cuda.launch("two_point", output, spans, laws, words)
+
+    assert case.run(executed, result, key) == case.run(native, result, key)
+
+
 @pytest.mark.parametrize("result", RESULTS)
-class TestEmulated:
-    def same(self, emulate, cipher, result, case):
-        expected = case.run(native, result, KEYS[cipher])
-        assert case.run(emulate, result, KEYS[cipher]) == expected
-        return expected
+def test_every_short_length(cuda, words, result):
+    """More tensors than a launch takes."""
+    shapes = [(d, n, (0, bits().itemsize, 8)[n % 3]) for d, bits in enumerate(DTYPES) for n in range(71)]
+    same(cuda, result, Case(shapes, seed=1), words)
 
-    def test_every_short_length(self, emulate, cipher, result):
-        for dtype, bits in enumerate(DTYPES):
-            item = bits().itemsize
-            for shift in (0, item, 8):
-                self.same(emulate, cipher, result, Case([(dtype, n, shift) for n in range(71)], seed=dtype))
 
-    @pytest.mark.parametrize("dtype", range(4))
-    def test_long_and_unaligned(self, emulate, cipher, result, dtype):
-        item = DTYPES[dtype]().itemsize
-        shapes = [
-            (dtype, n, shift) for n in (249, 505, 1000, 1017, 1023, 65537 + 3, 2048, 8192 * 3) for shift in (0, item)
-        ]
-        self.same(emulate, cipher, result, Case(shapes, seed=dtype, first=2**32 * 8 - 8 * 40))
+@pytest.mark.parametrize("result", RESULTS)
+@pytest.mark.parametrize("dtype", range(4))
+def test_long_and_unaligned(cuda, words, result, dtype):
+    item = DTYPES[dtype]().itemsize
+    shapes = [(dtype, n, shift) for n in (249, 505, 1000, 1017, 1023, 8192 + 3, 8192 * 3) for shift in (0, item)]
+    same(cuda, result, Case(shapes, seed=dtype, first=2**32 * 8 - 8 * 40), words)
 
-    def test_mixed_model(self, emulate, cipher, result):
-        rng = np.random.default_rng(7)
-        shapes = [(int(d), int(n), 0) for d, n in zip(rng.integers(0, 4, 41), rng.integers(0, 30000, 41), strict=True)]
-        self.same(emulate, cipher, result, Case(shapes, seed=3))
 
-    def test_chunks_of_any_size(self, emulate, cipher, result):
-        case = Case([(0, 300_001, 0), (2, 200_003, 0)], seed=5)
-        expected = case.run(native, result, KEYS[cipher])
-        for blocks in (1, 4, 1000):
-            assert case.run(lambda *a, b=blocks: emulate(*a, blocks=b), result, KEYS[cipher]) == expected
+def test_mixed_model(cuda, words):
+    rng = np.random.default_rng(7)
+    shapes = [(int(d), int(n), 0) for d, n in zip(rng.integers(0, 4, 41), rng.integers(0, 9000, 41), strict=True)]
+    for result in RESULTS:
+        same(cuda, result, Case(shapes, seed=3), words)
 
-    def test_ties(self, emulate, cipher, result):
-        n = 1 << 20
-        case = Case([(0, n, 0)], seed=11)
-        key = KEYS[cipher]
-        self.same(emulate, cipher, result, case)
-        thresholds = np.frombuffer(case.run(native, "thresholds", key)[1][: 8 * n], np.int64) - 2**31
-        per_block = 8 if cipher == "philox" else 32
-        draws = [_native.keystream(key, s, 0, n // per_block, "scalar").view(np.uint16) for s in (0, 1)]
-        tied = draws[0].view(np.int16) == thresholds >> 16
-        assert tied.sum() >= 4
-        assert 0 < (draws[1][tied] < (thresholds & 0xFFFF)[tied]).sum() < tied.sum()
 
-    def test_no_access_outside(self, emulate, cipher, result):
-        page = mmap.PAGESIZE
-        libc = ctypes.CDLL(None, use_errno=True)
-        with mmap.mmap(-1, 4 * page) as memory:
-            base = ctypes.addressof(view := ctypes.c_char.from_buffer(memory))
-            for guard in (base, base + 3 * page):
-                assert libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(page), 0) == 0
-            out = np.zeros(8 * 2 * page, np.uint8)
-            one = np.array([law(np.random.default_rng(0), 0)], _native.LAWS["two_point"])
-            for dtype, bits in enumerate(DTYPES):
-                item = bits().itemsize
-                for n in (1, 7, 8, 255, 256, 257, 2 * page // item):
-                    for data in (base + page, base + 3 * page - n * item):
-                        spans = np.array([(data, out.ctypes.data, n, 8, dtype)], _native.SPAN)
-                        emulate(result, spans, one, KEYS[cipher])
-            libc.mprotect(ctypes.c_void_p(base), ctypes.c_size_t(4 * page), 3)
-            del view
+@pytest.mark.parametrize("count", [1, 132])
+def test_chunks_of_any_size(cuda, words, count):
+    """Large ones where multiprocessors are few."""
+    cuda.on_multiprocessors(count)
+    try:
+        same(cuda, "values", Case([(0, 150_001, 0), (2, 100_003, 0)], seed=5), words)
+    finally:
+        cuda.on_multiprocessors(132)
 
 
 SURE = 0.5625  # csrc/cuda/one_bit_plan.h
@@ -221,14 +196,13 @@ LAWS = [
 
 
 @pytest.fixture(scope="module")
-def guess(tmp_path_factory):
+def guess(decisions):
     """The guesses of pairs of weights and high draws under one law."""
-    function = emulation.library("emulate.cpp", tmp_path_factory).guess
-    function.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64, ctypes.c_void_p]
 
     def run(law, x, draws):
         x, draws, out = (np.ascontiguousarray(a, np.float32) for a in (x, draws, np.zeros(x.size)))
-        function(law.ctypes.data, x.ctypes.data, draws.ctypes.data, x.size, out.ctypes.data)
+        places = (ctypes.c_void_p(a.ctypes.data) for a in (law, x, draws, out))
+        decisions.call(decisions.library.guess, [of(x), of(draws), of(out)], *places, ctypes.c_int64(x.size))
         return out
 
     return run
@@ -269,20 +243,21 @@ def test_a_guess_is_right_or_not_sure(guess):
         k -= 2**31
         with np.errstate(over="ignore"):
             finite = np.isfinite(x - np.float32(row[0]))  # where it is not, a kernel asks for the threshold
-        for draws in (*((k >> 16) + d for d in (-2, -1, 0, 1, 2)), rng.integers(-(2**15), 2**15, x.size)):
-            high = np.clip(draws, -(2**15), 2**15 - 1)
-            found = guess(law, x, high)[finite]
-            truth = (k / 2**16 - high - 0.5)[finite]
-            sure = np.abs(found) > SURE
-            upper, lower = high[finite] < k[finite] >> 16, high[finite] > k[finite] >> 16
-            assert (found > 0)[sure & upper].all()
-            assert (found < 0)[sure & lower].all()
-            assert not sure[~upper & ~lower].any()
-            tie = max(tie, np.abs(found)[~upper & ~lower].max(initial=0))
-            near = np.abs(truth) < 4
-            furthest = max(furthest, np.abs(found - truth)[near].max(initial=0))
-            assert sure[np.abs(truth) > SURE + 1 / 16].all()
-            checked += finite.sum()
+        draws = np.concatenate([*((k >> 16) + d for d in (-2, -1, 0, 1, 2)), rng.integers(-(2**15), 2**15, x.size)])
+        high = np.clip(draws, -(2**15), 2**15 - 1)
+        k, finite = np.tile(k, 6), np.tile(finite, 6)
+        found = guess(law, np.tile(x, 6), high)[finite]
+        truth = (k / 2**16 - high - 0.5)[finite]
+        sure = np.abs(found) > SURE
+        upper, lower = high[finite] < k[finite] >> 16, high[finite] > k[finite] >> 16
+        assert (found > 0)[sure & upper].all()
+        assert (found < 0)[sure & lower].all()
+        assert not sure[~upper & ~lower].any()
+        tie = max(tie, np.abs(found)[~upper & ~lower].max(initial=0))
+        near = np.abs(truth) < 4
+        furthest = max(furthest, np.abs(found - truth)[near].max(initial=0))
+        assert sure[np.abs(truth) > SURE + 1 / 16].all()
+        checked += finite.sum()
     assert checked > 900_000
     assert furthest < 1 / 16
     assert tie > 0.5, "half a draw would have been enough: the test is too weak to show a margin that is too small"

@@ -22,6 +22,7 @@ from benchmarks.gpu.steps import Run, Step
 from ldpkernels import _native
 from ldpkernels.commands import fl
 from ldpkernels.commands.options import add_commands
+from ldpkernels.launch.proved import subjects
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -216,11 +217,11 @@ def test_every_tool_watches_every_backend_and_only_one_takes_unwatched_kernels_f
     assert all(command[command.index("-m") + 1] == "benchmarks.gpu.sanitize" for command in commands.values())
 
 
-def test_tools_side_by_side_have_all_operations_from_places_of_their_own():
-    operations = list(OPERATIONS.items())
-    starts = [turned(operations, f"{i}/4") for i in range(4)]
-    assert len({turn[0][0] for turn in starts}) == 4
-    assert all(sorted(turn, key=operations.index) == operations for turn in starts)
+def test_tools_side_by_side_ask_all_questions_from_places_of_their_own():
+    asked = subjects()
+    starts = [turned(asked, f"{i}/4") for i in range(4)]
+    assert len({turn[0] for turn in starts}) == 4
+    assert all(sorted(turn, key=asked.index) == list(asked) for turn in starts)
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ import ldpkernels
 from ldpkernels import _native
 from ldpkernels.dtypes import dtype_named
 from ldpkernels.inputs.spans import span_table
-from tests import emulation
 from tests.kernels import law_of, run
 
 KEY = ldpkernels.key(0)
@@ -63,12 +62,15 @@ def test_every_instruction_set_has_the_reference(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_cuda_has_the_scalar_kernels(name, tmp_path_factory):
-    emulate = emulation.one_bit("two_point", tmp_path_factory)
-    for law, x in narrow_laws(name, 200, seed=12):
-        out = np.zeros(len(x), np.int64)
-        spans = span_table([x.ctypes.data], [out.ctypes.data], [len(x)], [dtype_named(x.dtype)])
-        emulate("thresholds", spans, np.array([law], _native.LAWS["two_point"]), KEY.uint32())
+def test_cuda_has_the_scalar_kernels(name, cuda):
+    """All laws in one call."""
+    cases = list(narrow_laws(name, 200, seed=12))
+    outs = [np.zeros(len(x), np.int64) for _, x in cases]
+    places = [[a.ctypes.data for a in some] for some in ([x for _, x in cases], outs)]
+    spans = span_table(*places, [len(x) for _, x in cases], [dtype_named(x.dtype) for _, x in cases])
+    laws = np.array([law for law, _ in cases], _native.LAWS["two_point"])
+    cuda.launch("two_point", "thresholds", spans, laws, KEY.uint32())
+    for (law, x), out in zip(cases, outs, strict=True):
         assert np.array_equal(out, run("thresholds", x, law, KEY, "scalar")), law
 
 

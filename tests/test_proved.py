@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is remembered of known answers, and what follows from them, on devices that are made up."""
 
+import ast
+import re
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +13,6 @@ torch = pytest.importorskip("torch")
 from ldpkernels import capabilities  # noqa: E402
 from ldpkernels.launch import proved  # noqa: E402
 from ldpkernels.laws.registry import MECHANISMS  # noqa: E402
-from ldpkernels.ops.questions import subjects  # noqa: E402
 
 SUBJECT = proved.Subject("two_point", "values", "float32", "philox")
 
@@ -20,7 +22,7 @@ def device(monkeypatch, tmp_path):
     """Which backends are wrong on the device, and what was asked of it."""
     wrong, asked = set(), []
 
-    def ask(name, subject, device, launch):
+    def ask(name, subject, device):
         asked.append((name, str(subject)))
         return proved.Answer(subject, name, "gives 1 of 9 known bytes wrong" if name in wrong else None)
 
@@ -44,7 +46,7 @@ def forget(monkeypatch):
 
 
 def used(name="cuda", dtypes=("float32",)):
-    return proved.proved(name, "two_point", "values", dtypes, "philox", torch.device("cuda", 0), None)
+    return proved.proved(name, "two_point", "values", dtypes, "philox", torch.device("cuda", 0))
 
 
 def test_what_has_passed_is_remembered_by_later_processes(device, monkeypatch, tmp_path):
@@ -118,7 +120,24 @@ def test_modes(device, monkeypatch):
         used()
 
 
-def test_every_kernel_of_weights_rows_and_votes_has_its_questions():
+def test_every_kernel_has_its_questions():
     kernels = {kind.kernel for kind in MECHANISMS.values()} | {"ordinal_cldp", "clipped_noise", "votes"}
-    assert {subject.kernel for subject in subjects()} == kernels
-    assert len(set(subjects())) == len(list(subjects()))
+    kernels |= {"vectors", "normals", "summary", "quantiles", "tally", "next_key"}
+    asked = proved.subjects()
+    assert {subject.kernel for subject in asked} == kernels
+    assert len(set(asked)) == len(asked)
+
+
+def test_whoever_runs_triton_asks_first():
+    """A launch that forgot to ask would run unproved kernels."""
+    folder = Path(proved.__file__).parent
+    for path in folder.glob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef) and function.name not in (
+                "_run_triton",
+                "_on_triton",
+                "_privunitg_on_triton",
+            ):
+                text = ast.unparse(function)
+                if re.search(r"ldpkernels\.triton|_on_triton\(\)", text):
+                    assert re.search(r"proved\.\w+\(|_prove\(", text), f"{path.name}: {function.name}"

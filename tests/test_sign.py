@@ -20,7 +20,6 @@ from ldpkernels.laws.registry import law_table, mechanism_named
 from ldpkernels.laws.sign import Sign, side_of
 from ldpkernels.laws.two_point import TwoPoint, two_point_law
 from ldpkernels.reference import registry as reference
-from tests import emulation
 from tests.kernels import unpack
 from tests.laws import N, executed, within_exp
 from tests.statistics import fits, mean_test, measured_eps, rejected
@@ -136,12 +135,12 @@ def run(backend, output, tensors, laws, key, first=0):
 
 
 @pytest.fixture(scope="module")
-def cuda(tmp_path_factory):
-    return emulation.one_bit("sign", tmp_path_factory)
+def executed_cuda(cuda):
+    return lambda *arguments: cuda.launch("sign", *arguments)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_weight_has_the_threshold_of_its_side(dtype, cuda):
+def test_every_weight_has_the_threshold_of_its_side(dtype, executed_cuda):
     for c, r, output in ((0.0, 1.0, "report"), (1.0, 0.01, "values"), (-6e-8, 1e-9, "values")):
         bits = weights(dtype, c)
         laws = law_table(Sign(1.0), [c], [r], [DTYPES[dtype]], output)
@@ -149,13 +148,13 @@ def test_every_weight_has_the_threshold_of_its_side(dtype, cuda):
         side = 1 + (x > center).astype(int) - (x < center).astype(int)
         expected = np.array(thresholds_of(c, r, 1.0, dtype, output))[side]
         slow = ("triton",) if output == "report" or bits.size < 2**16 else ()  # its interpreter
-        for backend in (*_native.isas(), "reference", *slow, cuda):
+        for backend in (*_native.isas(), "reference", *slow, executed_cuda):
             found = np.frombuffer(run(backend, "thresholds", [(dtype, bits)], laws, Key((0,)))[bits.nbytes :], np.int64)
             assert np.array_equal(found[:-1], expected), backend
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
-def test_every_backend_has_the_same_bits(output, key, cuda):
+def test_every_backend_has_the_same_bits(output, key, executed_cuda):
     """Short tensors of every format and a long one, far into the stream; some of them for Triton's interpreter."""
     rng = np.random.default_rng(5)
     tensors = []
@@ -169,7 +168,7 @@ def test_every_backend_has_the_same_bits(output, key, cuda):
     kind = "values" if output == "values" else "report"
     everywhere = len(key.words) != 2  # AES has no kernels beyond the CPU's
     for some, backends in (
-        (tensors, (*_native.isas(), *[cuda] * everywhere)),
+        (tensors, (*_native.isas(), *[executed_cuda] * everywhere)),
         (tensors[3::4], ("triton",) * everywhere),
     ):
         ranges = [0.25] * len(some), [0.1] * len(some), [DTYPES[name] for name, _ in some]

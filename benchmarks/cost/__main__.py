@@ -4,13 +4,14 @@
     python -m benchmarks.cost [--update | --short] [--table FILE]
 
 Beside them the machine code of the CUDA kernels for sm_90, instructions an element on the hot path, where nvcc is found
-(benchmarks/static_cost.py). Counts have no noise: a kernel that costs 2% more than table.json, beside this file, ends
-with status 1, on a busy machine as on a quiet one. A kernel's leave out what Python's interpreter spends: that is
-of a call, and moves by thousands of instructions with where its dictionaries lie. They are of AVX2, which is what
-valgrind knows, in one thread, with a cache of 32 KiB that every machine simulates alike. Kernels' counts are of the
-compiler, calls' also of Python and NumPy, machine code's of nvcc: what others made is shown and not judged. `--update`
-writes the table; the change of figures is then part of the commit. `--short` counts the kernels of one bit, by the
-native module alone: in seconds, as a test of `make test` where valgrind is (tests/test_cost.py).
+(benchmarks/static_cost.py), and what Triton's compiled kernels execute an element (tests/ptx/counts.py). Counts have no
+noise: a kernel that costs 2% more than table.json, beside this file, ends with status 1, on a busy machine as on a
+quiet one. A kernel's leave out what Python's interpreter spends: that is of a call, and moves by thousands of
+instructions with where its dictionaries lie. They are of AVX2, which is what valgrind knows, in one thread, with a
+cache of 32 KiB that every machine simulates alike. Kernels' counts are of the compiler, calls' also of Python and
+NumPy, machine code's of nvcc, executed ones of Triton: what others made is shown and not judged. `--update` writes the
+table; the change of figures is then part of the commit. `--short` counts the kernels of one bit, by the native module
+alone: in seconds, as a test of `make test` where valgrind is (tests/test_cost.py).
 """
 
 from __future__ import annotations
@@ -41,7 +42,12 @@ def main() -> None:
     if args.short:
         table = shortened(table, found)
     print(f"{found['facts']['compiler']}; Python {found['facts']['python']}; NumPy {found['facts']['numpy']}")
-    for group, what in (("kernels", "an element"), ("calls", "a call"), ("sm_90", "an element")):
+    for group, what in (
+        ("kernels", "an element"),
+        ("calls", "a call"),
+        ("sm_90", "an element"),
+        ("executed", "an element"),
+    ):
         for name, counts in found[group].items():
             said = table[group].get(name, {}).get("instructions", float("nan"))
             misses = f", {counts['misses']:.3f} misses" if "misses" in counts else ""

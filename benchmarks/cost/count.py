@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import platform
@@ -21,8 +22,14 @@ TABLE = Path(__file__).parent / "table.json"
 WITHIN = 0.02
 # Of calls that allocate, the last thousand instructions are the allocator's; of kernels, a hundredth an element;
 # rotations are of the size of the cache, and miss a thirtieth an element more or less by where they lie.
-SLACK = {"kernels": 0.05, "calls": 400.0, "sm_90": 0.05, "misses": 0.04}
-DEPENDS = {"kernels": ("compiler",), "calls": ("compiler", "python", "numpy"), "sm_90": ("nvcc",)}  # on which facts
+SLACK = {"kernels": 0.05, "calls": 400.0, "sm_90": 0.05, "executed": 0.05, "misses": 0.04}
+# On which facts. "sm_90" is nvcc's machine code, "executed" are instructions of Triton's PTX, which tests/ptx executes.
+DEPENDS = {
+    "kernels": ("compiler",),
+    "calls": ("compiler", "python", "numpy"),
+    "sm_90": ("nvcc",),
+    "executed": ("triton",),
+}
 # Where stack and heap lie decides which lines of a cache of eight ways meet: 64 ways leave little of that.
 CACHE = ["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,64,64", "--LL=8388608,16,64"]
 NOT_PYTHON = r"(?!(lib)?python)"  # all objects but the interpreter
@@ -97,8 +104,23 @@ def counted(short: bool = False) -> dict[str, Any]:
             if not short:
                 kernels_[rest]["misses"] = round(each["D1mr"] + each["D1mw"], 4)
     code = machine_code() if not short else {"nvcc": "not asked", "kernels": {}}
-    facts_ = {**facts(), "nvcc": code["nvcc"]}
-    return {"facts": facts_, "kernels": kernels_, "calls": calls_, "sm_90": code["kernels"]}
+    ptx = executed() if not short else {"triton": "not asked", "kernels": {}}
+    facts_ = {**facts(), "nvcc": code["nvcc"], "triton": ptx["triton"]}
+    return {
+        "facts": facts_, "kernels": kernels_, "calls": calls_, "sm_90": code["kernels"], "executed": ptx["kernels"],
+    }  # fmt: skip
+
+
+def executed() -> dict[str, Any]:
+    """Triton's version, and how many instructions of its PTX each kernel executes an element; none without it."""
+    if importlib.util.find_spec("triton") is None:
+        return {"triton": "none", "kernels": {}}
+    command = [sys.executable, "-m", "tests.ptx.counts"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).resolve().parents[2])
+    if done.returncode:
+        raise SystemExit(f"the machine for PTX failed:\n{done.stderr[-3000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def machine_code() -> dict[str, Any]:
@@ -171,4 +193,4 @@ def dearer(found: dict[str, Any], table: dict[str, Any]) -> list[str]:
 def shortened(table: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     """What a table says of what `--short` found."""
     kernels_ = {name: {"instructions": table["kernels"][name]["instructions"]} for name in found["kernels"]}
-    return {**table, "kernels": kernels_, "calls": {}, "sm_90": {}}
+    return {**table, "kernels": kernels_, "calls": {}, "sm_90": {}, "executed": {}}

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What first calls of Triton's operations compile and launch, on a GPU that need not be there.
+"""What the known questions of Triton's kernels compile and launch, on a GPU that need not be there.
 
-    python -m benchmarks.gpu.first_launch [--arch 90] [--operation NAME ...]
+    python -m benchmarks.gpu.first_launch [--arch 90] [--kernel NAME ...]
 
-Operations are called as on a device, on tensors of the host. Triton chooses what to compile from their arguments (a
-number that is 1, an address that is a multiple of 16), and compiles it for the device; but nothing is launched. What
-would fail there fails here: types that compile for no argument or only for others, grids and shared memory beyond the
-device's, arguments beyond their type, memory that a launch would have to allocate. Results are whatever was in memory.
-A row of the output says how many kernels an operation's first calls compile, and for how long: what a user waits for
-where Triton's cache is empty.
+They are asked as on a device (ldpkernels/launch/proved.py), on tensors of the host. Triton chooses what to compile from
+their arguments (a number that is 1, an address that is a multiple of 16), and compiles it for the device; but nothing
+is launched. What would fail there fails here: types that compile for no argument or only for others, grids and shared
+memory beyond the device's, arguments beyond their type, memory that a launch would have to allocate. Answers are
+whatever was in memory. A row of the output says how many kernels the first use of a kernel compiles, and for how long:
+what a user waits for where Triton's cache is empty.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,8 +31,8 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 import ldpkernels
-from benchmarks.gpu.operations import KEYS, OPERATIONS, Operation, on
 from ldpkernels import capabilities
+from ldpkernels.launch.proved import ask, subjects
 from ldpkernels.triton import launch
 
 GRID = (2**31 - 1, 65_535, 65_535)  # CUDA's largest
@@ -96,82 +97,62 @@ class Absent:
         return torch.device("cpu")
 
 
-@contextmanager
-def absent(arch: int, compiled: list[float]) -> Iterator[None]:
-    """Triton compiles for an architecture and launches nothing; `compiled` gets the seconds of each kernel. Once in a
-    process: a kernel keeps the compiler that it was first called with."""
-    driver.set_active(Absent(arch))
-    compile_ = triton.compiler.compile
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel that Triton has compiled: its function's name, its constants, itself, and the seconds that it took."""
 
-    def timed(*arguments: Any, **options: Any) -> Any:
+    name: str
+    constants: dict[str, Any]
+    kernel: Any
+    seconds: float
+
+
+@contextmanager
+def absent(arch: int) -> Iterator[list[Compiled]]:
+    """Triton compiles for an architecture and launches nothing; what it compiles is collected. Once in a process: a
+    kernel keeps the compiler that it was first called with."""
+    driver.set_active(Absent(arch))
+    compile_, compiled = triton.compiler.compile, list[Compiled]()
+
+    def noted(source: Any, *arguments: Any, **options: Any) -> Any:
         began = time.perf_counter()
-        try:
-            return compile_(*arguments, **options)
-        finally:
-            compiled.append(time.perf_counter() - began)
+        kernel = compile_(source, *arguments, **options)
+        names = list(source.signature)
+        constants = {names[place[0]]: value for place, value in source.constants.items()}
+        compiled.append(Compiled(source.fn.__name__, constants, kernel, time.perf_counter() - began))
+        return kernel
 
     kept = launch.check_reach, capabilities._found, capabilities._interpreting
-    triton.compiler.compile = triton.compiler.compiler.compile = timed
+    triton.compiler.compile = triton.compiler.compiler.compile = noted
     launch.check_reach, capabilities._found = lambda device: None, lambda interpreter: ("triton",)
     capabilities._interpreting = lambda: True  # so that the backend takes tensors of the host
     try:
         with ldpkernels.backend("triton"):
-            yield
+            yield compiled
     finally:
         triton.compiler.compile = triton.compiler.compiler.compile = compile_
         launch.check_reach, capabilities._found, capabilities._interpreting = kept
 
 
-def call_all(operation: Operation) -> None:
-    """Call an operation as tests/gpu do, with every dtype and cipher."""
-    for dtype in operation.dtypes:
-        for key in KEYS.values():
-            operation.call(on("cpu", operation.make(dtype)), key)
-
-
-def vectors() -> None:
-    """Whole vectors, whose calls want the numbers that kernels would find: the kernels by themselves."""
-    from benchmarks.gpu.sanitize import ranges_and_tallies
-    from ldpkernels import launch as launches
-    from ldpkernels.inputs.spans import span_table
-    from ldpkernels.laws.noise_table import gaussian_table, wide_gaussian_table
-
-    ranges_and_tallies(torch.device("cpu"))
-    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
-        kind = ldpkernels.dtypes.DTYPES[str(dtype).removeprefix("torch.")]
-        for n in (33, 70_001):
-            x, out = torch.zeros(n, dtype=dtype), torch.empty(n, dtype=torch.float64)
-            spans = span_table([x.data_ptr()], [out.data_ptr()], [n], [kind])
-            launches.norm(spans)
-            for key in KEYS.values():
-                launches.quantise(spans, 1.0, key)
-                launches.normal_product(spans, key, 1)
-                launches.moved_normals(spans, key, 1, 0.5, 2.0)
-                for table in (gaussian_table(3.0), wide_gaussian_table(10)):
-                    launches.add_noise(spans, table, key)
-                    launches.add_noise(spans, table, key, bits=20)
-            launches.quantise(spans, 1.0, None)
-    for levels in (0, 5, 12, 13, 20):
-        for key in KEYS.values():
-            for inverse in (False, True):
-                launches.rotate(torch.zeros(1 << levels), key, inverse=inverse)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--arch", type=int, choices=tuple(SHARED), default=90, help="compute capability (90)")
-    parser.add_argument("--operation", action="append", choices=(*OPERATIONS, "vectors"), help="these alone")
-    options = parser.parse_args()
-    failed, compiled = False, list[float]()
-    with absent(options.arch, compiled):
-        for name in options.operation or (*OPERATIONS, "vectors"):
-            kernels, launches, end = len(compiled), Launcher.launches, ""
-            try:
-                vectors() if name == "vectors" else call_all(OPERATIONS[name])
-            except Exception as error:  # the others are worth knowing
-                failed, end = True, f"  {type(error).__name__}: {error}"[:2000]
-            took = f"{len(compiled) - kernels:4d} kernels {sum(compiled[kernels:]):6.1f} s"
-            print(f"{name:24s} {took} {Launcher.launches - launches:5d} launches{end}", flush=True)
+    parser.add_argument("--kernel", action="append", help="of these kernels alone")
+    options, failed = parser.parse_args(), False
+    with absent(options.arch) as compiled:
+        for subject in subjects():
+            if options.kernel and subject.kernel not in options.kernel:
+                continue
+            kernels, launches, error = (
+                len(compiled),
+                Launcher.launches,
+                ask("triton", subject, torch.device("cpu")).error,
+            )
+            fails = error is not None and error.startswith("fails")
+            failed |= fails
+            took = f"{len(compiled) - kernels:4d} kernels {sum(c.seconds for c in compiled[kernels:]):6.1f} s"
+            end = f"  {error}"[:2000] if fails else ""
+            print(f"{subject!s:42s} {took} {Launcher.launches - launches:5d} launches{end}", flush=True)
     return int(failed)
 
 

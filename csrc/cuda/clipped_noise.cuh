@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clipped and noised sums in CUDA, with the CPU's additions in their order, so with its bits. Squares: four threads
 // take the 16 lanes of a piece. Sums: the eight warps of a thread block take eight blocks of 64 rows of the same
-// columns at once, whose sums are then added in order; where there are fewer blocks, other columns too. All but the
-// kernels is __host__ __device__: tests/cuda runs it on the host.
+// columns at once, whose sums are then added in order; where there are fewer blocks, other columns too.
 #pragma once
 
 #include "../chacha.h"

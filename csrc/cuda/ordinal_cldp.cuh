@@ -2,7 +2,6 @@
 // Ordinal CLDP in CUDA. A thread takes the elements of one block of the keystreams and decides what their first draws
 // decide. The few that are left start anew, each with cipher blocks of its own, so that nothing but their numbers is
 // kept: in a queue of the thread block, from which its threads take them, so that few warps are busy with all of them.
-// All but the kernel is __host__ __device__ and runs on the host in tests/cuda.
 #pragma once
 
 #include "../mechanisms/ordinal_cldp.h"

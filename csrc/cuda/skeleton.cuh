@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mechanisms that change each weight on its own, in CUDA: thread blocks take chunks of a plan, their warps the steps of
-// a chunk (step.cuh). All but the barrier is __host__ __device__: tests/cuda/emulate.cpp runs it lane by lane without a
-// GPU.
+// a chunk (step.cuh).
 #pragma once
 
 #include "step.cuh"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ldpkernels import capabilities, keys, launch
+from ldpkernels import capabilities, keys
 from ldpkernels.arrays import Array, Floats
 from ldpkernels.cldp import cldp_
 from ldpkernels.commands import options
@@ -20,7 +20,7 @@ from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.keys import Key
-from ldpkernels.launch.proved import Launch, ask_all
+from ldpkernels.launch.proved import ask_all
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
 from ldpkernels.laws.registry import MECHANISMS, NAMES, MechanismName
 from ldpkernels.laws.two_point import TwoPoint
@@ -258,17 +258,14 @@ def known_answers(device: str) -> Outcome:
     """Ask every kernel of a device what is known, and print a table."""
     import torch
 
-    from ldpkernels.ops import subjects
-
     there = torch.device(device)
     if there.type == "cuda":
         if not torch.cuda.is_available():
             raise ValueError(f"--device {device}: torch finds no CUDA device here")
         there = torch.device("cuda", torch.cuda.current_device() if there.index is None else there.index)
-    launches: dict[str, Launch] = {"": launch.run, "clipped_noise": launch.clipped_sums, "votes": launch.majority_vote}
     answers, row = [], "{:14} {:11} {:9} {:9} {:7} {}"
     print(row.format("kernel", "output", "dtype", "cipher", "backend", "answers"))
-    for answer in ask_all(there, subjects(), launches):
+    for answer in ask_all(there):
         of = answer.subject
         found = answer.error or "the host's bits"
         print(row.format(of.kernel, of.output, of.dtype, of.cipher, answer.backend, found), flush=True)

@@ -3,8 +3,8 @@
 
 There is a function for every shape of work: weights (`overwrite`, `report`, and `run` below them), rows
 (`clipped_sums`), ballots (`majority_vote`), whole vectors on a grid (`quantise`, `add_noise`), rotated or by their
-normals, masks (`add_masks`), ranges (`summaries`, `quantiles`). Kernels of weights go by the names of the registries:
-csrc/mechanisms/registry.h, ldpkernels/triton/registry.py, ldpkernels/reference/registry.py.
+normals, masks (`add_masks`), ranges (`summaries`, `quantiles`), sums of reports (`tally`). Kernels of weights go by the
+names of the registries: csrc/mechanisms/registry.h, ldpkernels/triton/registry.py, ldpkernels/reference/registry.py.
 """
 
 from ldpkernels.inputs.flat import empty
@@ -20,6 +20,7 @@ from ldpkernels.launch.dispatch import (
     threads_for,
 )
 from ldpkernels.launch.ranges import quantiles, summaries
+from ldpkernels.launch.tallies import tally
 from ldpkernels.launch.vectors import (
     add_masks,
     add_noise,
@@ -53,5 +54,6 @@ __all__ = [
     "rotate",
     "run",
     "summaries",
+    "tally",
     "threads_for",
 ]

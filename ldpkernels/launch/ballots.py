@@ -18,9 +18,7 @@ def majority_vote(votes: AnyArray, classes: int, device: str) -> tuple[AnyArray,
         from ldpkernels.triton import votes as kernels
 
         there = tensors([votes])[0]
-        proved.proved(
-            name, "votes", "labels", [str(votes.dtype).removeprefix("torch.")], "none", there.device, majority_vote
-        )
+        proved.proved(name, "votes", "labels", [str(votes.dtype).removeprefix("torch.")], "none", there.device)
         return kernels.majority_vote(there, classes)
     ballots = votes if isinstance(votes, np.ndarray) else votes.numpy()
     if name == "reference":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ldpkernels import capabilities
 from ldpkernels.gpu import call_cuda
+from ldpkernels.launch import proved
 
 if TYPE_CHECKING:
     import torch
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 def next_key(state: torch.Tensor, device: str) -> torch.Tensor:
     """The key that a state of `ldpkernels.ops.keys` gives next, on its device; the state moves on by one."""
-    if capabilities.chosen("next_key", device, state.device.index) == "cuda":
+    name = capabilities.chosen("next_key", device, state.device.index)
+    if proved.proved(name, "next_key", "keys", ["int64"], "chacha20", state.device) == "cuda":
         import torch
 
         key = torch.empty(4, dtype=torch.int64, device=state.device)

@@ -69,7 +69,8 @@ def run(
     """
     name = capabilities.chosen(kernel, device, None if device == "cpu" else _index(key))
     if name in ("cuda", "triton"):
-        name = proved.of_weights(name, kernel, output, spans, _tensor(key), run)
+        there = _tensor(key)
+        name = proved.of_spans(name, kernel, output, spans, there.numel(), there.device)
     if name in _LAUNCHES:
         laws = laws if len(laws) == len(spans) else np.repeat(laws, len(spans))
         _LAUNCHES[name](kernel, output, spans, laws, key, out)
@@ -116,10 +117,11 @@ def clipped_sums(
     """
     name, rows = capabilities.chosen("clipped_noise", device, _index(key)), len(x[0])
     if name in ("cuda", "triton"):
-        kinds, kind = [d.name for d in dtypes], "discrete" if noise.unit else "gaussian"
+        single = len(sums) == 1 and math.prod(sums[0].shape) == 1  # numbers have kernels of their own
+        kinds, kind = [d.name for d in dtypes], ("discrete" if noise.unit else "gaussian") + " of numbers" * single
         there = _tensor(key)
         cipher = proved.CIPHERS.get(there.numel(), "none")
-        name = proved.proved(name, "clipped_noise", kind, kinds, cipher, there.device, clipped_sums)
+        name = proved.proved(name, "clipped_noise", kind, kinds, cipher, there.device)
     if name == "triton":
         from ldpkernels.triton import clipped_noise
 

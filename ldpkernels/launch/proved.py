@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import importlib.metadata
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ldpkernels import _native, capabilities
 from ldpkernels.arrays import Bytes, Spans
@@ -36,9 +37,6 @@ CIPHERS = {1: "philox", 4: "chacha20"}
 _NAMES = {d.code: d.name for d in DTYPES.values()} | {INTEGERS: "int64"}
 
 
-Launch: TypeAlias = Callable[..., Any]  # launch.run, launch.clipped_sums or launch.majority_vote
-
-
 @dataclass(frozen=True)
 class Subject:
     """What is proved: a kernel, its output, the dtype of its tensors, and the cipher of its key."""
@@ -52,8 +50,24 @@ class Subject:
         return f"{self.kernel} {self.output} {self.dtype} {self.cipher}"
 
 
-# By kernel: asks a launch on a device. They need the mechanisms' laws, so ldpkernels/ops/questions.py fills this in.
-QUESTIONS: dict[str, Callable[[Subject, str, Launch], list[Bytes]]] = {}
+Question: TypeAlias = Callable[[Subject, str], list[Bytes]]  # what a device answers, by its name: all that was written
+
+# They are asked of this package's launches, and need mechanisms' laws: modules above this one hold and register them.
+_HOLDER = "ldpkernels.ops"
+_questions: dict[str, Question] = {}
+_subjects: list[Subject] = []
+
+
+def register(kernel: str, question: Question, subjects: Iterable[Subject]) -> None:
+    """Have a question asked of a kernel; the subjects are those that `ldpkernels verify --device` goes through."""
+    _questions[kernel] = question
+    _subjects.extend(subjects)
+
+
+def subjects() -> tuple[Subject, ...]:
+    """Everything that can be asked."""
+    importlib.import_module(_HOLDER)
+    return tuple(_subjects)
 
 
 class WrongAnswerError(RuntimeError):
@@ -75,35 +89,30 @@ _asking = threading.local()
 _lock = threading.Lock()
 
 
-def proved(
-    name: str, kernel: str, output: str, dtypes: Iterable[str], cipher: str, device: torch.device, launch: Launch
-) -> str:
-    """The backend that runs a kernel, after it has answered; a CUDA C++ kernel that fails leaves its work to Triton.
-
-    `launch` is the function that asks, which runs kernels of its shape of work.
-    """
+def proved(name: str, kernel: str, output: str, dtypes: Iterable[str], cipher: str, device: torch.device) -> str:
+    """The backend that runs a kernel, after it has answered; a CUDA C++ kernel that fails leaves its work to Triton."""
     if name not in ("cuda", "triton") or getattr(_asking, "now", False):
         return name
     mode = _mode()
     if mode == "never" or not (device.type == "cuda" or mode == "always"):
         return name
     for dtype in sorted(set(dtypes)):
-        name = _proved(name, Subject(kernel, output, dtype, cipher), device, mode, launch)
+        name = _proved(name, Subject(kernel, output, dtype, cipher), device, mode)
     return name
 
 
-def of_weights(name: str, kernel: str, output: str, spans: Spans, key: torch.Tensor, launch: Launch) -> str:
-    """The same of weights or integers in a table."""
+def of_spans(name: str, kernel: str, output: str, spans: Spans, key_words: int, device: torch.device) -> str:
+    """The backend that runs a kernel of a table's dtypes, by a key of so many words, after it has answered."""
     dtypes = [_NAMES[code] for code in set(spans["dtype"].tolist())]
-    return proved(name, kernel, output, dtypes, CIPHERS.get(key.numel(), "none"), key.device, launch)
+    return proved(name, kernel, output, dtypes, CIPHERS.get(key_words, "none"), device)
 
 
-def _proved(name: str, subject: Subject, device: torch.device, mode: str, launch: Launch) -> str:
+def _proved(name: str, subject: Subject, device: torch.device, mode: str) -> str:
     known = str(device), name, subject
     if known in _passed:
         return name
     if known in _handed_over:
-        return _proved("triton", subject, device, mode, launch)
+        return _proved("triton", subject, device, mode)
     if mode == "once" and _line(name, subject) in _remembered(_identity(device)):
         _passed.add(known)
         return name
@@ -113,7 +122,7 @@ def _proved(name: str, subject: Subject, device: torch.device, mode: str, launch
             "make the same call once before the capture"
         )
     with _lock:
-        found = ask(name, subject, device, launch)
+        found = ask(name, subject, device)
     if found.error is None:
         _passed.add(known)
         if mode == "once":
@@ -123,22 +132,23 @@ def _proved(name: str, subject: Subject, device: torch.device, mode: str, launch
     if name == "cuda" and capabilities.forced() is None and "triton" in capabilities.able(subject.kernel, device.type):
         warnings.warn(f"{message}: Triton's is used instead", RuntimeWarning, stacklevel=2)
         _handed_over.add(known)
-        return _proved("triton", subject, device, mode, launch)
+        return _proved("triton", subject, device, mode)
     raise WrongAnswerError(
         f"{message}, so it is not used: choose another by LDPKERNELS_BACKEND or ldpkernels.backend(), or move the "
         "tensors to 'cpu'"
     )
 
 
-def ask(name: str, subject: Subject, device: torch.device, launch: Launch) -> Answer:
+def ask(name: str, subject: Subject, device: torch.device) -> Answer:
     """Compare the answers of a backend on a device with those of the host's kernels."""
-    question = QUESTIONS[subject.kernel]
+    importlib.import_module(_HOLDER)
+    question = _questions[subject.kernel]
     with _unasked():
         with capabilities.backend(_native.isas()[0]):
-            expected = question(subject, "cpu", launch)
+            expected = question(subject, "cpu")
         try:
             with capabilities.backend(name):
-                found = question(subject, str(device), launch)
+                found = question(subject, str(device))
         except Exception as error:  # whatever a driver or a compiler says
             return Answer(subject, name, f"fails ({type(error).__name__}: {error})")
     wrong = sum(int((f != e).sum()) for f, e in zip(found, expected, strict=True))
@@ -146,15 +156,12 @@ def ask(name: str, subject: Subject, device: torch.device, launch: Launch) -> An
     return Answer(subject, name, f"gives {wrong} of {total} known bytes wrong" if wrong else None)
 
 
-def ask_all(device: torch.device, subjects: Iterable[Subject], launches: Mapping[str, Launch]) -> Iterator[Answer]:
-    """The questions of all subjects, to every backend of a GPU that runs their kernel on a device.
-
-    `launches` are the functions that ask, by kernel; "" is that of weights.
-    """
-    for subject in subjects:
+def ask_all(device: torch.device) -> Iterator[Answer]:
+    """The questions of all subjects, to every backend of a GPU that runs their kernel on a device."""
+    for subject in subjects():
         for name in capabilities.able(subject.kernel, device.type, device.index):
             if name in ("cuda", "triton"):
-                yield ask(name, subject, device, launches.get(subject.kernel, launches[""]))
+                yield ask(name, subject, device)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,9 @@ import numpy as np
 
 from ldpkernels import _native, capabilities
 from ldpkernels.arrays import Floats, Integers, Spans
+from ldpkernels.dtypes import FLOAT64
 from ldpkernels.inputs.flat import interpolated
+from ldpkernels.launch import proved
 from ldpkernels.launch.dispatch import threads_for
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 def summaries(spans: Spans, device: torch.device | None) -> Sequence[_native.Summary]:
     """Extremes, sums and the count of every span's finite weights, in one pass; `device` is None for arrays."""
     if device is not None and capabilities.chosen("summary", device.type) == "triton":
+        proved.of_spans("triton", "summary", "finite", spans, 0, device)
         from ldpkernels.triton import summary
 
         return summary.summarize(spans, device)
@@ -29,6 +32,8 @@ def summaries(spans: Spans, device: torch.device | None) -> Sequence[_native.Sum
 def quantiles(spans: Spans, layers: Integers, finite: Integers, q: Floats, device: torch.device | None) -> Floats:
     """The quantiles q of the finite weights of each layer, [layers, len(q)]; `layers` has the layer of each span."""
     if device is not None and capabilities.chosen("quantiles", device.type) == "triton":
+        width = "64 bits" if (spans["dtype"] == FLOAT64.code).any() else "32 bits"
+        proved.of_spans("triton", "quantiles", width, spans, 0, device)
         from ldpkernels.triton import quantiles as kernels
 
         return kernels.quantiles(spans, layers, finite, q, device)

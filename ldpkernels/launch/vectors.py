@@ -11,9 +11,11 @@ import numpy as np
 
 from ldpkernels import _native, capabilities
 from ldpkernels.arrays import AnyArray, Array, Floats, Spans
+from ldpkernels.dtypes import FLOAT64
 from ldpkernels.gpu import capturing
 from ldpkernels.inputs.flat import norms_of
 from ldpkernels.keys import Key, key_on
+from ldpkernels.launch import proved
 from ldpkernels.launch.dispatch import SMALL, tensors, threads_for
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ def norm(spans: Spans, device: torch.device | None = None) -> float:
     if name == "triton" and device is not None:
         if capturing(device):
             raise RuntimeError("the host waits for a vector's norm, which no CUDA graph does: call this outside of it")
+        proved.of_spans(name, "vectors", "norm", spans, 0, device)
         return float(_on_triton().norm(spans, device))
     if name == "reference":
         return float(norms_of(_twin().squares(spans, 1), 1)[0, 0])
@@ -42,6 +45,7 @@ def quantise(spans: Spans, scale: float, key: Key | None, stream: int = 0, devic
     """
     name, device = _of_vectors(device)
     if name == "triton" and device is not None:
+        proved.of_spans(name, "vectors", "integers", spans, 0 if key is None else len(key.words), device)
         words_there = None if key is None else key_on(key, device)
         return int(_on_triton().quantise(spans, scale, words_there, stream, device))
     if name == "reference":
@@ -63,6 +67,8 @@ def add_noise(
     """The spans' int32 and noise from a table, to their `out`: modulo 2^bits as uint32, or as numbers times `unit`."""
     name, device = _of_vectors(device)
     if name == "triton" and device is not None:
+        kinds = ["uint32"] if bits else ["float64" if d == FLOAT64.code else "float32" for d in spans["dtype"]]
+        _prove(f"noise {table.shift}", kinds, key, device)
         _on_triton().add_noise(spans, table, key_on(key, device), bits, unit, device)
         return
     if name == "reference":
@@ -76,6 +82,7 @@ def normal_product(spans: Spans, key: Key, stream: int, device: torch.device | N
     """The sum of products of weights with the normals of their elements, of keystream `stream`."""
     name, device = _of_vectors(device, "normals")
     if name == "triton" and device is not None:
+        proved.of_spans(name, "normals", "product", spans, len(key.words), device)
         return float(_privunitg_on_triton().normal_product(spans, key_on(key, device), stream, device))
     if name == "reference":
         return float(_twin().normal_product(spans, key.uint32(), stream))
@@ -88,6 +95,7 @@ def moved_normals(
     """(g + along x) factor for weights x and the same normals g, to each span's `out`: fp64 for fp64, else fp32."""
     name, device = _of_vectors(device, "normals")
     if name == "triton" and device is not None:
+        proved.of_spans(name, "normals", "moved", spans, len(key.words), device)
         _privunitg_on_triton().moved_normals(spans, key_on(key, device), stream, along, factor, device)
         return
     if name == "reference":
@@ -101,6 +109,7 @@ def rotate(x: AnyArray, key: Key, *, inverse: bool = False) -> None:
     """The Walsh-Hadamard transform with signs from a key, of a power of two of fp32 numbers, in place."""
     name, device = _of_vectors(None if isinstance(x, np.ndarray) or x.device.type == "cpu" else x.device)
     if name == "triton" and device is not None:
+        _prove("rotation", ["float32"], key, device)
         _on_triton().rotate(tensors([x])[0], key_on(key, device), inverse)
         return
     numbers = x if isinstance(x, np.ndarray) else x.detach().numpy()
@@ -147,6 +156,11 @@ def _of_vectors(device: torch.device | None, kernel: str = "vectors") -> tuple[s
 
         device = torch.device("cpu")
     return name, device
+
+
+def _prove(output: str, dtypes: Sequence[str], key: Key, device: torch.device) -> None:
+    """Have a device's kernel of keyed vectors answer what is known."""
+    proved.proved("triton", "vectors", output, dtypes, proved.CIPHERS.get(len(key.words), "none"), device)
 
 
 def _on_triton() -> ModuleType:

@@ -2,22 +2,23 @@
 """The small known questions that kernels of a GPU answer before they are used: launch/proved.py asks them.
 
 A question is a call of one of this package's launches, with inputs, a key and laws that are always the same. It is
-asked of two devices, and its answers are the bytes of everything that was written.
+asked of two devices, and its answers are the bytes of everything that was written. Here are those of weights, rows and
+votes; known_vectors.py has the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 
-from ldpkernels import _native
+from ldpkernels import _native, launch
 from ldpkernels.arrays import Bytes, Floats, Integers, Laws
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs.spans import first_elements, integer_span, span_table
 from ldpkernels.keys import Key
-from ldpkernels.launch.proved import QUESTIONS, Launch, Subject
+from ldpkernels.launch.proved import Subject, register
 from ldpkernels.laws import clipped_noise
 from ldpkernels.laws.ordinal_cldp_thresholds import Rounding, integer_laws, weight_laws
 from ldpkernels.laws.registry import MECHANISMS, law_table
@@ -32,29 +33,20 @@ KEYS = {
     "chacha20": Key((1, 2**64 - 1, 0xA5A5A5A55A5A5A5A, 2**63)),
     "none": Key((0,)),
 }
+CIPHERS = ("philox", "chacha20")
 _MECHANISMS = {kind.kernel: kind for kind in MECHANISMS.values()}
 THRESHOLDS = MECHANISMS["two-point"].kernel  # whose thresholds are an output
 
 
-def subjects() -> Iterator[Subject]:
-    """Everything that can be asked."""
-    for kernel, kind in _MECHANISMS.items():
-        outputs = ("values", kind.reported, *(("thresholds",) if kernel == THRESHOLDS else ()))
-        for output in outputs:
-            for dtype in DTYPES:
-                for cipher in ("philox",) if output == "thresholds" else ("philox", "chacha20"):
-                    yield Subject(kernel, output, dtype, cipher)
-    for cipher in ("philox", "chacha20"):
-        for dtype in (*DTYPES, "int64"):
-            yield Subject("ordinal_cldp", "values", dtype, cipher)
-        for noise in ("gaussian", "discrete"):
-            for dtype in DTYPES:
-                yield Subject("clipped_noise", noise, dtype, cipher)
-    for dtype in ("uint8", "int32", "int64"):
-        yield Subject("votes", "labels", dtype, "none")
+def _of_mechanism(kernel: str) -> Iterator[Subject]:
+    outputs = ("values", _MECHANISMS[kernel].reported, *(("thresholds",) if kernel == THRESHOLDS else ()))
+    for output in outputs:
+        for dtype in DTYPES:
+            for cipher in ("philox",) if output == "thresholds" else CIPHERS:
+                yield Subject(kernel, output, dtype, cipher)
 
 
-def _of_weights(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
+def _of_weights(subject: Subject, device: str) -> list[Bytes]:
     """Tensors of one call: weights whose thresholds tie with their draws as nearly as the dtype allows, and weights of
     two laws that do."""
     dtype, key = DTYPES[subject.dtype], KEYS[subject.cipher]
@@ -70,20 +62,17 @@ def _of_weights(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
         laws = laws.copy()
         for i in (2, 3):
             numbers[i] = _tied(laws[i : i + 1], draws_of(key, firsts[i], SIZES[i]), above=i == 3)
-    kind = getattr(torch, subject.dtype)
-    with np.errstate(over="ignore"):
-        x = [torch.from_numpy(n).to(kind).to(device) for n in numbers]
-    x[1::2] = [torch.cat([t[:1], t])[1:] for t in x[1::2]]
+    x = placed(numbers, [subject.dtype] * 4, device)
     width = {"values": 0, "thresholds": 8}.get(subject.output, 1)
     room = torch.zeros(4 * ROOM * max(width, 1), dtype=torch.uint8, device=device)
     outs = [room.data_ptr() + i * ROOM * width for i in range(4)] if width else [0] * 4
     spans = span_table([t.data_ptr() for t in x], outs, SIZES, [dtype] * 4)
     words = key.tensor(device)
-    launch(subject.kernel, subject.output, spans, laws, words, torch.device(device).type, room if width else None)
-    return [_bytes(t) for t in (*x, room)]
+    launch.run(subject.kernel, subject.output, spans, laws, words, torch.device(device).type, room if width else None)
+    return [bytes_of(t) for t in (*x, room)]
 
 
-def _of_integers(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
+def _of_integers(subject: Subject, device: str) -> list[Bytes]:
     bound = 10**10
     v = torch.arange(SIZES[0], dtype=torch.int64) * (2 * bound // SIZES[0]) - bound
     v[:5] = torch.tensor([bound, -bound, 0, 1, -1])
@@ -91,39 +80,57 @@ def _of_integers(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
     out = torch.zeros_like(v)
     laws, words = integer_laws(4.3e-7, bound, "laplace"), KEYS[subject.cipher].tensor(device)
     spans = integer_span(v.data_ptr(), out.data_ptr(), v.numel())
-    launch("ordinal_cldp", "values", spans, laws, words, v.device.type, out)
-    return [_bytes(v), _bytes(out)]
+    launch.run("ordinal_cldp", "values", spans, laws, words, v.device.type, out)
+    return [bytes_of(v), bytes_of(out)]
 
 
-def _of_cldp(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
-    return (_of_integers if subject.dtype == "int64" else _of_weights)(subject, device, launch)
+def _of_cldp(subject: Subject, device: str) -> list[Bytes]:
+    return (_of_integers if subject.dtype == "int64" else _of_weights)(subject, device)
 
 
-def _of_rows(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
-    """Rows of two matrices that are clipped together, one of which has few columns; norms that need no clipping."""
-    dtype, rows = DTYPES[subject.dtype], 67
-    kind = getattr(torch, subject.dtype)
-    numbers = np.random.default_rng(1).normal(size=(rows, 40)) * np.linspace(0.01, 2.0, rows)[:, None]
-    x = [torch.from_numpy(np.ascontiguousarray(n)).to(kind).to(device) for n in (numbers[:, :37], numbers[:, 37:])]
-    sums = [
-        torch.zeros(t.shape[1], dtype=torch.float64 if dtype.itemsize == 8 else torch.float32, device=device) for t in x
-    ]
-    noise = clipped_noise.noise_of([3.0], 0.7, subject.output, rows)
-    words = KEYS[subject.cipher].tensor(device)
-    norms = launch(x, sums, [dtype] * 2, [3.0], noise, 1.0, words, torch.device(device).type)
-    return [_bytes(torch.as_tensor(t)) for t in (*sums, norms)]
+def _of_rows(subject: Subject, device: str) -> list[Bytes]:
+    """Rows of two matrices that are clipped together, one of which has few columns, in one block of rows and in two; or
+    single numbers, of a group and of a part of one. An infinity; norms that need no clipping."""
+    dtype, answers = DTYPES[subject.dtype], []
+    drawn, _, single = subject.output.partition(" of ")
+    kind, wide = getattr(torch, subject.dtype), torch.float64 if dtype.itemsize == 8 else torch.float32
+    for rows, widths in [(4099, (1,))] if single else [(67, (37, 3)), (60, (37, 3))]:
+        numbers = np.random.default_rng(1).normal(size=(rows, sum(widths))) * np.linspace(0.01, 2.0, rows)[:, None]
+        numbers[6, 0] = np.inf
+        parts = np.split(numbers, np.cumsum(widths)[:-1], axis=1)
+        x = [torch.from_numpy(np.ascontiguousarray(n)).to(kind).to(device) for n in parts]
+        sums = [torch.zeros(n, dtype=wide, device=device) for n in widths]
+        noise = clipped_noise.noise_of([3.0], 0.7, drawn, rows)
+        words = KEYS[subject.cipher].tensor(device)
+        norms = launch.clipped_sums(x, sums, [dtype] * len(x), [3.0], noise, 1.0, words, torch.device(device).type)
+        answers += [bytes_of(torch.as_tensor(t)) for t in (*sums, norms)]
+    return answers
 
 
-def _of_votes(subject: Subject, device: str, launch: Launch) -> list[Bytes]:
+def _of_votes(subject: Subject, device: str) -> list[Bytes]:
     """Samples with a majority, with as many votes for two classes, and with no two votes alike."""
     votes = np.random.default_rng(2).integers(0, 10, (9, SIZES[1]))
     votes[:, :9] = np.where(np.arange(9)[:, None] <= np.arange(9)[None, :], 3, votes[:, :9])
     there = torch.from_numpy(votes).to(getattr(torch, subject.dtype)).to(device)
-    return [_bytes(torch.as_tensor(t)) for t in launch(there, 10, there.device.type)]
+    return [bytes_of(torch.as_tensor(t)) for t in launch.majority_vote(there, 10, there.device.type) or ()]
 
 
-QUESTIONS.update(dict.fromkeys(_MECHANISMS, _of_weights))
-QUESTIONS.update({"ordinal_cldp": _of_cldp, "clipped_noise": _of_rows, "votes": _of_votes})
+for _kernel in _MECHANISMS:
+    register(_kernel, _of_weights, _of_mechanism(_kernel))
+register(
+    "ordinal_cldp", _of_cldp, (Subject("ordinal_cldp", "values", d, c) for c in CIPHERS for d in (*DTYPES, "int64"))
+)
+_NOISES = [(noise + of, c) for noise in ("gaussian", "discrete") for of in ("", " of numbers") for c in CIPHERS]
+register("clipped_noise", _of_rows, (Subject("clipped_noise", noise, d, c) for noise, c in _NOISES for d in DTYPES))
+register("votes", _of_votes, (Subject("votes", "labels", d, "none") for d in ("uint8", "int32", "int64")))
+
+
+def placed(numbers: Sequence[Floats], dtypes: Sequence[str], device: str) -> list[torch.Tensor]:
+    """Numbers as tensors on a device, of which every second begins at an address that no vector of 16 bytes does."""
+    with np.errstate(over="ignore"):
+        pairs = zip(numbers, dtypes, strict=True)
+        x = [torch.from_numpy(n).to(getattr(torch, dtype)).to(device) for n, dtype in pairs]
+    return [torch.cat([t[:1], t])[1:] if i % 2 else t for i, t in enumerate(x)]
 
 
 def draws_of(key: Key, first: int, n: int) -> Integers:
@@ -171,5 +178,6 @@ def _tied(law: Laws, draws: Integers, above: bool) -> Floats:
     return x
 
 
-def _bytes(t: torch.Tensor) -> Bytes:
+def bytes_of(t: torch.Tensor) -> Bytes:
+    """A tensor's memory."""
     return np.asarray(t.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())

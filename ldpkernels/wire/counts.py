@@ -7,11 +7,11 @@ Tallies are added to the counter when a sum is asked for. Who calls holds a lock
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 
-from ldpkernels import capabilities
+from ldpkernels import capabilities, launch
 from ldpkernels.arrays import Array, Bytes
 from ldpkernels.optional import is_tensor
 from ldpkernels.wire.counters import counter_of
@@ -19,8 +19,6 @@ from ldpkernels.wire.layout import Layout
 
 if TYPE_CHECKING:
     import torch
-
-    from ldpkernels.triton.tally import BitTally, ByteTally
 
 Payload: TypeAlias = "Bytes | torch.Tensor"
 
@@ -105,10 +103,8 @@ class DeviceSums:
     """A tally on one device. Its kernels run one after another, whichever streams the callers are on."""
 
     def __init__(self, layout: Layout, device: torch.device) -> None:
-        from ldpkernels.triton import tally
-
-        kind = tally.BitTally if layout.codec.numbers_a_byte == 8 else tally.ByteTally
-        self.tally: BitTally | ByteTally = kind(layout.nbytes, device)
+        kind: Literal["bits", "bytes"] = "bits" if layout.codec.numbers_a_byte == 8 else "bytes"
+        self.tally = launch.tally(kind, layout.nbytes, device)
         self._device = device
         self._last: torch.cuda.Event | None = None
         self.failed = False

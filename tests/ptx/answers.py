@@ -219,6 +219,12 @@ cvt.rni.s64.f32 2.5 = 2
 cvt.rni.s32.f64 2.5 = 2
 cvt.rzi.s32.f64 -2.9 = -2 | nan = 0 | 1e10 = 0x7fffffff | -1e10 = 0x80000000
 cvt.rmi.s32.f64 -2.1 = -3
+cvt.sat.f32.f32 0.25 = 0.25 | 1.5 = 1.0 | -0.5 = 0.0 | -0.0 = 0.0 | nan = 0.0 | inf = 1.0 | -inf = 0.0
+cvt.rzi.s64.f32 -2.9 = -2 | 9.5e18 = 0x7fffffffffffffff | nan = 0
+fma.rn.f64 2.0 3.0 1.0 = 7.0
+fma.rn.f64 0x3ff0000000000001 0x3ff0000000000001 0xbff0000000000002 = 0x3970000000000000 | inf 0.0 1.0 = nan
+bfi.b32 0xff 0 8 4 = 0xf00 | 0 0xffffffff 30 8 = 0x3fffffff | 7 0 32 4 = 0 | 0x12345678 0 0 32 = 0x12345678
+bfi.b64 0xff 0 60 8 = 0xf000000000000000 | 1 0xffffffffffffffff 0 2 = 0xfffffffffffffffd
 cvt.rzi.s64.f64 -2.9 = -2 | nan = 0 | 1e19 = 0x7fffffffffffffff | -1e19 = 0x8000000000000000
 cvt.rzi.s64.f64 9007199254740993.0 = 9007199254740992
 cvt.rni.s64.f64 2.5 = 2 | -3.5 = -4

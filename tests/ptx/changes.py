@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which blocks of compiled code the known questions reach, and whether they see random changes of it.
 
-    python -m tests.ptx.changes [--arch 90] [--changes 60] [--kernel NAME ...]
+    python -m tests.ptx.changes [--arch 90] [--backend cuda] [--changes 60] [--kernel NAME ...] [--page docs/gpu.md]
 
 A change turns one instruction into another of the same types: an addition into a subtraction, a comparison into its
 neighbour, a number into another, two operands into each other. It is seen if an answer is wrong or the machine refuses
-to go on. What was not seen is printed, with whether it was executed at all: to be explained.
+to go on. Of what was not seen both instructions are executed side by side, and a row of the table says how often their
+results differ: never, or where nothing that is written depends on them.
 """
 
 from __future__ import annotations
@@ -16,28 +17,61 @@ import os
 import random
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-os.environ.pop("TRITON_INTERPRET", None)  # it is read when triton is imported
-os.environ.setdefault("TRITON_CACHE_DIR", str(Path(__file__).resolve().parents[2] / "build" / "ptx-cache"))
-
+import numpy as np
 import torch
 
-from ldpkernels import launch
-from ldpkernels.launch.proved import Answer, Launch, Subject, ask
-from ldpkernels.ops import subjects
-from tests.ptx import device, machine
+from benchmarks import results
+from ldpkernels import capabilities
+from ldpkernels.launch.proved import Answer, Subject, ask, subjects
+from tests.ptx import cuda, machine
+from tests.ptx.answers import ANSWERS
+from tests.ptx.operations import LOGICAL, Values, define
 from tests.ptx.text import Immediate, Instruction, PtxError
 from tests.ptx.translate import ACCESS, BRANCHES, program
 
-LAUNCHES: dict[str, Launch] = {"clipped_noise": launch.clipped_sums, "votes": launch.majority_vote}
 ROOTS = {"add": "sub", "sub": "add", "and": "or", "or": "and", "xor": "or", "min": "max", "max": "min"}
 COMPARED = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt", "eq": "ne", "ne": "eq", "nan": "num"}
+SHADOW = "%of_the_change"
 
 
-def asked(subject: Subject) -> Answer:
-    with device.taking_tensors_of_the_host():
-        return ask("triton", subject, torch.device("cpu"), LAUNCHES.get(subject.kernel, launch.run))
+class Triton:
+    """Triton's kernels as they are compiled for an architecture."""
+
+    def __init__(self, arch: int) -> None:
+        os.environ.pop("TRITON_INTERPRET", None)  # it is read when triton is imported
+        os.environ.setdefault("TRITON_CACHE_DIR", str(cuda.CACHE))
+        from tests.ptx import device
+
+        device.install(arch)
+        self.name, self._device = "triton", device
+        self.programs: dict[str, machine.Program] = device.record.programs
+
+    def backends(self) -> AbstractContextManager[object]:
+        """The package asks them, while this lasts."""
+        return self._device.taking_tensors_of_the_host()
+
+
+class Cuda:
+    """CUDA C++'s."""
+
+    def __init__(self, arch: int) -> None:
+        self.name, self._machine = "cuda", cuda.machine(cuda.MODULE, arch)
+        self.programs = self._machine.programs
+
+    def backends(self) -> AbstractContextManager[object]:
+        """The package asks them, while this lasts."""
+        return cuda.taking_tensors_of_the_host(self._machine)
+
+
+def asked(of: Triton | Cuda, subject: Subject) -> Answer | None:
+    """What comes of a question; nothing if no kernel of this backend has it."""
+    with of.backends():
+        if of.name not in capabilities.able(subject.kernel, "cpu"):
+            return None
+        return ask(of.name, subject, torch.device("cpu"))
 
 
 def changed(one: Instruction, chance: random.Random) -> Instruction | None:
@@ -61,6 +95,39 @@ def changed(one: Instruction, chance: random.Random) -> Instruction | None:
     return None
 
 
+class _Differing:
+    """How often two results differ, of how many."""
+
+    def __init__(self) -> None:
+        self.times = self.count = 0
+
+    def __call__(self, result: Values, other: Values) -> Values:
+        both = np.broadcast_arrays(result, other)
+        self.times += int((both[0] != both[1]).sum())
+        self.count += both[0].size
+        return result
+
+
+differing = _Differing()
+define("differs.*", "t = t t", lambda a, b: differing(a, b), LOGICAL)
+ANSWERS.update({f"differs.{kind}": [] for kind in LOGICAL})  # type: ignore[attr-defined]
+
+
+def side_by_side(found: machine.Program, at: int, other: Instruction) -> list[machine.Block]:
+    """Code that computes both results of a place, goes on with its own, and notes where they differ."""
+    kernel, one = found.kernel, found.kernel.instructions[at]
+    target = one.operands[0]
+    assert isinstance(target, str)
+    kind = kernel.type_of(target)
+    noted = f"differs.{kind if kind == 'pred' else 'b' + kind.lstrip('busf')}"
+    shadow = dataclasses.replace(other, operands=(SHADOW, *other.operands[1:]))
+    both = [shadow, one, dataclasses.replace(one, opcode=noted, operands=(target, target, SHADOW), guard=None)]
+    code = [*kernel.instructions[:at], *both, *kernel.instructions[at + 1 :]]
+    labels = {name: place + 2 * (place > at) for name, place in kernel.labels.items()}
+    registers = kernel.registers | {SHADOW: kind}
+    return program(dataclasses.replace(kernel, instructions=code, labels=labels, registers=registers)).blocks
+
+
 def trials(
     programs: dict[str, machine.Program], chance: random.Random
 ) -> Iterator[tuple[machine.Program, int, Instruction]]:
@@ -73,71 +140,116 @@ def trials(
             yield found, at, other
 
 
-def is_executed(found: machine.Program, at: int) -> bool:
-    return any(
-        n and b.first <= at < b.first + len(b.instructions) for n, b in zip(found.executed, found.blocks, strict=True)
-    )
+def executions(found: machine.Program, at: int) -> int:
+    """How many threads came to a place."""
+    here = [b.first <= at < b.first + len(b.instructions) for b in found.blocks]
+    return int(found.executed[here].sum())
 
 
-def coverage(chosen: list[Subject]) -> dict[str, tuple[Subject, machine.Program]]:
-    """Ask everything, and print what was executed of each kernel's code."""
-    of: dict[str, tuple[Subject, machine.Program]] = {}
-    reached, there, wrong = 0, 0, 0
+def outcome(of: Triton | Cuda, subject: Subject, found: machine.Program, blocks: list[machine.Block]) -> str | None:
+    """The error of a question asked of a program with other blocks."""
+    kept, counts = found.blocks, found.executed.copy()
+    found.blocks, found.executed = blocks, np.zeros(len(blocks), np.int64)
+    try:
+        answer = asked(of, subject)
+        return answer.error if answer else None
+    finally:
+        found.blocks, found.executed = kept, counts
+
+
+def explained(of: Triton | Cuda, subject: Subject, found: machine.Program, at: int, other: Instruction) -> str:
+    """Why a change is not seen, as far as executing both says it."""
+    if not executions(found, at):
+        return "never executed"
+    if found.kernel.instructions[at].guard or not isinstance(other.operands[0], str):
+        return "guarded"
+    differing.times = differing.count = 0
+    assert outcome(of, subject, found, side_by_side(found, at, other)) is None
+    if not differing.times:
+        return f"the same result in all {differing.count:,} executions"
+    times = f"{differing.times:,} of {differing.count:,}"
+    return f"another result in {times} executions, on which nothing that is written depends"
+
+
+def coverage(of: Triton | Cuda, chosen: list[Subject], show: bool) -> tuple[dict[str, Subject], str]:
+    """Ask everything: by kernel, who asks it; and in words, what was executed of their code."""
+    subject_of: dict[str, Subject] = {}
+    count, wrong = 0, 0
     for subject in chosen:
-        before = set(device.record.programs)
-        answer = asked(subject)
-        wrong += answer.error is not None
-        if answer.error:
+        before = set(of.programs)
+        answer = asked(of, subject)
+        count += answer is not None
+        if answer and answer.error:
+            wrong += 1
             print(f"{subject}: {answer.error}", flush=True)
-        for name in set(device.record.programs) - before:
-            found = device.record.programs[name]
-            of[name] = subject, found
-            reached, there = reached + int((found.executed > 0).sum()), there + len(found.blocks)
-    print(f"{len(chosen)} questions, {wrong} wrong answers; {len(of)} kernels, {reached} of {there} blocks executed")
-    return of
+        subject_of |= dict.fromkeys(set(of.programs) - before, subject)
+    programs = [of.programs[name] for name in subject_of]
+    reached, there = sum(int((p.executed > 0).sum()) for p in programs), sum(len(p.blocks) for p in programs)
+    for name, subject in subject_of.items() if show else ():
+        found = of.programs[name]
+        missing = [b.instructions[0].line for b, n in zip(found.blocks, found.executed, strict=True) if not n]
+        if missing:
+            print(f"{subject}: {found.kernel.name}: {len(missing)} of {len(found.blocks)} blocks at lines {missing}")
+    words = (
+        f"{count} questions, {wrong} wrong answers; {len(programs)} kernels, {reached:,} of {there:,} blocks executed"
+    )
+    return subject_of, words
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--arch", type=int, default=90)
+    parser.add_argument("--backend", choices=("triton", "cuda"), default="triton")
     parser.add_argument("--changes", type=int, default=60)
     parser.add_argument("--kernel", action="append", help="of these kernels alone")
     parser.add_argument("--dtype", action="append", help="of these dtypes alone")
+    parser.add_argument("--show", action="store_true", help="the lines of blocks that no question reaches")
+    parser.add_argument("--page", type=Path, help="write the table of changes that were not seen to this page")
     options = parser.parse_args()
-    device.install(options.arch)
+    of = Triton(options.arch) if options.backend == "triton" else Cuda(options.arch)
     chosen = [s for s in subjects() if not options.kernel or s.kernel in options.kernel]
-    of = coverage([s for s in chosen if not options.dtype or s.dtype in options.dtype])
-    chance, seen, unseen = random.Random(1), 0, 0
+    subject_of, words = coverage(of, [s for s in chosen if not options.dtype or s.dtype in options.dtype], options.show)
+    print(words, flush=True)
     machine.STEPS = 20_000
-    if not options.changes:
-        return 0
-    drawn = trials({name: found for name, (_, found) in of.items()}, chance)
-    subject_of = {id(found): subject for subject, found in of.values()}
-    while seen + unseen < options.changes:
+    rows, seen, drawn = [], 0, trials({name: of.programs[name] for name in subject_of}, random.Random(1))
+    whose = {id(of.programs[name]): subject for name, subject in subject_of.items()}
+    while seen + len(rows) < options.changes:
         found, at, other = next(drawn)
-        executed, kept = is_executed(found, at), found.blocks
-        code = list(found.kernel.instructions)
+        code, subject = list(found.kernel.instructions), whose[id(found)]
         code[at] = other
         try:
-            found.blocks = program(dataclasses.replace(found.kernel, instructions=code)).blocks
+            blocks = program(dataclasses.replace(found.kernel, instructions=code)).blocks
         except PtxError:  # no such instruction
             continue
-        counts = found.executed.copy()
-        try:
-            error = asked(subject_of[id(found)]).error
-        finally:
-            found.blocks, found.executed = kept, counts
-        if error:
+        if outcome(of, subject, found, blocks):
             seen += 1
             continue
-        unseen += 1
-        where = f"{subject_of[id(found)]}, line {other.line}: {code[at].text}"
-        print(
-            f"not seen ({'executed' if executed else 'never executed'}): {where} -> {other.opcode} {other.operands}",
-            flush=True,
+        was = found.kernel.instructions[at]
+        rows.append(
+            [
+                str(subject),
+                f"`{was.text.rstrip(';')}`",
+                _difference(was, other),
+                explained(of, subject, found, at, other),
+            ]
         )
-    print(f"{seen} of {options.changes} changes seen")
+        print(*rows[-1], sep="; ", flush=True)
+    print(f"{seen} of {seen + len(rows)} changes seen")
+    if options.page:
+        table = results.table(["kernel", "instruction", "instead", "why nothing sees it"], rows)
+        said = f"sm_{options.arch}: {words}; {seen} of {seen + len(rows)} changes seen.\n\n{table}"
+        name, text = f"changes-{options.backend}", options.page.read_text()
+        text = results.MARKED.sub(lambda m: f"{m[1]}\n{said}\n\n{m[3]}" if m[2] == name else m[0], text)
+        options.page.write_text(text)
     return 0
+
+
+def _difference(was: Instruction, other: Instruction) -> str:
+    if was.opcode != other.opcode:
+        return f"`{other.opcode}`"
+    pairs = zip(was.operands, other.operands, strict=True)
+    changed_ = [str(b.value) if isinstance(b, Immediate) else str(b) for a, b in pairs if a != b]
+    return f"`{', '.join(changed_)}`"
 
 
 if __name__ == "__main__":

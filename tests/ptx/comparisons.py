@@ -117,6 +117,7 @@ for _name, _narrow in (("f16", _to_half), ("bf16", _brain)):
     define(f"cvt.rn.{_name}x2.f32", f"{_name}x2 = f32 f32", _pair(_narrow))
 define("cvt.f32.f16", "f32 = f16", lambda x: canonical(x.astype(np.float32)))
 define("cvt.f64.f16", "f64 = f16", lambda x: canonical(x.astype(np.float64)))
+define("cvt.sat.f32.f32", "f32 = f32", lambda x: np.where(x > 0, np.minimum(x, np.float32(1)), np.float32(0)))
 define("cvt.f32.bf16", "f32 = bf16", _widened)
 define("cvt.f64.bf16", "f64 = bf16", lambda x: canonical(_widened(x).astype(np.float64)))
 define("cvt.rn.f32.f64", "f32 = f64", lambda x: canonical(x.astype(np.float32)))

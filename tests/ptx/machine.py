@@ -71,9 +71,30 @@ class Wave:
             "%laneid": self.thread % np.uint32(32),
         }  # fmt: skip
         self.shared = Shared(len(ids), shared, self.threads)
+        self.there = _aligned(len(params))  # the parameters, where a pointer to them points
+        self.there[:] = np.frombuffer(params, np.uint8)
+        self._each = -(-kernel.local_bytes // 16) * 16
+        self.local = _aligned(self.count * self._each)
+        own = {"param": [_region(self.there)], "local": [_region(self.local)]}
+        own["generic"] = [*memory.regions, *own["param"], *own["local"]]
+        self._spaces = {"global": memory} | {name: Global(regions) for name, regions in own.items()}
         self.registers: dict[str, Values] = {}
         self.at = 0  # of the block's instructions, the one that is executed
         self.lanes = self.everyone
+
+    def memory_of(self, space: str) -> Global:
+        """What an instruction of a state space may touch."""
+        return self._spaces[space]
+
+    def address_of_parameter(self, offset: int) -> Values:
+        """Where a parameter begins."""
+        return np.uint64(self.there.ctypes.data + offset)
+
+    def local_address(self, offset: int, lanes: Values | None) -> Values:
+        """Where each thread's own memory begins."""
+        start = np.uint64(self.local.ctypes.data + offset)
+        found = start + self.everyone.astype(np.uint64) * np.uint64(self._each)
+        return found if lanes is None else found[lanes]
 
     def get(self, name: str, lanes: Values | None) -> Values:
         """A register of some threads."""
@@ -152,6 +173,17 @@ class Wave:
     def together(self, value: Values) -> Values:
         """One row for each warp."""
         return np.broadcast_to(value, len(self.lanes)).reshape(-1, 32)
+
+
+def _aligned(size: int) -> Values:
+    """Memory that nobody has written."""
+    memory = np.full(size + 16, 0xA5, np.uint8)
+    start = -memory.ctypes.data % 16
+    return memory[start : start + size]
+
+
+def _region(memory: Values) -> tuple[int, int]:
+    return memory.ctypes.data, memory.ctypes.data + memory.nbytes
 
 
 def launch(

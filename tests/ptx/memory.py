@@ -12,7 +12,7 @@ from tests.ptx.operations import Values
 from tests.ptx.text import PtxError
 
 LOWEST, HIGHEST = 1 << 16, 1 << 47  # addresses that an element of NumPy's largest array has
-NOBODY, SEVERAL = -1, -2
+NOBODY, SEVERAL, OF_WARP = -1, -2, -3  # who read a byte: several threads of warp n are OF_WARP - n
 
 
 class Fault(PtxError):
@@ -37,7 +37,8 @@ class Global:
 
     def __init__(self, regions: Iterable[tuple[int, int]]) -> None:
         merged: list[list[int]] = []
-        for start, end in sorted(r for r in regions if r[0] < r[1]):
+        self.regions = [r for r in regions if r[0] < r[1]]
+        for start, end in sorted(self.regions):
             if merged and start < merged[-1][1]:
                 merged[-1][1] = max(merged[-1][1], end)
             else:
@@ -68,6 +69,11 @@ class Global:
     def store(self, address: Values, value: Values, width: int) -> None:
         """Write them; of several at one address, any is the last on a device, and here."""
         WHOLE[width][((address - np.uint64(LOWEST)) // np.uint64(width)).view(np.int64)] = value
+
+
+def _warp(reader: Values) -> Values:
+    """The warp of all who read a byte; -1 where there is no one such."""
+    return np.where(reader >= 0, reader // 32, np.where(reader <= OF_WARP, OF_WARP - reader, -1))
 
 
 class Shared:
@@ -102,11 +108,15 @@ class Shared:
         if never.any():
             raise Fault("shared memory is read before it was written", int(np.argmax(never)) // width)
         self._refuse_race(cells, who, self.writer, self.written, "was written", width)
-        before = self.reader[cells]
+        before, own = self.reader[cells], who // 32
         now = self._now(who)
         again = (before != who) & (before != NOBODY) & (self.read[0][cells] == now[0])
-        self.reader[cells] = who = np.where(again, SEVERAL, who)
-        self.reader[cells[self.reader[cells] != who]] = SEVERAL
+        mine = np.where(again, np.where(_warp(before) == own, OF_WARP - own, SEVERAL), who)
+        self.reader[cells] = mine
+        last = self.reader[cells]
+        for others, name in ((_warp(last) == own, OF_WARP - own), (_warp(last) != own, np.full_like(own, SEVERAL))):
+            meet = (last != mine) & others
+            self.reader[cells[meet]] = name[meet]
         self.read[:, cells] = now
         return self.views[width][at // width]
 
@@ -139,12 +149,11 @@ class Shared:
     ) -> None:
         other, time = other[cells], time[:, cells]
         now = self._now(who)
-        after_warp = (other // 32 == who // 32) & (time[1] < now[1])
-        several = (other == SEVERAL) & (self.threads == 32) & (time[1] < now[1])
-        race = (other != NOBODY) & (other != who) & (time[0] == now[0]) & ~after_warp & ~several
+        after_warp = (_warp(other) == who // 32) & (time[1] < now[1])
+        race = (other != NOBODY) & (other != who) & (time[0] == now[0]) & ~after_warp
         if atomic:
             race &= ~self.atomic[cells]
         if race.any():
             place = int(np.argmax(race))
-            by = "several threads" if other[place] == SEVERAL else f"thread {other[place] % self.threads}"
+            by = "several threads" if other[place] <= SEVERAL else f"thread {other[place] % self.threads}"
             raise Fault(f"a race: this shared byte {did} by {by} since the last barrier", place // width)

@@ -7,6 +7,7 @@ are written; only what is listed here exists.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -155,6 +156,10 @@ def _fused(a: Values, b: Values, c: Values) -> Values:
     return np.where(inexact, odd, bits).view(np.float64).astype(np.float32)
 
 
+_FMA = ctypes.CDLL(None).fma  # of libm, with one rounding
+_FMA.restype, _FMA.argtypes = ctypes.c_double, [ctypes.c_double] * 3
+
+
 def _field(of_type: str) -> Callable[..., Any]:
     """`len` bits from `pos`, of a signed type extended by the highest of them, or of the number."""
     width = int(of_type[1:])
@@ -175,6 +180,21 @@ def _field(of_type: str) -> Callable[..., Any]:
             above = np.where(room >= width, dtype(0), ~dtype(0) << np.minimum(room, dtype(width - 1)))
             found = np.where(sign, found | above, found)
         return found.view(TYPES[of_type])
+
+    return function
+
+
+def _inserted(of_type: str) -> Callable[..., Any]:
+    """The lowest `length` bits of a in the place of those of b from `pos` on, as far as there are any."""
+    width = int(of_type[1:])
+    dtype = TYPES[of_type]
+
+    def function(a: Values, b: Values, pos: Values, length: Values) -> Values:
+        pos, length = (x & np.uint32(0xFF) for x in (pos, length))
+        kept, at = (np.minimum(x, np.uint32(width - 1)).astype(dtype) for x in (length, pos))
+        low = np.where(length >= width, ~dtype(0), (dtype(1) << kept) - dtype(1))
+        mask = np.where(pos >= width, dtype(0), low << at)
+        return (b & ~mask) | (a << at & mask)
 
     return function
 
@@ -200,7 +220,11 @@ def _looked_up(a: Values, b: Values, c: Values, table: Values) -> Values:
 
 
 def _count(x: Values) -> Values:
-    return np.bitwise_count(x).astype(np.uint32)
+    """One bits, by halves, as NumPy has a function of that since 2.0 alone."""
+    x = np.asarray(x).astype(np.uint64)
+    for bits, mask in ((1, 0x5555555555555555), (2, 0x3333333333333333), (4, 0x0F0F0F0F0F0F0F0F)):
+        x = (x & np.uint64(mask)) + (x >> np.uint64(bits) & np.uint64(mask))
+    return (x * np.uint64(0x0101010101010101) >> np.uint64(56)).astype(np.uint32)
 
 
 def _leading(x: Values) -> Values:
@@ -232,6 +256,7 @@ define("max.*", "t = t t", np.maximum, INTEGERS)
 define("shl.*", "t = t u32", _raised, PLAIN)
 define("shr.*", "t = t u32", _shifted, INTEGERS + PLAIN)
 define("bfe.*", "t = t u32 u32", _field, ("s32", "s64", "u32", "u64"))
+define("bfi.*", "t = t t u32 u32", _inserted, ("b32", "b64"))
 define("popc.*", "u32 = t", _count, ("b32", "b64"))
 define("clz.*", "u32 = t", _leading, ("b32", "b64"))
 
@@ -266,6 +291,7 @@ for _name, _function in (("add", np.add), ("sub", np.subtract), ("mul", np.multi
 define("div.rn.*", "t = t t", _float(np.divide), FLOATS)
 define("sqrt.rn.*", "t = t", _float(np.sqrt), FLOATS)
 define("fma.rn.f32", "f32 = f32 f32 f32", _float(_fused))
+define("fma.rn.f64", "f64 = f64 f64 f64", _float(np.vectorize(_FMA, otypes=[np.float64])))
 define("min.*", "t = t t", _lesser, FLOATS)
 define("max.*", "t = t t", _greater, FLOATS)
 define("min.NaN.f32", "f32 = f32 f32", _or_nan(_lesser))

@@ -13,9 +13,9 @@ SHARED = "\t.shared .align 16 .b8 s[512];\n\tmov.u32 %wr1, s;\n\tshl.b32 %wr2, %
 
 
 def threads(lines, n=32, **more):
-    """What 32 threads leave in an array of their own number."""
+    """What n threads leave in an array of their own number."""
     memory = np.arange(n, dtype=np.uint32)
-    run(LANE + lines, memory, **more)
+    run(LANE + lines, memory, threads=n, **more)
     return memory
 
 
@@ -72,6 +72,18 @@ def test_a_write_after_anothers_read_is_a_race():
     threads(SHARED + read + "\tbar.sync 0;\n\tst.shared.b32 [%wr3], %wr10;\n" + OUT)
     with pytest.raises(PtxError, match="was read by several threads"):
         threads(SHARED + read + "\tst.shared.b32 [%wr3], %wr10;\n" + OUT)
+
+
+def test_a_warps_barrier_orders_what_all_of_it_have_read():
+    """But not what another warp has."""
+    read = "\tst.shared.b32 [%wr3], %wr30;\n\tbar.sync 0;\n\tand.b32 %wr4, %wr30, OF;\n\tshl.b32 %wr4, %wr4, 2;\n"
+    read += (
+        "\tadd.s32 %wr5, %wr1, %wr4;\n\tld.shared.b32 %wr10, [%wr5];\n\tbar.warp.sync -1;\n\tst.shared.b32 [%wr5], 7;\n"
+    )
+    lines = SHARED + read + OUT
+    assert threads(lines.replace("OF", "0x60"), n=64).tolist() == [0] * 32 + [32] * 32
+    with pytest.raises(PtxError, match="was read by several threads"):
+        threads(lines.replace("OF", "0x40"), n=64)
 
 
 def test_sums_in_shared_memory_race_with_nothing_but_reads():

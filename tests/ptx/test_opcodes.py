@@ -33,9 +33,9 @@ def register(width, i):
     return {1: "%pr", 2: "%hr", 4: "%wr", 8: "%dr"}[width] + str(i)
 
 
-def run(lines, memory, regions=None, shared=0, grid=(1, 1, 1)):
+def run(lines, memory, regions=None, shared=0, grid=(1, 1, 1), threads=32):
     """Execute lines with the address of an array."""
-    (entry,) = kernels(kernel(lines)).values()
+    (entry,) = kernels(kernel(lines).replace(".reqntid 32", f".reqntid {threads}")).values()
     made = program(entry)
     start = memory.ctypes.data
     regions = [(start, start + memory.nbytes)] if regions is None else regions
@@ -93,7 +93,8 @@ def test_answers(opcode):
         ("mov.b64 %dr1, {%wr1, %wr2, %wr3};", "not the parts"),
         ("ld.global.v2.b32 %wr1, [%dr30];", "operands"),
         ("ld.global.b64 %wr1, [%dr30];", "is no .b64"),
-        ("ld.local.b32 %wr1, [%dr30];", "unknown"),
+        ("ld.const.b32 %wr1, [%dr30];", "unknown"),
+        ("st.param.b64 [%dr30], %dr1;", "nothing is written to parameters"),
         ("ld.param.b64 %dr1, [other];", "no parameter"),
         ("ld.param.b64 %dr1, [k_param_0+4];", "8 bytes"),
         ("call (%wr1), f, (%wr2);", "line 12"),

@@ -12,7 +12,7 @@ WIDTHS |= {"b32": 4, "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4}
 WIDTHS |= {"b64": 8, "u64": 8, "s64": 8, "f64": 8, "f32x2": 8}
 
 # Directives that say nothing about what a kernel computes.
-IGNORED = {"version", "address_size", "file", "loc", "maxntid", "minnctapersm", "pragma", "section", "target"}
+IGNORED = {"version", "address_size", "file", "loc", "minnctapersm", "pragma", "section", "target"}
 
 _WORD = r"[$%_A-Za-z][$\w.:]*"
 _TOKEN = re.compile(rf'\s*(?:({_WORD})|(0[fd][0-9A-Fa-f]+|-?0x[0-9A-Fa-f]+U?|-?\d+U?)|("[^"]*")|(.))', re.DOTALL)
@@ -71,7 +71,10 @@ class Kernel:
     banks: dict[str, tuple[str, int]] = field(default_factory=dict)
     shared: dict[str, int] = field(default_factory=dict)
     static_shared: int = 0
+    local: dict[str, int] = field(default_factory=dict)
+    local_bytes: int = 0  # of a thread
     threads: int = 0
+    most_threads: int = 1024
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
 
@@ -96,6 +99,39 @@ def kernels(source: str) -> dict[str, Kernel]:
     if module.depth:
         raise PtxError("a brace was left open")
     return found
+
+
+def kernel_named(source: str, name: str) -> Kernel:
+    """One entry of a large module, with the functions that it calls in the places where it calls them."""
+    return kernels(_with_calls(source, _body(source, rf"(?:\.visible )?\.entry {re.escape(name)}\(")))[name]
+
+
+def _body(source: str, head: str) -> str:
+    found = re.search(rf"^{head}[^;{{]*^\{{.*?^\}}", source, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise PtxError(f"there is no {head}")
+    return found[0]
+
+
+_CALL = re.compile(
+    r"\{ // callseq[^{}]*st\.param\.b64\s+\[param0\+0\], (%\w+);\s*call\.uni\s+(\w+),\s*\(\s*param0\s*\);\s*\}"
+)
+
+
+def _with_calls(source: str, text: str) -> str:
+    """Functions of one address that return nothing: what they do instead of each call of them."""
+    calls = 0
+
+    def written(call: re.Match[str]) -> str:
+        nonlocal calls
+        calls += 1
+        code = _body(source, rf"\.func {call[2]}\(").partition("{")[2].rpartition("}")[0]
+        code = re.sub(r"%([a-z]+)(?=[\d<])", r"%of_function_\1", code)
+        code = re.sub(r"\$(\w+)", rf"$call{calls}_\1", code)
+        code = re.sub(rf"ld\.param\.u64 \s*(%\w+), \[{call[2]}_param_0\];", rf"mov.u64 \1, {call[1]};", code)
+        return code.replace("ret;", f"bra $call{calls}_end;") + f"\n$call{calls}_end:\n"
+
+    return _CALL.sub(written, text)
 
 
 def _statements(source: str) -> Iterator[tuple[int, str]]:
@@ -168,6 +204,8 @@ class _Module:
         for name, value in re.findall(r"\.(\w+) ([\d, ]+)", head[3]):
             if name == "reqntid":
                 kernel.threads = int(value.split(",")[0])
+            elif name == "maxntid":
+                kernel.most_threads = int(value.split(",")[0])
             elif name not in IGNORED:
                 raise PtxError(f".{name} is unknown")
         for name, (offset, bytes_) in self.shared.items():
@@ -185,6 +223,10 @@ class _Module:
                     kernel.banks[bank[1]] = match[1], int(bank[2])
                 else:
                     kernel.registers[bank[1]] = match[1]
+        elif match := re.fullmatch(r"\.local \.align (\d+) \.b8 ([$\w]+)\[(\d+)\]", text):
+            assert kernel is not None
+            start = -(-kernel.local_bytes // int(match[1])) * int(match[1])
+            kernel.local[match[2]], kernel.local_bytes = start, start + int(match[3])
         elif match := re.fullmatch(r"(\.extern )?\.shared \.align (\d+) \.b8 ([$\w]+)\[(\d*)\]", text):
             places = kernel.shared if kernel else None
             end = kernel.static_shared if kernel else max((o + n for o, n in self.shared.values()), default=0)

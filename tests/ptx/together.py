@@ -37,10 +37,11 @@ def load(
     if len(who):
         at = np.broadcast_to(address, len(m.lanes))[who]
         try:
-            if space == "global":
-                m.memory.check(at, n * width)
+            if space != "shared":
+                memory = m.memory_of(space)
+                memory.check(at, n * width)
                 for j in range(n):
-                    found[j, who] = m.memory.load(at + np.uint64(j * width), width)
+                    found[j, who] = memory.load(at + np.uint64(j * width), width)
             else:
                 place = m.shared.place(at, m.lanes[who], n * width)
                 for j in range(n):
@@ -62,10 +63,11 @@ def store(
     dtype = f"u{width}"
     rows = [np.broadcast_to(v.view(f"u{v.itemsize}").astype(dtype), len(m.lanes))[who] for v in values]
     try:
-        if space == "global":
-            m.memory.check(at, len(rows) * width)
+        if space != "shared":
+            memory = m.memory_of(space)
+            memory.check(at, len(rows) * width)
             for j, row in enumerate(rows):
-                m.memory.store(at + np.uint64(j * width), row, width)
+                memory.store(at + np.uint64(j * width), row, width)
         else:
             place = m.shared.place(at, m.lanes[who], len(rows) * width)
             for j, row in enumerate(rows):

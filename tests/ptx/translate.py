@@ -20,8 +20,8 @@ from tests.ptx.text import WIDTHS, Address, Immediate, Instruction, Kernel, Oper
 
 BRANCHES = {"bra", "bra.uni", "ret"}
 ACCESS = re.compile(
-    r"(?:(?P<ld>ld)|st)(?:\.(?P<sem>volatile|relaxed\.\w+))?\.(?P<space>global|shared(?:::cta)?|param)(?:\.(?:nc|L1::\w+|L2::\w+))*"
-    r"(?:\.v(?P<n>[24]))?\.(?P<type>[busf]\d+)"
+    r"(?:(?P<ld>ld)|st)(?:\.(?P<sem>volatile|relaxed\.\w+))?(?:\.(?P<space>global|shared(?:::cta)?|param|local))?"
+    r"(?:\.(?:nc|L1::\w+|L2::\w+))*(?:\.v(?P<n>[24]))?\.(?P<type>[busf]\d+)"
 )
 BYTES = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
 
@@ -35,8 +35,6 @@ def translated(source: str) -> Program:
 
 def program(kernel: Kernel) -> Program:
     """Blocks begin at labels and behind branches."""
-    if not kernel.threads or kernel.threads % 32:
-        raise PtxError(f"{kernel.name} has {kernel.threads} threads, which are no whole warps")
     code = kernel.instructions
     starts = {0, *kernel.labels.values()} | {i + 1 for i, one in enumerate(code) if one.opcode in BRANCHES}
     order = sorted(s for s in starts if s < len(code))
@@ -46,6 +44,8 @@ def program(kernel: Kernel) -> Program:
         several = 1
         for one in code[start:end]:
             several = max(several, together.threads(one.opcode, kernel.threads))
+        if not kernel.threads or (kernel.threads % 32 and several > 1):
+            raise PtxError(f"{kernel.name} has {kernel.threads} threads, which are no whole warps")
         blocks.append(Block(start, code[start:end], several))
     named = [{name for one in block.instructions for name in _names(one)} for block in blocks]
     uses = Counter(name for names in named for name in names)
@@ -186,6 +186,10 @@ class _Writer:
             raise PtxError("a register or a number belongs here")
         if operand in self.kernel.shared:
             return self._constant(Immediate(self.kernel.shared[operand]), kind)
+        if operand in self.kernel.params and kind in ("b64", "u64"):
+            return f"m.address_of_parameter({self.kernel.params[operand][0]})"
+        if operand in self.kernel.local and kind in ("b64", "u64"):
+            return f"m.local_address({self.kernel.local[operand]}, i)"
         if operand.startswith("%") and operand in _SPECIAL:
             if kind not in ("u32", "b32"):
                 raise PtxError(f"{operand} is .u32")
@@ -250,23 +254,26 @@ class _Writer:
             self._assign(target, f"b{8 * width}", f"({joined})", one)
 
     def _same_address(self, one: Instruction) -> None:
-        """Addresses of global memory and of parameters are generic ones as they are."""
-        if one.opcode not in ("cvta.to.global.u64", "cvta.global.u64"):
+        """Addresses of global and local memory and of parameters are generic ones as they are."""
+        if not re.fullmatch(r"cvta(\.to)?\.(global|local)\.u64", one.opcode):
             raise PtxError(f"{one.opcode} is unknown")
         target, source = one.operands
         self._assign(target, "u64", f"{self.value(source, 'u64')}.copy()", one)
 
     def _access(self, one: Instruction, k: int, found: re.Match[str]) -> None:
-        kind, space, loads = found["type"], found["space"].split(":")[0], bool(found["ld"])
+        kind, space, loads = found["type"], (found["space"] or "generic").split(":")[0], bool(found["ld"])
         target, address = one.operands if loads else one.operands[::-1]
         parts = target.parts if isinstance(target, Several) else (target,)
         if len(parts) != int(found["n"] or 1) or not isinstance(address, Address):
             raise PtxError(f"{found['n'] or 1} operands and an address belong here")
         width = WIDTHS[kind]
         if space == "param":
-            self._parameter(parts[0], address, kind, width, one, loads)
-            return
-        pointer = "u64" if space == "global" else "u32"
+            if not loads:
+                raise PtxError("nothing is written to parameters")
+            if not address.base.startswith("%"):
+                self._parameters(parts, address, kind, width, one)
+                return
+        pointer = "u32" if space == "shared" else "u64"
         base = self.value(address.base, pointer)
         mask = self._guard(one) if one.guard else "None"
         where = f"{base} + np.uint{pointer[1:]}({address.offset % (1 << int(pointer[1:]))})"
@@ -282,17 +289,19 @@ class _Writer:
             )
             self.lines.append(f"store(m, i, {k}, {space!r}, {where}, {mask}, {width}, ({values},))")
 
-    def _parameter(
-        self, target: Operand, address: Address, kind: str, width: int, one: Instruction, loads: bool
+    def _parameters(
+        self, parts: tuple[str | Immediate, ...], address: Address, kind: str, width: int, one: Instruction
     ) -> None:
-        if not loads or address.base not in self.kernel.params or isinstance(target, Several):
+        """Parameters by their names."""
+        if address.base not in self.kernel.params:
             raise PtxError("this is no parameter")
         offset, _, size = self.kernel.params[address.base]
-        if not 0 <= address.offset <= size - width:
+        if not 0 <= address.offset <= size - width * len(parts):
             raise PtxError(f"the parameter has {size} bytes")
-        at = offset + address.offset
-        read = f"np.frombuffer(m.params, 'u{width}', 1, {at})[0].view({self._type(kind)})"
-        self._assign(target, kind, read, one, loose=True)
+        for i, part in enumerate(parts):
+            at = offset + address.offset + i * width
+            read = f"np.frombuffer(m.params, 'u{width}', 1, {at})[0].view({self._type(kind)})"
+            self._assign(part, kind, read, one, loose=True)
 
     def _together(self, one: Instruction, k: int) -> None:
         """What threads do with each other: the functions of together.py, with operands of their types."""

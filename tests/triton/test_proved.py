@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Known answers at first use, of kernels that are right and of some that were made wrong."""
 
+import dataclasses
+import importlib
+import math
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -8,7 +12,8 @@ pytest.importorskip("triton")
 
 import ldpkernels  # noqa: E402
 from ldpkernels.launch import proved  # noqa: E402
-from ldpkernels.triton import registry  # noqa: E402
+from ldpkernels.ops import known_vectors  # noqa: E402
+from ldpkernels.triton import registry, tally  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -76,3 +81,90 @@ def test_a_fault_is_an_error_that_names_the_kernel(monkeypatch):
     altered(monkeypatch, "sign", change)
     with pytest.raises(proved.WrongAnswerError, match=r"the triton kernel of sign .* illegal memory access"):
         perturbed("sign")
+
+
+def answer(kernel, output, dtype, cipher):
+    """What comes of one question, asked of Triton."""
+    return proved.ask("triton", proved.Subject(kernel, output, dtype, cipher), torch.device("cpu")).error
+
+
+def given(name, i, change):
+    """A function whose i-th argument is changed."""
+
+    def wrong(whole):
+        def call(*arguments, **options):
+            arguments = list(arguments)
+            arguments[i] = change(arguments[i])
+            return whole(*arguments, **options)
+
+        return call
+
+    return name, wrong
+
+
+def fewer(spans):
+    spans = spans.copy()
+    spans["numel"][0] -= 1
+    return spans
+
+
+def later(spans):
+    spans = spans.copy()
+    spans["first"] += 8
+    return spans
+
+
+def raised(table):
+    """A table of noise whose entries but the last are one too large."""
+    return dataclasses.replace(table, high=table.high + (table.high < table.high[-1]).astype(table.high.dtype))
+
+
+def next_word(key):
+    return key + torch.tensor([1] + [0] * (key.numel() - 1))
+
+
+WRONG = [
+    (("vectors", "norm", "float32", "none"), "lattice", given("norm", 0, fewer)),
+    (("vectors", "integers", "float32", "philox"), "lattice", given("quantise", 3, lambda stream: stream + 1)),
+    (
+        ("vectors", "integers", "bfloat16", "none"),
+        "lattice",
+        given("quantise", 1, lambda scale: math.nextafter(scale, 0)),
+    ),
+    (("vectors", "noise 0", "uint32", "philox"), "lattice", given("add_noise", 1, raised)),
+    (("vectors", "noise 16", "float32", "philox"), "lattice", given("add_noise", 0, later)),
+    (("vectors", "rotation", "float32", "philox"), "lattice", given("rotate", 1, next_word)),
+    (("normals", "product", "float32", "philox"), "privunitg", given("normal_product", 0, later)),
+    (
+        ("normals", "moved", "float64", "philox"),
+        "privunitg",
+        given("moved_normals", 3, lambda x: math.nextafter(x, 1.0)),
+    ),
+    (("summary", "finite", "float64", "none"), "summary", given("summarize", 0, fewer)),
+    (("quantiles", "32 bits", "float32", "none"), "quantiles", given("order_statistics", 2, lambda ranks: ranks + 1)),
+    (
+        ("next_key", "keys", "int64", "chacha20"),
+        "next_key",
+        given("next_key", 0, lambda state: state + (torch.arange(5) == 4)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("subject", "module", "wrong"), WRONG, ids=[" ".join(subject) for subject, *_ in WRONG])
+def test_wrong_vectors_and_ranges_are_caught(monkeypatch, subject, module, wrong):
+    """Asked as they are, and with one number changed; of one stretch, by which the interpreter's time goes."""
+    monkeypatch.setattr(known_vectors, "LONG", 700)
+    assert answer(*subject) is None
+    kernels, (name, change) = importlib.import_module(f"ldpkernels.triton.{module}"), wrong
+    monkeypatch.setattr(kernels, name, change(getattr(kernels, name)))
+    assert "known bytes wrong" in answer(*subject)
+
+
+@pytest.mark.parametrize("kind", ["bits", "bytes"])
+def test_a_sum_of_reports_without_one_of_them_is_caught(monkeypatch, kind):
+    subject = "tally", kind, "uint8", "none"
+    assert answer(*subject) is None
+    kernels = tally.BitTally if kind == "bits" else tally.ByteTally
+    add = kernels.add
+    monkeypatch.setattr(kernels, "add", lambda self, reports: add(self, reports[:-1] + reports[:1]))
+    assert "known bytes wrong" in answer(*subject)

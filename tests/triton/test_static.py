@@ -26,7 +26,7 @@ def compile_all(path):
 
 @pytest.fixture(scope="module")
 def costs(tmp_path_factory):
-    """By mechanism: what benchmarks.triton_code finds, by the kernel's choices."""
+    """By group: what benchmarks.triton_code finds, by kernel and question."""
     return json.loads(made_once(tmp_path_factory, "triton.json", compile_all).read_text())
 
 
@@ -48,7 +48,7 @@ def inexact(cost):
     ],
 )
 def test_cost(costs, dtype, output, cipher, instructions, registers):
-    cost = costs["two_point"][f"{dtype}-{output}-{cipher}"]
+    cost = costs["two_point"][f"two_point_kernel two_point {output} {dtype} {cipher}"]
     assert cost["spills"] == 0
     assert cost["stack_bytes"] == 0
     assert cost["registers"] <= registers
@@ -64,29 +64,33 @@ def test_cost(costs, dtype, output, cipher, instructions, registers):
 @pytest.mark.parametrize(("mechanism", "instructions"), [("piecewise", 50), ("hybrid", 60)])
 def test_cost_of_cells(costs, mechanism, dtype, instructions, vectors):
     """The law's words are read before the loop, and weights by vectors."""
-    cost = costs["cells"][f"{dtype}-values-{mechanism}"]
+    cost = costs["cells"][f"piecewise_kernel {mechanism} values {dtype} philox"]
     assert cost["instructions_per_element"] <= instructions + (8 if dtype == "float64" else 0)
     assert (cost["vector_loads"], cost["vector_stores"]) == (vectors, vectors)
     assert cost["stack_bytes"] == 0
 
 
-# Triton 3.6's compiler spills around the calls of an fp64 division behind the loops of clipped sums.
-@pytest.mark.parametrize(
-    ("mechanism", "kernels", "registers", "spills"), [("cells", 9, 96, 0), ("clipped_noise", 5, 64, 10)]
-)
-def test_kernels_compile_without_spills_and_fuse_nothing(costs, mechanism, kernels, registers, spills):
+def spills(name):
+    """Triton 3.6's compiler spills around the calls of an fp64 division behind the loops of clipped sums."""
+    return 10 if "sums_kernel" in name else 0
+
+
+@pytest.mark.parametrize(("mechanism", "kernels", "registers"), [("cells", 9, 96), ("clipped_noise", 5, 128)])
+def test_kernels_compile_without_spills_and_fuse_nothing(costs, mechanism, kernels, registers):
     found = costs[mechanism]
-    assert len(found) == kernels
-    for cost in found.values():
-        assert cost["spills"] <= spills
-        assert cost["registers"] <= registers
+    assert len(found) >= kernels
+    for name, cost in found.items():
+        assert cost["spills"] <= spills(name)
+        assert cost["registers"] <= (64 if name.startswith("sums_kernel") else registers)
         assert not inexact(cost)
 
 
 def test_sums_of_many_columns_load_rows_before_they_add_the_first(costs):
     """One load and its row's scale at a time is a wait for memory for every row."""
-    for choice, cost in costs["clipped_noise"].items():
-        assert cost["loads_of_any_width"] >= (6 if choice.startswith("float64") else 10), choice
+    found = {name: cost for name, cost in costs["clipped_noise"].items() if name.startswith("sums_kernel")}
+    assert len(found) == 5
+    for name, cost in found.items():
+        assert cost["loads_of_any_width"] >= (6 if "float64" in name else 10), name
 
 
 def test_ordinal_cldp_compiles_without_inexact_arithmetic(costs):
@@ -95,22 +99,22 @@ def test_ordinal_cldp_compiles_without_inexact_arithmetic(costs):
     for choice, cost in found.items():
         assert not inexact(cost)
         assert ".local" not in cost["ptx"]
-        assert choice.startswith("integers-") or "div.rn.f64" in cost["ptx"]
+        assert "int64" in choice or "div.rn.f64" in cost["ptx"]
 
 
 def test_whole_vectors_compile_without_spills_and_read_by_vectors(costs):
     found = costs["vectors"]
-    assert len(found) == 18
+    assert len(found) >= 18
     for cost in found.values():
         assert not inexact(cost)
         assert cost["spills"] == 0
         assert cost["stack_bytes"] == 0
     for name, vectors, instructions in (
-        ("noise-philox-16", 2, 110),
-        ("moved-philox", 2, 120),
-        ("quantise-none-0", 1, 60),
-        ("rotate-first", 8, 45),
-        ("rotate-later", 8, 35),
+        ("noise_kernel vectors noise 16 float32 philox", 2, 110),
+        ("moved_kernel normals moved float32 philox", 2, 120),
+        ("quantise_kernel vectors integers float32 none", 1, 60),
+        ("rotate_kernel vectors rotation float32 philox", 8, 45),
+        ("rotate_kernel later vectors rotation float32 philox", 8, 35),
     ):
         assert (found[name]["vector_loads"], found[name]["vector_stores"]) == (vectors, vectors)
         assert found[name]["instructions_per_element"] <= instructions
@@ -118,9 +122,12 @@ def test_whole_vectors_compile_without_spills_and_read_by_vectors(costs):
 
 def test_what_ranges_tallies_and_votes_need_compiles_and_fuses_nothing(costs):
     found = costs["others"]
-    assert len(found) == 23
+    kernels = {name.split()[0] for name in found} - {"split"}
+    assert kernels >= {"summary_kernel", "totals_kernel", "count_kernel", "choose_kernel", "add_bits_kernel"}
+    assert kernels >= {"add_bytes_kernel", "majority_kernel", "numbers_kernel", "next_key_kernel"}
     for name, cost in found.items():
         assert not inexact(cost)
-        assert cost["spills"] <= (10 if name.startswith("split") else 0)  # as above
+        assert cost["spills"] <= spills(name)
         assert cost["registers"] <= (168 if name.startswith("numbers") else 128)  # two warps a program
-    assert found["numbers-False"]["loads_at_once"] >= 15  # of the 16 vectors of single numbers that a thread adds
+    narrow = found["numbers_kernel clipped_noise gaussian of numbers float32 philox"]
+    assert narrow["loads_at_once"] >= 15  # of the 16 vectors of single numbers that a thread adds

@@ -16,14 +16,13 @@ from ldpkernels.laws.noise_table import gaussian_table, skellam_table, wide_gaus
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from ldpkernels.ops import known_vectors  # noqa: E402
 from ldpkernels.triton import lattice, privunitg, rotation  # noqa: E402
 
 PHILOX, CHACHA20 = ldpkernels.key(5), ldpkernels.Key((1, 2, 3, 4))
 KEYS = {"philox": PHILOX, "chacha20": CHACHA20}
 FORMATS = ("float32", "float64", "float16", "bfloat16")
-# Elements whose draws by PHILOX leave something open: an edge of the table, where the number stays, rises by one and by
-# twelve; 32 digits more; an event and a division by two that fails, or a third event; a division by three.
-OPEN = [128_786, 6795, 4_018_380, 3_284_823, 15_395, 30_210, 5_977_811]
+OPEN = list(known_vectors.OPEN["philox", 16])  # elements whose draws by PHILOX leave something open
 
 
 def weights(format_, n, seed=0):

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA C++'s module, whose kernels this machine executes: known questions, and that wrong kernels are refused."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from ldpkernels import _native  # noqa: E402
+from ldpkernels.launch.proved import Subject, ask, subjects  # noqa: E402
+from tests.conftest import KEY  # noqa: E402
+from tests.ptx.cuda import taking_tensors_of_the_host  # noqa: E402
+from tests.ptx.text import PtxError, kernel_named, kernels  # noqa: E402
+
+# All formats with Philox and one with ChaCha20; `python -m tests.ptx.changes --backend cuda` asks everything.
+CHOSEN = [s for s in subjects() if s.cipher != "chacha20" or s.dtype in ("float32", "int64")]
+
+
+@pytest.fixture
+def asked(cuda):
+    """What comes of a question, asked of CUDA C++."""
+
+    def answer(subject):
+        with taking_tensors_of_the_host(cuda):
+            return ask("cuda", subject, torch.device("cpu")).error
+
+    return answer
+
+
+OF_CUDA = ("two_point", "sign", "piecewise", "hybrid", "ordinal_cldp", "clipped_noise", "next_key")
+
+
+@pytest.mark.parametrize("subject", [s for s in CHOSEN if s.kernel in OF_CUDA], ids=str)
+def test_known_questions(asked, subject):
+    assert asked(subject) is None
+
+
+WRONG = [  # a kernel of the question, an instruction of it, and what stands there instead
+    ("two_point values float32 philox", "chunk_kernel", "setp.lt.s32", "setp.le.s32"),
+    ("two_point bits float64 philox", "chunk_kernel", "setp.lt.s32", "setp.le.s32"),
+    ("clipped_noise gaussian float32 philox", "clipped_sums_kernel", "setp.lt.s32", "setp.le.s32"),
+    ("next_key keys int64 chacha20", "next_key_kernel", "shf.l.wrap.b32", "shf.r.wrap.b32"),
+]
+
+
+@pytest.mark.parametrize(("subject", "kernel", "opcode", "instead"), WRONG)
+def test_a_kernel_that_was_made_wrong_is_caught(cuda, asked, monkeypatch, subject, kernel, opcode, instead):
+    """All instructions of one kind, in the kernels that a question runs."""
+    whole = cuda.ptx
+    monkeypatch.setattr(cuda, "programs", {})
+    start = [whole.index(line) for line in whole.splitlines() if ".entry" in line and kernel in line]
+    for begin in reversed(start):
+        end = whole.index("\n}", begin)
+        body = whole[begin:end].replace(opcode, instead)
+        whole = whole[:begin] + body + whole[end:]
+    monkeypatch.setattr(cuda, "ptx", whole)
+    assert asked(Subject(*subject.split())) is not None
+
+
+def test_what_a_launch_may_not_touch_is_refused(cuda):
+    """One weight more than the memory has that was named."""
+    x = np.zeros(32, np.float32)
+    spans = np.array([(x.ctypes.data, 0, x.size, 0, 0)], _native.SPAN)
+    laws = np.zeros(1, _native.LAWS["two_point"])
+    words = KEY.uint32()
+    regions = [(x.ctypes.data, x.ctypes.data + 4 * 31), (words.ctypes.data, words.ctypes.data + 8)]
+    arguments = "two_point", "values", spans, laws, words.ctypes.data, words.size, 0, 0
+    with pytest.raises(PtxError, match="are in no memory of this launch"):
+        cuda.call(cuda.module.launch, regions, *arguments)
+
+
+SOURCE = """.version 9.0
+.target sm_90
+.address_size 64
+.func add(
+	.param .b64 add_param_0
+)
+{
+	.reg .pred %p<2>;
+	.reg .b32 %r<3>;
+	.reg .b64 %rd<3>;
+	ld.param.u64 %rd1, [add_param_0];
+	cvta.to.local.u64 %rd2, %rd1;
+	ld.local.u32 %r1, [%rd2];
+	setp.eq.s32 %p1, %r1, 7;
+	@%p1 bra $L__1;
+	add.s32 %r1, %r1, 1;
+$L__1:
+	st.local.u32 [%rd2], %r1;
+	ret;
+}
+.visible .entry k(
+	.param .align 8 .b8 k_param_0[16]
+)
+.maxntid 64, 1, 1
+{
+	.local .align 8 .b8 depot[16];
+	.reg .pred %p<3>;
+	.reg .b32 %r<5>;
+	.reg .b64 %SP;
+	.reg .b64 %rd<9>;
+	mov.u64 %SP, depot;
+	cvta.local.u64 %rd1, %SP;
+	mov.b64 %rd2, k_param_0;
+	ld.param.u32 %r2, [%rd2+8];
+	st.local.u32 [%SP+8], %r2;
+	add.u64 %rd3, %rd1, 8;
+CALL CALL	ld.u32 %r3, [%rd3];
+	ld.param.u64 %rd4, [k_param_0];
+	cvta.to.global.u64 %rd5, %rd4;
+	mov.u32 %r4, %tid.x;
+	mul.wide.u32 %rd6, %r4, 4;
+	add.s64 %rd7, %rd5, %rd6;
+	st.global.u32 [%rd7], %r3;
+	ret;
+}
+"""
+CALL = """{ // callseq 0, 0
+	.reg .b32 temp_param_reg;
+	.param .b64 param0;
+	st.param.b64 	[param0+0], %rd3;
+	call.uni
+	add,
+	(
+	param0
+	);
+	}
+"""
+
+
+def test_functions_and_a_threads_own_memory():
+    """Called twice: 4 and 1 and 1, but 7 stays."""
+    from tests.ptx.machine import launch
+    from tests.ptx.translate import program
+
+    kernel = kernel_named(SOURCE.replace("CALL", CALL), "k")
+    assert (kernel.most_threads, kernel.local_bytes) == (64, 16)
+    kernel.threads = 32
+    made, memory = program(kernel), np.zeros(32, np.uint32)
+    for number, expected in ((4, 6), (6, 7), (7, 7)):
+        params = memory.ctypes.data.to_bytes(8, "little") + number.to_bytes(8, "little")
+        launch(made, (1, 1, 1), params, [(memory.ctypes.data, memory.ctypes.data + memory.nbytes)])
+        assert memory.tolist() == [expected] * 32
+    with pytest.raises(PtxError, match="directive is unknown"):
+        kernels(SOURCE.replace("CALL", CALL))
