@@ -58,7 +58,8 @@ class Attack:
         found["the likelihood ratio of its values"] = ratios[0], ratios[1]
         if self._varying.size:
             ranks = [self._ranks(matrix) for matrix in matrices]
-            found["the shift of its numbers"] = ranks[0] @ self._shift, ranks[1] @ self._shift
+            if self._size > 1:
+                found["the shift of its numbers"] = ranks[0] @ self._shift, ranks[1] @ self._shift
             spreads = [np.abs(r) @ self._spread for r in ranks]
             found["the spread of its numbers"] = spreads[0], spreads[1]
         return found
@@ -73,8 +74,9 @@ class Attack:
         for count in _POOLS:
             chosen = self._telling[:count]
             signs, at = np.sign(self._shift[chosen]), self._varying[chosen]
-            first, second = ((matrix[:, at] * signs).ravel() for matrix in matrices)
-            found["it" if self._size == 1 else f"any of {chosen.size}, turned,"] = first, second
+            first, second = ((matrix[:, at] * signs).ravel() + 0.0 for matrix in matrices)
+            name = "it" if self._size == 1 else f"any of its {chosen.size} most telling numbers, turned,"
+            found[name] = first, second
         return found
 
     def _ratio(self, digest: bytes) -> float:

@@ -76,8 +76,7 @@ class ClientAudit:
         if self.claimed > self.reach:
             said.append(
                 f"{self.runs} runs can prove an epsilon of {self.reach:.3g} at most, and {self.claimed:.4g} is claimed:"
-                " noise that is too small for the claim may pass. Audit the same client with fewer weights, or at an eps"
-                " whose account is smaller"
+                " noise that is too small for the claim may pass. Audit this client with fewer weights or a smaller eps"
             )
         if self.ok and self.measured == 0:
             said.append("nothing told the inputs apart: give data that differ more, or this audit sees nothing")
@@ -107,10 +106,10 @@ def audit_client(
 ) -> ClientAudit:
     """Run a client of yours many times on either of two inputs, and tell them apart by anything that leaves it.
 
-    `client(data)` is one run: it trains and returns what would leave, whatever that is: bytes, reports, arrays, tensors,
-    numbers, text, and lists and mappings of them. An iterator is a message after another. What it raises leaves too.
-    `ldpkernels.flower.rehearsed` makes such a function of a Flower ClientApp. a and b differ in the data of one client,
-    as far as data can: an audit sees what these two show. The client must leave them as they are.
+    `client(data)` is one run: it trains and returns what would leave, whatever that is: bytes, reports, arrays,
+    tensors, numbers, text, and lists and mappings of them. An iterator is a message after another. What it raises
+    leaves too. `ldpkernels.flower.rehearsed` makes such a function of a Flower ClientApp. a and b differ in the data of
+    one client, as far as data can: an audit sees what these two show. The client must leave them as they are.
 
     Ledgers of `LdpMod` and `LdpFilter` are kept in memory meanwhile, a new one for each run, so that nothing of a real
     budget is spent. Logs of the client are off, as they stay with it.
@@ -122,8 +121,8 @@ def audit_client(
         eps: What the client claims for a run in all. None is what its ledger says of a run, or without one what its
             reports add up to.
         delta: The probability that the claim excludes: with eps by default 0, for reports 1e-5; a ledger has its own.
-        runs: Runs under each input, in an order that follows from the seed: a quarter to learn, a quarter to choose, and
-            half to judge.
+        runs: Runs under each input, in an order that follows from the seed: a quarter to learn, a quarter to choose,
+            and half to judge.
         seed: Of that order.
         name: Of the client, for messages.
 

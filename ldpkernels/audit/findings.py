@@ -30,8 +30,8 @@ def certain(fields: Mapping[str, Draws]) -> Iterator[str]:
         if any(f.is_array for f in shown):
             if count := _bare(first, second):  # type: ignore[arg-type]
                 yield (
-                    f"{count} of {shown[0].numbers.size} numbers of {path} are never perturbed: each is always one number "
-                    f"under {WORDS[0]} and always another under {WORDS[1]}, in {len(first)} runs each"
+                    f"{count} of {shown[0].numbers.size} numbers of {path} are never perturbed: each is always one "
+                    f"number under {WORDS[0]} and always another under {WORDS[1]}, in {len(first)} runs each"
                 )
             continue
         a, b = ({f.digest for f in runs if f} for runs in draws)
@@ -46,7 +46,7 @@ def certain(fields: Mapping[str, Draws]) -> Iterator[str]:
 def _bare(first: Sequence[Field], second: Sequence[Field]) -> int:
     """Numbers that never vary under either input, differ, and are none that the others take.
 
-    The outputs of a mechanism with few of them, at a large eps, may never vary either; but they are the others' outputs.
+    The outputs of a mechanism with few of them, at a large eps, may never vary either: but they are others' outputs.
     """
     if len({f.numbers.size for f in (*first, *second)}) > 1:
         return 0
@@ -89,8 +89,8 @@ def repeated(reports: Draws, fields: Mapping[str, Draws], alpha: float) -> Itera
         share = alpha / (4 * len(fields))
         if clopper_pearson(near, pairs, share)[0] > clopper_pearson(far, pairs, share)[1]:
             yield (
-                f"of {pairs} pairs of runs that follow each other under {words}, {near} gave the same {path}, and of pairs "
-                f"far apart {far}: the noise repeats, as if its seed were a time"
+                f"of {pairs} pairs of runs that follow each other under {words}, {near} gave the same {path}, and of "
+                f"pairs far apart {far}: the noise repeats, as if its seed were a time"
             )
 
 

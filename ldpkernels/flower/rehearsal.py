@@ -49,8 +49,8 @@ def rehearsed(
         rounds: Messages in a run, all with one context.
         run_config: What the app reads as `context.run_config`.
 
-    A node's configuration is {"partition-id": 0}, say, where the app takes its data from there. What the two of an audit
-    differ in and the app sends along, its number for one, is seen as a leak: let them differ in the data alone.
+    A node's configuration is {"partition-id": 0}, say, where the app takes its data from there. What the two of an
+    audit differ in and the app sends along, its number for one, is seen as a leak: let them differ in the data alone.
 
     >>> import numpy as np
     >>> from flwr.app import Array, RecordDict
@@ -68,8 +68,8 @@ def rehearsed(
     """
     if isinstance(strategy, LdpFedAvg) and (strategy.secure is not None or isinstance(strategy.release, SharesOfNoise)):
         raise ValueError(
-            "what leaves a client for a secure sum is masked, and an audit of one client sees nothing: audit the law, by "
-            "`ldpkernels audit`, or this app and strategy without the secure sum"
+            "what leaves a client for a secure sum is masked, and an audit of one client sees nothing: audit the law, "
+            "by `ldpkernels audit`, or this app and strategy without the secure sum"
         )
     _be_someone()
     nodes = max(strategy.min_train_nodes, strategy.min_available_nodes, 1)
@@ -91,7 +91,7 @@ def _be_someone() -> None:
         from flwr.supercore.task_identity import TaskIdentity
 
         try:
-            TaskIdentity.run_id
+            _ = TaskIdentity.run_id
         except RuntimeError:  # this process is nobody's
             TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 
