@@ -69,6 +69,8 @@ class Attack:
 
         For a claim of each number, under which the numbers of a report are independent.
         """
+        if not self._varying.size:
+            return self.columns(draws)
         matrices = [self._matrix(runs) for runs in draws]
         found: dict[str, tuple[Array, Array]] = {}
         for count in _POOLS:

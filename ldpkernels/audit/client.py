@@ -79,7 +79,10 @@ class ClientAudit:
                 " noise that is too small for the claim may pass. Audit this client with fewer weights or a smaller eps"
             )
         if self.ok and self.measured == 0:
-            said.append("nothing told the inputs apart: give data that differ more, or this audit sees nothing")
+            said.append(
+                "nothing told the inputs apart, so that this audit saw nothing: give data that differ more, and look"
+                " into the client's log, as a training that fails is reported as no change"
+            )
         return said
 
     def __str__(self) -> str:
