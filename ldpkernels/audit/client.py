@@ -39,6 +39,7 @@ class ClientAudit:
             probability 1e-6.
         findings: Sentences about what no epsilon excuses: what is always so under one input and always otherwise under
             the other, noise that repeats, an account that charges too little.
+        doubts: Sentences about single numbers that may be such leaks, where so much is claimed that chance may be it.
         times: What the duration of a run proves. It is in no epsilon.
         runs: How often the client was run under each input.
         reach: The largest epsilon that so many runs could have proved.
@@ -50,6 +51,7 @@ class ClientAudit:
     delta: float
     results: list[AuditResult]
     findings: list[str]
+    doubts: list[str]
     times: AuditResult
     runs: int
     reach: float
@@ -71,8 +73,8 @@ class ClientAudit:
 
     @property
     def remarks(self) -> list[str]:
-        """What this audit could not have seen."""
-        said = []
+        """What this audit could not decide or see."""
+        said = [*self.doubts]
         if self.claimed > self.reach:
             said.append(
                 f"{self.runs} runs can prove an epsilon of {self.reach:.3g} at most, and {self.claimed:.4g} is claimed:"
@@ -203,7 +205,8 @@ def _judged(name: str, seen: Seen, claim: _Claim) -> ClientAudit:
         each = {f.account.each for f in (*draws[0], *draws[1]) if f and f.account}
         if (most := max(each, key=lambda eps: eps or 0.0)) is not None:
             results.append(_told(f"one number of {path}", draws, most, 0.0, alpha, each=True))
-    findings = [*certain(rest), *repeated(together, fields, ALPHA / 2)]
+    leaks, doubts = certain(rest, *claim.beside, alpha)
+    findings = [*leaks, *repeated(together, fields, ALPHA / 2)]
     if claim.reports > claim.epsilon * (1 + ROUNDING):
         findings.append(
             f"its reports add up to epsilon = {claim.reports:.4g} at delta = {claim.delta:g}, and {claim.source} says "
@@ -214,7 +217,9 @@ def _judged(name: str, seen: Seen, claim: _Claim) -> ClientAudit:
     choose, judge = {"seconds": (first[:half], second[:half])}, {"seconds": (first[half:], second[half:])}
     times = told_apart("duration of a run", math.inf, choose, judge)
     most_seen = reach(runs - 2 * (runs // 4), claim.delta, alpha)
-    return ClientAudit(name, claim.epsilon, claim.source, claim.delta, results, findings, times, runs, most_seen)
+    return ClientAudit(
+        name, claim.epsilon, claim.source, claim.delta, results, findings, doubts, times, runs, most_seen
+    )  # fmt: skip
 
 
 def _told(name: str, draws: Draws, claimed: float, delta: float, alpha: float, each: bool = False) -> AuditResult:

@@ -20,27 +20,37 @@ from ldpkernels.audit.runs import Draws
 WORDS = ("the first input", "the second")
 
 
-def certain(fields: Mapping[str, Draws]) -> Iterator[str]:
-    """Parts that are always the same under one input and always another thing under the other."""
+def certain(fields: Mapping[str, Draws], epsilon: float, delta: float, alpha: float) -> tuple[list[str], list[str]]:
+    """Parts that are always the same under one input and always another thing under the other.
+
+    One number may be so by chance where much is claimed: a randomised response lies with probability
+    1 / (1 + e^epsilon). Those that may are the second list.
+    """
+    leaks: list[str] = []
+    doubts: list[str] = []
     for path, draws in fields.items():
-        first, second = draws
-        if None in first or None in second:
+        first, second = ([f for f in runs if f] for runs in draws)
+        runs = len(draws[0])
+        if len(first) < runs or len(second) < runs:
             continue  # it was not always there, which the form says
-        shown = [f for f in (*first, *second) if f]
-        if any(f.is_array for f in shown):
-            if count := _bare(first, second):  # type: ignore[arg-type]
-                yield (
-                    f"{count} of {shown[0].numbers.size} numbers of {path} are never perturbed: each is always one "
-                    f"number under {WORDS[0]} and always another under {WORDS[1]}, in {len(first)} runs each"
+        where = f"under {WORDS[0]} and always {{}} under {WORDS[1]}, in {runs} runs each"
+        if first[0].is_array and first[0].numbers.size > 1:
+            if count := _bare(first, second):
+                leaks.append(
+                    f"{count} of {first[0].numbers.size} numbers of {path} are never perturbed: each is always one "
+                    "number " + where.format("another")
                 )
             continue
-        a, b = ({f.digest for f in runs if f} for runs in draws)
+        a, b = ({f.digest for f in one} for one in (first, second))
         if len(a) == len(b) == 1 and a != b:
-            x, y = _differing(shown[0].text, shown[-1].text)
-            yield (
-                f"{path} is always {x} under {WORDS[0]} and always {y} under {WORDS[1]}, in {len(first)} runs each: "
-                "nothing random is in it"
-            )
+            x, y = _differing(first[0].text, second[0].text)
+            words = f"{path} is always {x} {where.format(y)}"
+            by_chance = 2 * runs * math.log1p((delta - 1) / (1 + math.exp(min(epsilon, 700.0))))
+            if first[0].numbers.size == 1 and by_chance > math.log(alpha):
+                doubts.append(f"{words}: it is a leak, unless it has an epsilon of its own that explains it")
+            else:
+                leaks.append(f"{words}: nothing random is in it")
+    return leaks, doubts
 
 
 def _bare(first: Sequence[Field], second: Sequence[Field]) -> int:
