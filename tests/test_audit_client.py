@@ -357,6 +357,9 @@ def client(x):
     return {"report": ldpkernels.report(np.full(3, x), 0.0, 1.0, eps=1.0)}
 def leaky(x):
     return {**client(x), "loss": x}
+rng = np.random.default_rng(0)
+def seeded(x):
+    return x + rng.laplace(scale=20.0, size=5)
 def data():
     return -1.0, 1.0
 pair, one = (-1.0, 1.0), [-1.0]
@@ -385,6 +388,8 @@ def test_the_command(module, capsys, tmp_path):
     assert run("--client", "mine:leaky", "--data", "mine:pair") == 1
     assert "FAILED: loss is always -1.0 under the first input" in capsys.readouterr().out
     assert run("--client", "mine:client", "--data", "mine:pair", "--eps", "2") == 1
+    assert run("--client", "mine:seeded", "--data", "mine:pair", "--eps", "1") == 1
+    assert "FAILED: two new processes gave the same 100 values of answer" in capsys.readouterr().out
     for arguments, words in (
         (["--client", "mine:client"], "--client needs --data"),
         (["--data", "mine:data"], "--data is for --client"),

@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import argparse
 import math
+import multiprocessing
 from collections.abc import Callable
-from dataclasses import asdict
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, replace
 from typing import cast
 
 import numpy as np
 
 from ldpkernels.audit import AuditResult, ClientAudit, audit_client
+from ldpkernels.audit.runs import recorded
 from ldpkernels.commands import options
 from ldpkernels.commands.program import Outcome
 from ldpkernels.plot import new_figure, save
+
+_AGAIN = 100  # runs under each input in a new process
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -40,21 +45,12 @@ def main(args: argparse.Namespace) -> Outcome:
         raise ValueError("--data is for --client: give both")
     if not args.data:
         raise ValueError("--client needs --data MODULE:NAME, two inputs that differ in one client's data")
-    client, data = options.found("--client", args.client), options.found("--data", args.data)
-    if not callable(client):
-        raise ValueError(f"--client {args.client}: that is a {type(client).__name__}, give a function of a data set")
-    if callable(data):
-        try:
-            data = data()
-        except Exception as error:  # whatever the user's own code raises
-            raise ValueError(f"--data {args.data}: {type(error).__name__}: {error}") from error
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise ValueError(f"--data {args.data}: that is a {type(data).__name__}, give a pair")
-    print(f"running {args.client} {args.runs} times under each input", flush=True)
-    function = cast("Callable[[object], object]", client)
+    client, data = _loaded(args.client, args.data)
+    print(f"running {args.client} {args.runs} times under each input, and in two new processes", flush=True)
     audit = audit_client(
-        function, *data, eps=args.eps, delta=args.delta, runs=args.runs, seed=args.seed, name=args.client
+        client, *data, eps=args.eps, delta=args.delta, runs=args.runs, seed=args.seed, name=args.client
     )
+    audit = replace(audit, findings=[*audit.findings, *_seeded(args.client, args.data)])
     print(f"\n{'what left':58} {'draws':>8} {'at least':>9} {'claimed':>8}")
     for result in sorted(audit.results, key=lambda r: (r.ok, -r.measured)):
         print(row(result))
@@ -71,6 +67,43 @@ def main(args: argparse.Namespace) -> Outcome:
         draw(audit, args.out)
         print(f"picture: {args.out}")
     return Outcome({**asdict(audit), "measured": audit.measured, "ok": audit.ok}, 0 if audit.ok else 1)
+
+
+def _loaded(client: str, data: str) -> tuple[Callable[[object], object], tuple[object, object]]:
+    """A client and its two inputs, of these names."""
+    function, pair = options.found("--client", client), options.found("--data", data)
+    if not callable(function):
+        raise ValueError(f"--client {client}: that is a {type(function).__name__}, give a function of a data set")
+    if callable(pair):
+        try:
+            pair = pair()
+        except Exception as error:  # whatever the user's own code raises
+            raise ValueError(f"--data {data}: {type(error).__name__}: {error}") from error
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise ValueError(f"--data {data}: that is a {type(pair).__name__}, give a pair")
+    return cast("Callable[[object], object]", function), (pair[0], pair[1])
+
+
+def _seeded(client: str, data: str) -> list[str]:
+    """Sentences about noise that comes again in every new process, as its seed is set where a module is imported."""
+    seen = []
+    for _ in range(2):
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
+            seen.append(alone.submit(_values, client, data).result())
+    return [
+        f"two new processes gave the same {len(values)} values of {path}, one after the other: its seed comes again in "
+        "every process"
+        for path, values in seen[0].items()
+        if values == seen[1].get(path) and 2 * sum(map(bytes.__eq__, values[::2], values[1::2])) < len(values) // 2
+    ]
+
+
+def _values(client: str, data: str) -> dict[str, list[bytes]]:
+    """What each part was in a process's first runs under the first input: of those that hold several numbers."""
+    function, inputs = _loaded(client, data)
+    runs, _ = recorded(function, inputs, _AGAIN, seed=0)
+    paths = [path for path, field in runs[0].answer.fields.items() if field.numbers.size > 1]
+    return {path: [one.answer.fields[path].digest for one in runs if path in one.answer.fields] for path in paths}
 
 
 def row(result: AuditResult) -> str:
