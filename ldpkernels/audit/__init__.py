@@ -7,6 +7,7 @@ the true epsilon that is wrong with probability 1e-6. A bound above the claim is
 proof of privacy, which docs/mechanisms has.
 """
 
+from ldpkernels.audit.client import ClientAudit, audit_client
 from ldpkernels.audit.game import GameResult, vector_game
 from ldpkernels.audit.measure import AuditFailure, AuditResult, clopper_pearson, measure
 from ldpkernels.audit.model import ModelAudit, audit_model
@@ -14,8 +15,10 @@ from ldpkernels.audit.model import ModelAudit, audit_model
 __all__ = [
     "AuditFailure",
     "AuditResult",
+    "ClientAudit",
     "GameResult",
     "ModelAudit",
+    "audit_client",
     "audit_model",
     "clopper_pearson",
     "measure",

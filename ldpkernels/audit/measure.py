@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from ldpkernels import arguments
-from ldpkernels.arrays import Floats
+from ldpkernels.arrays import Array, Floats
 from ldpkernels.optional import is_tensor, require
 
 Input = TypeVar("Input")
+Columns: TypeAlias = "Mapping[str, tuple[Array, Array]]"  # what is looked at, by name: draws under either input
 
 ALPHA = 1e-6  # probability that a lower bound lies above the truth
 _ATOMS = 64  # outputs of at most so many values are told apart one by one; of more, by their tails
@@ -34,7 +35,7 @@ class AuditResult:
         measured: A lower bound on its true epsilon, wrong with probability `alpha`.
         n: Draws under each input.
         event: The event that told the inputs apart.
-        hits: How often it happened in half of the draws, under either input.
+        hits: How often it happened in the n // 2 draws that judge it, under either input.
         delta: The probability that the claim excludes.
         alpha: The probability that `measured` is above the truth.
     """
@@ -109,44 +110,80 @@ def measure(
         raise ValueError(f"claimed={claimed} must be at least 0")
     if not 0 <= delta < 1:
         raise ValueError(f"delta={delta} must be from 0 up to 1")
-    outputs = [_outputs(function, value, n) for value in (a, b)]
-    half = len(outputs[0]) // 2
-    choose, judge = [o[:half] for o in outputs], [o[half : 2 * half] for o in outputs]
-    best = max(_events(*choose), key=lambda event: _lower_bound(event.counts(choose), half, delta, alpha)[0])
-    counts = best.counts(judge)
-    # Which input is the likelier was chosen on the first half too: one bound, one chance to be wrong.
-    _, swap = _lower_bound(best.counts(choose), half, delta, alpha)
+    first, second = (_outputs(function, value, n) for value in (a, b))
+    half = len(first) // 2
+    choose, judge = (first[:half], second[:half]), (first[half : 2 * half], second[half : 2 * half])
+    return told_apart(name, claimed, {"output": choose}, {"output": judge}, delta, alpha)
+
+
+def told_apart(
+    name: str, claimed: float, choose: Columns, judge: Columns, delta: float = 0.0, alpha: float = ALPHA
+) -> AuditResult:
+    """The event that tells the inputs apart best on some draws, and its bound on others.
+
+    What is a yes or no is a column of bools. Which column, which event and which input is the likelier is all chosen
+    on the first draws: one bound, one chance to be wrong.
+    """
+    best, swap, most = None, False, -math.inf
+    for column, draws in choose.items():
+        n = _lengths(draws)
+        for event in _events(column, *draws):
+            bound, swapped = _lower_bound(event.counts(draws), n, delta, alpha)
+            if best is None or bound > most:
+                best, swap, most = event, swapped, bound
+    if best is None:
+        raise ValueError(f"{name}: there is nothing to tell the inputs apart by")
+    draws = judge[best.column]
+    n, counts = _lengths(draws), best.counts(draws)
     first, second = (counts[1], counts[0]) if swap else counts
-    return AuditResult(
-        name, claimed, max(0.0, _bound(first, second, half, delta, alpha)), 2 * half, best.text, counts, delta, alpha
-    )
+    measured = max(0.0, _bound(first, second, n, delta, alpha))
+    return AuditResult(name, claimed, measured, 2 * n, best.text, counts, delta, alpha)
+
+
+def reach(n: int, delta: float = 0.0, alpha: float = ALPHA) -> float:
+    """The largest epsilon that so many judging draws under each input can prove: of an event that is always and never.
+
+    >>> round(reach(1000), 2), round(reach(10_000), 2)
+    (4.23, 6.53)
+    """
+    return max(0.0, _bound(n, 0, n, delta, alpha))
 
 
 @dataclass(frozen=True)
 class _Event:
-    """A set of outputs."""
+    """A set of one column's outputs."""
 
+    column: str
     text: str
     low: float
     high: float
 
-    def counts(self, outputs: list[Floats]) -> tuple[int, int]:
-        """How many of the draws are in the set."""
-        first, second = (int(np.count_nonzero((o >= self.low) & (o <= self.high))) for o in outputs)
+    def counts(self, draws: tuple[Array, Array]) -> tuple[int, int]:
+        """How many of the draws are in the set, under either input."""
+        first, second = (int(np.count_nonzero((o >= self.low) & (o <= self.high))) for o in draws)
         return first, second
 
 
-def _events(first: Floats, second: Floats) -> list[_Event]:
+def _events(column: str, first: Array, second: Array) -> list[_Event]:
+    if first.dtype == bool:
+        return [_Event(column, column, 1, 1), _Event(column, f"not {column}", 0, 0)]
     both = np.concatenate([first, second])
     values = np.unique(both)
     if len(values) <= _ATOMS:
         points = values
-        events = [_Event(f"output = {v:.6g}", v, v) for v in values]
+        events = [_Event(column, f"{column} = {v:.6g}", v, v) for v in values]
     else:
         points = np.unique(np.quantile(both, np.linspace(0, 1, _ATOMS)))
         events = []
-    events += [_Event(f"output <= {v:.6g}", -math.inf, v) for v in points]
-    return events + [_Event(f"output >= {v:.6g}", v, math.inf) for v in points]
+    events += [_Event(column, f"{column} <= {v:.6g}", -math.inf, v) for v in points]
+    return events + [_Event(column, f"{column} >= {v:.6g}", v, math.inf) for v in points]
+
+
+def _lengths(draws: tuple[Array, Array]) -> int:
+    """How many draws there are under each input."""
+    if len(draws[0]) != len(draws[1]):
+        raise ValueError(f"{len(draws[0])} draws under one input and {len(draws[1])} under the other: take as many")
+    return len(draws[0])
 
 
 def _lower_bound(counts: tuple[int, int], n: int, delta: float, alpha: float) -> tuple[float, bool]:

@@ -4,11 +4,8 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import itertools
 import math
-import os
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -21,7 +18,8 @@ from ldpkernels.arrays import Array, Floats
 from ldpkernels.audit import AuditResult, GameResult, measure, updates, vector_game
 from ldpkernels.cldp import cldp_
 from ldpkernels.clipped_noise import NoiseKind, clipped_noised_sum
-from ldpkernels.commands import options
+from ldpkernels.commands import audit_client, options
+from ldpkernels.commands.audit_client import row
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
 from ldpkernels.commands.verify import SLOW, add_measuring, chosen_backends, chosen_dtypes, filled
@@ -162,20 +160,27 @@ def add_parser(commands: Commands) -> None:
         help="measured epsilon against the claim, for every mechanism, dtype and backend, or a function of yours",
         description="Draws from mechanisms under neighbouring inputs and bounds their epsilon from below, with error "
         "probability 1e-6 a case. Then plays a client's whole vector against a likelihood-ratio attack, beside the "
-        "accountant's figure. Exits with 1 where a mechanism leaks more than it claims.",
+        "accountant's figure. Or runs a client of yours and looks at everything that leaves it (docs/audit.md). Exits "
+        "with 1 where more leaks than is claimed.",
         epilog="examples: ldpkernels audit --out audit.png; "
-        "ldpkernels audit --function mypackage.noise:randomize --inputs 0 1 --eps 1",
+        "ldpkernels audit --function mypackage.noise:randomize --inputs 0 1 --eps 1; "
+        "ldpkernels audit --client mine:client --data mine:data --out audit.png",
     )
     add_measuring(parser)
-    parser.add_argument("--eps", type=options.number(least=0), default=1.0, help="epsilon that is claimed (default 1)")
+    parser.add_argument(
+        "--eps",
+        type=options.number(least=0),
+        help="epsilon that is claimed (default 1; of a client what its ledger says)",
+    )
     parser.add_argument(
         "--n", type=options.integer(2), default=1 << 18, help="draws a case (default 2^18; slow backends take fewer)"
     )
     parser.add_argument("--function", metavar="MODULE:NAME", help="audit f(input, n) -> n outputs instead")
     parser.add_argument("--inputs", nargs=2, type=float, default=(-1.0, 1.0), metavar=("A", "B"), help="its neighbours")
     parser.add_argument(
-        "--delta", type=options.number(least=0, below=1), default=0.0, help="delta that the function claims (default 0)"
+        "--delta", type=options.number(least=0, below=1), help="delta that the function or client claims (default 0)"
     )
+    audit_client.add_options(parser)
     options.add_json(parser)
     parser.set_defaults(main=main, command="audit")
 
@@ -183,6 +188,9 @@ def add_parser(commands: Commands) -> None:
 def main(args: argparse.Namespace) -> Outcome:
     """Measure every case, print the table, and draw it where that is asked for."""
     require("scipy.special", "audit", "an audit")
+    if args.client or args.data:
+        return audit_client.main(args)
+    args.eps, args.delta = 1.0 if args.eps is None else args.eps, args.delta or 0.0
     results: list[AuditResult] = []
     games: list[GameResult] = []
     if args.function:
@@ -204,16 +212,16 @@ def main(args: argparse.Namespace) -> Outcome:
             )
             for result in itertools.chain.from_iterable(cases):
                 results.append(result)
-                print(_row(result), flush=True)
+                print(row(result), flush=True)
         n = min(args.n, VECTORS)
         for result in itertools.chain(vector_cases(args.eps, n, args.seed), update_cases(args.eps, n, args.seed)):
             results.append(result)
-            print(_row(result), flush=True)
+            print(row(result), flush=True)
         print(f"\n{'weights of one client, eps=0.2 each':58} {'draws':>8} {'at least':>9} {'account':>8}")
         for game in vector_game(seed=args.seed):
             games.append(game)
             results.append(game.audit)
-            print(_row(game.audit), flush=True)
+            print(row(game.audit), flush=True)
     bad = [r for r in results if not r.ok]
     for result in bad:
         print(f"\nFAILED: {result}")
@@ -249,11 +257,6 @@ def draw(results: list[AuditResult], games: list[GameResult], path: str) -> None
     save(figure, path)
 
 
-def _row(result: AuditResult) -> str:
-    row = f"{result.name:58} {result.n:8d} {result.measured:9.4f} {result.claimed:8.4f}"
-    return row if result.ok else row + "  <-- leaks"
-
-
 def loaded(path: str) -> Callable[[float, int], Floats]:
     """A function of the user's, from the working folder or wherever Python finds it; what it does wrong is a sentence.
 
@@ -261,15 +264,7 @@ def loaded(path: str) -> Callable[[float, int], Floats]:
     Traceback (most recent call last):
     ValueError: --function math:sin: f(0, 1) raised TypeError: math.sin() takes exactly one argument (2 given)
     """
-    module, _, name = path.partition(":")
-    if not name:
-        raise ValueError(f"--function {path}: write it as MODULE:NAME")
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except Exception as error:  # whatever a module of the user's raises
-        raise ValueError(f"--function {path}: {error}") from error
+    function = options.found("--function", path)
     if not callable(function):
         raise ValueError(f"--function {path}: that is a {type(function).__name__}, give a function f(input, n)")
 

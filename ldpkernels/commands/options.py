@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
+import os
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -119,3 +122,17 @@ def writable(text: str) -> str:
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {error.strerror}") from None
     return text
+
+
+def found(option: str, path: str) -> object:
+    """What a user's MODULE:NAME names, from the working folder or wherever Python finds it."""
+    module, _, name = path.partition(":")
+    if not name:
+        raise ValueError(f"{option} {path}: write it as MODULE:NAME")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        value: object = getattr(importlib.import_module(module), name)
+    except Exception as error:  # whatever a module of the user's raises
+        raise ValueError(f"{option} {path}: {error}") from error
+    return value

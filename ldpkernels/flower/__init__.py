@@ -3,6 +3,7 @@
 
 - `LdpMod`: what a client's training changed leaves as a report; a ledger stops the client at its budget.
 - `LdpFedAvg`: the rounds, of reports, of secure sums, or of a server that is trusted.
+- `rehearsed`: a ClientApp as a function, for an audit of everything that leaves it.
 - `engine`: LDP-FL's driver with its clients on Flower's nodes.
 
 docs/integrations/flower.md is the way in. Importing this package imports Flower, and no torch.
@@ -14,6 +15,7 @@ require("flwr", "flower", "ldpkernels.flower")  # before the first module that i
 
 from ldpkernels.flower.checkpoint import CheckpointError  # noqa: E402
 from ldpkernels.flower.mod import LdpMod  # noqa: E402
+from ldpkernels.flower.rehearsal import rehearsed  # noqa: E402
 from ldpkernels.flower.strategy import LdpFedAvg  # noqa: E402
 
-__all__ = ["CheckpointError", "LdpFedAvg", "LdpMod"]
+__all__ = ["CheckpointError", "LdpFedAvg", "LdpMod", "rehearsed"]
