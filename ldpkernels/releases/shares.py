@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from ldpkernels.laws.distributed import Shares
 from ldpkernels.releases.release import Arrays, EachWeight, WholeVector, release_of
 from ldpkernels.secure_sums import Terms
 from ldpkernels.updates import decode, encode
+from ldpkernels.updates.rotation import rotation_of
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,7 @@ class SharesOfNoise:
 
     def rotation(self, run: int, round_: int) -> Key:
         """The round's public rotation, which everyone makes for itself."""
-        digest = hashlib.sha256(f"rotation of run {run}, round {round_}".encode()).digest()
-        return Key((int.from_bytes(digest[:8], "little"),))
+        return rotation_of(f"run {run}, round {round_}")
 
     def sum_terms(self, run: int, round_: int) -> Terms:
         """The terms of a round's secure sum."""
