@@ -6,17 +6,10 @@ import pytest
 import ldpkernels
 from ldpkernels import _native, report
 from tests.cells import BITS, DTYPES, MECHANISMS, cells_of, run
+from tests.test_perturb_bits import weights
 
 OUTPUTS = ["values", "cells", "turns"]
 LENGTHS = [*range(36), 71]
-
-
-def weights(n, dtype, seed=0):
-    x = np.random.default_rng(seed).normal(0.1, 0.6, n)
-    x[::17] = np.inf
-    x[5::29] = -np.inf
-    x[3::31] = np.nan
-    return x.astype(dtype)
 
 
 def law(mechanism, dtype, output, c=0.1, r=0.7, eps=0.8):

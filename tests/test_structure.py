@@ -39,7 +39,7 @@ _cuda _native
 arguments arrays decimals dtypes gpu optional plot
 """
 LEVELS = {name: -level for level, line in enumerate(LAYERS.split("\n")) for name in line.split()}
-# What is imported where it is used: what needs torch, Triton, SciPy or cryptography, is slow on purpose, a command's work.
+# What is imported where it is used: what needs torch, Triton, SciPy, cryptography, is slow on purpose, commands' work.
 LATE = (
     "ldpkernels.distributed.masked",
     "ldpkernels.ops",
