@@ -214,7 +214,6 @@ def vector_key(tensors: Tensors, generator: Generator) -> Key:
         return secure_key("chacha20")
     if generator is None or isinstance(generator, (str, Key)) or not tensors.is_torch:
         return numpy_key(generator)
-    from ldpkernels.ops.keys import torch_key
+    from ldpkernels.ops.keys import torch_key_on_host
 
-    words = torch_key(generator, tensors.values[0].device).cpu().tolist()
-    return Key(tuple(w % 2**64 for w in words))
+    return torch_key_on_host(generator, tensors.values[0].device)

@@ -295,21 +295,6 @@ def test_threads_draw_distinct_keys():
     assert collections.Counter(keys) == collections.Counter(alone), "threads drew other keys than one thread does"
 
 
-@pytest.mark.parametrize("generator", [None, "secure", key(3)])
-def test_vmap_is_refused_where_rows_would_have_the_same_noise(generator):
-    rows = torch.zeros(3, 5)
-    for call in (
-        lambda x: ldpkernels.cldp_sample(x.long(), 0.1, 10, generator=generator),
-        lambda x: perturb_(x, 0.0, 1.0, 1.0, generator=generator),
-        lambda x: ldpkernels.cldp_(x, 0.1, 1.0, 2, generator=generator),
-        lambda x: ldpkernels.clipped_noised_sum(x, 1.0, 1.0, generator=generator),
-        lambda x: ldpkernels.report(x, 0.0, 1.0, 1.0, generator=generator).payload,
-    ):
-        with pytest.raises(Exception, match="vmap"):
-            torch.vmap(call)(rows)
-    assert not rows.any()
-
-
 def test_threads_perturb_at_once_without_disturbing_each_other():
     def work(i):
         with ldpkernels.backend(_native.isas()[i % len(_native.isas())]):

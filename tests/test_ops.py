@@ -6,6 +6,7 @@ import torch
 import ldpkernels
 import ldpkernels.ops
 from ldpkernels import perturb_, report, two_point_threshold
+from ldpkernels.laws.registry import KINDS, NAMES
 
 KEY = torch.tensor([7], dtype=torch.int64)
 CHACHA = torch.tensor([1, -2, 3, -(2**63)], dtype=torch.int64)
@@ -23,16 +24,17 @@ def tensors(requires_grad=False):
     return [t.requires_grad_(requires_grad) for t in (a, b, c, torch.randn(()).half())]
 
 
-@pytest.mark.parametrize("key", [KEY, AES, CHACHA], ids=["philox", "aes", "chacha20"])
-@pytest.mark.parametrize(
-    "op", [torch.ops.ldpkernels.two_point_, torch.ops.ldpkernels.two_point_report], ids=["perturb", "report"]
-)
-def test_opcheck(op, key):
-    x = tensors()
-    views = [x[0].t(), x[1][::2], x[2][:0]]
-    for sample in (x, views):
+@pytest.mark.parametrize("output", ["", "report"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_opcheck(kind, output):
+    """Of every mechanism, each tensor with a range of its own; two-point with a key of every cipher."""
+    op, x = getattr(torch.ops.ldpkernels, f"{kind.kernel}_{output}"), tensors()
+    for sample in (x, [x[0].t(), x[1][::2], x[2][:0]]):
         numbers = [0.1] * len(sample), [0.5 + i for i in range(len(sample))]
-        torch.library.opcheck(op.default, (sample, key, *numbers, 1.0))
+        for key in (KEY, AES, CHACHA) if kind.kernel == "two_point" else (KEY,):
+            torch.library.opcheck(op.default, (sample, key, *numbers, 1.0))
+        if kind.name == "hybrid":
+            torch.library.opcheck(op.default, (sample, KEY, *numbers, 0.3))  # where two-point is executed
 
 
 @pytest.mark.parametrize("output", ["report", "values"])
@@ -57,18 +59,6 @@ def test_schemas():
     ]
     assert not torch.ops.ldpkernels.two_point_report.default._schema.is_mutable
     assert not torch.ops.ldpkernels.two_point_threshold.default._schema.is_mutable
-
-
-def test_fakes_have_the_shapes_of_the_real():
-    x = tensors()
-    with torch._subclasses.FakeTensorMode() as mode:
-        fake = [mode.from_tensor(t) for t in x]
-        key = mode.from_tensor(KEY)
-        bits = torch.ops.ldpkernels.two_point_report(fake, key, [0.0] * 4, [1.0] * 4, 1.0)
-        thresholds = torch.ops.ldpkernels.two_point_threshold(fake[0], 0.0, 1.0, 1.0, "report")
-    real = torch.ops.ldpkernels.two_point_report(x, KEY, [0.0] * 4, [1.0] * 4, 1.0)
-    assert (bits.shape, bits.dtype) == (real.shape, real.dtype)
-    assert (thresholds.shape, thresholds.dtype) == (x[0].shape, torch.int64)
 
 
 def test_meta_tensors_pass_through_the_operations():
@@ -124,9 +114,19 @@ def test_compiled_tensors_have_the_eager_bits():
 
     compiled = torch.compile(step, fullgraph=True)
     x = torch.randn(1000)
-    for key in (KEY, KEY + 1):
+    for key in (KEY, KEY + 1, CHACHA):
         assert same(compiled(x, key), step(x, key))
     assert not torch.equal(compiled(x, KEY)[0], compiled(x, KEY + 1)[0])
+
+
+@pytest.mark.parametrize("mechanism", NAMES)
+def test_every_mechanism_is_compiled_to_its_eager_bits(mechanism):
+    def step(x, key):
+        return perturb_(x * 2, 0.1, 0.5, 1.0, mechanism=mechanism, generator=key) + 1
+
+    compiled, x = torch.compile(step, fullgraph=True, backend="aot_eager"), torch.linspace(-1, 1, 100)
+    for key in (KEY, KEY + 1):
+        assert torch.equal(compiled(x, key), step(x, key))
 
 
 def test_a_report_breaks_the_graph():
@@ -192,9 +192,3 @@ def test_ranges_and_eps_may_change_from_call_to_call():
         assert same(compiled(x, C, R, eps).values(), step(x, C, R, eps).values())
     with pytest.raises(ValueError, match="eps=-1"):
         compiled(x, 0.25, {"a": 3.5, "b": 1.75}, -1.0)
-
-
-def test_a_key_is_an_argument_of_a_graph():
-    key = ldpkernels.secure_key().tensor()
-    keyed = torch.compile(lambda x, key: perturb_(x, 0.0, 1.0, 1.0, generator=key), fullgraph=True)
-    assert same([keyed(torch.zeros(10), key)], [perturb_(torch.zeros(10), 0.0, 1.0, 1.0, generator=key)])

@@ -2,7 +2,6 @@
 # What comes out of the piecewise and hybrid mechanisms: fit to the exact law with power, reports and their sums, torch.
 import numpy as np
 import pytest
-import torch
 
 import ldpkernels
 import ldpkernels.ops
@@ -111,20 +110,6 @@ def test_aggregate_is_the_mean_of_decoded_reports(mechanism):
         at += size
 
 
-def test_merge_save_and_restore():
-    ones = [report(model(i), 0.25, 0.5, 2.0, mechanism="piecewise", generator=ldpkernels.key(i)) for i in range(9)]
-    whole, left, right = Aggregate(), Aggregate(), Aggregate()
-    whole.add(*ones)
-    left.add(*ones[:4])
-    right.add(*(one.to_bytes() for one in ones[4:]))
-    left = Aggregate.from_bytes(left.to_bytes())
-    left.merge(right)
-    assert left.clients == 9
-    assert left.to_bytes() == whole.to_bytes()
-    for name, value in whole.mean().items():
-        assert np.array_equal(left.mean()[name], value)
-
-
 def test_counters_widen_before_they_overflow():
     from ldpkernels.wire.counters import ByteCounter
 
@@ -161,47 +146,3 @@ def test_mixed_reports_and_forged_ones_are_refused():
             Report.from_bytes(encode({"kind": "report", **header, **change}, payload))
     with pytest.raises(ValueError, match="bytes of weights"):
         Report.from_bytes(encode({"kind": "report", **header}, payload + b"\0"))
-
-
-KEY = torch.tensor([7], dtype=torch.int64)
-
-
-def tensors():
-    torch.manual_seed(0)
-    a, b, c = torch.randn(5, 7), torch.randn(33, dtype=torch.float64), torch.randn(4, 3, dtype=torch.bfloat16)
-    return [a, b, c, torch.randn(()).half()]
-
-
-@pytest.mark.parametrize("eps", [0.3, 1.0])
-@pytest.mark.parametrize("name", ["piecewise_", "piecewise_report", "hybrid_", "hybrid_report"])
-def test_opcheck(name, eps):
-
-    op = getattr(torch.ops.ldpkernels, name)
-    views = [tensors()[0].t(), tensors()[1][::2], tensors()[2][:0]]
-    for sample in (tensors(), views):
-        torch.library.opcheck(op.default, (sample, KEY, [0.1] * len(sample), [0.5] * len(sample), eps))
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_full_graph(mechanism):
-    @torch.compile(fullgraph=True, backend="aot_eager")
-    def step(x, key):
-        return perturb_(x * 2, 0.0, 1.0, 1.0, mechanism=mechanism, generator=key)
-
-    x = torch.linspace(-1, 1, 100)
-    expected = perturb_(x * 2, 0.0, 1.0, 1.0, mechanism=mechanism, generator=KEY)
-    assert torch.equal(step(x, KEY), expected)
-
-
-def test_torch_numpy_and_seeds_agree():
-    x = np.linspace(-1, 1, 100, dtype=np.float32)
-    for mechanism in MECHANISMS:
-        key = ldpkernels.key(3)
-        array = perturb_(x.copy(), 0.0, 1.0, 1.0, mechanism=mechanism, generator=key)
-        tensor = perturb_(torch.from_numpy(x.copy()), 0.0, 1.0, 1.0, mechanism=mechanism, generator=key)
-        assert np.array_equal(array, tensor.numpy())
-    outs = []
-    for _ in range(2):
-        seeded = torch.Generator().manual_seed(5)
-        outs.append(perturb_(torch.zeros(50), 0.0, 1.0, 1.0, mechanism="piecewise", generator=seeded))
-    assert torch.equal(*outs)

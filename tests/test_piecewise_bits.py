@@ -6,17 +6,10 @@ import pytest
 import ldpkernels
 from ldpkernels import _native, report
 from tests.cells import BITS, DTYPES, MECHANISMS, cells_of, run
+from tests.test_perturb_bits import weights
 
 OUTPUTS = ["values", "cells", "turns"]
 LENGTHS = [*range(36), 71]
-
-
-def weights(n, dtype, seed=0):
-    x = np.random.default_rng(seed).normal(0.1, 0.6, n)
-    x[::17] = np.inf
-    x[5::29] = -np.inf
-    x[3::31] = np.nan
-    return x.astype(dtype)
 
 
 def law(mechanism, dtype, output, c=0.1, r=0.7, eps=0.8):
@@ -102,18 +95,3 @@ def test_every_16_bit_pattern_has_bounded_values(mechanism, dtype):
         with ldpkernels.backend(isa):
             out = ldpkernels.perturb_(x.copy(), 0.1, 0.7, 1.0, mechanism=mechanism, generator=ldpkernels.key(5))
         assert np.isin(out.astype(np.float64), outputs).all()
-
-
-def test_views_and_containers(key):
-    torch = pytest.importorskip("torch")
-
-    x = np.random.default_rng(0).normal(size=(6, 10)).astype(np.float32)
-    expected = ldpkernels.perturb_(np.ascontiguousarray(x.T), 0.0, 1.0, 2.0, mechanism="piecewise", generator=key)
-    for view in (x.copy().T, np.asfortranarray(x).T):
-        assert np.array_equal(ldpkernels.perturb_(view, 0.0, 1.0, 2.0, mechanism="piecewise", generator=key), expected)
-    tensor = torch.from_numpy(x.copy()).t()
-    out = ldpkernels.perturb_(tensor, 0.0, 1.0, 2.0, mechanism="piecewise", generator=key)
-    assert out is tensor
-    assert np.array_equal(out.numpy(), expected)
-    model = torch.nn.Linear(10, 6)
-    assert ldpkernels.perturb_(model, 0.0, 1.0, 2.0, mechanism="hybrid", generator=key) is model

@@ -12,7 +12,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import ldpkernels
 from ldpkernels import Aggregate, Report, aggregate, expected, report
 from ldpkernels.laws.registry import MECHANISMS
 from ldpkernels.wire.counters import BitCounter, ByteCounter
@@ -196,12 +195,12 @@ def test_counts_that_would_overflow_are_refused_and_nothing_changes(mechanism):
 
 
 def test_bytes_that_their_owner_changes_are_not_the_reports():
-    data = bytearray(upload().to_bytes())
-    one = Report.from_bytes(data)
-    wanted = one.to_bytes()
-    data[:] = bytes(len(data))
-    data.clear()
-    assert one.to_bytes() == wanted
+    wanted = upload().to_bytes()
+    for view in (lambda data: data, lambda data: memoryview(data).toreadonly()):
+        data = bytearray(wanted)
+        one = Report.from_bytes(view(data))
+        data[:] = bytes(len(data))
+        assert one.to_bytes() == wanted
 
 
 def test_bytes_are_read_where_they_are():
@@ -228,14 +227,6 @@ def test_nothing_that_is_sent_stops_a_server_that_skips(data):
     wanted = aggregate([honest])
     assert total.clients + total.skipped == 3
     assert total.clients > 1 or same(total.mean(), wanted)
-
-
-def test_a_read_only_view_of_a_buffer_that_its_owner_changes_is_copied():
-    one = ldpkernels.report(np.zeros(800), 0.0, 1.0, 1.0)
-    buffer = bytearray(one.to_bytes())
-    read = ldpkernels.Report.from_bytes(memoryview(buffer).toreadonly())
-    buffer[:] = bytes(len(buffer))
-    assert (read.bits == one.bits).all()
 
 
 @pytest.mark.parametrize("on_bad", ["raise", "skip"])

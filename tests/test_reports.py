@@ -117,8 +117,9 @@ def test_order_batches_bytes_and_isas_do_not_matter():
             same(total.mean())
 
 
-def test_partial_aggregates_merge_and_travel():
-    sent = reports(100)
+@pytest.mark.parametrize("mechanism", ["two-point", "piecewise"])
+def test_partial_aggregates_merge_and_travel(mechanism):
+    sent = reports(100, mechanism=mechanism)
     whole = aggregate(sent)
     parts = [Aggregate() for _ in range(4)]
     for one, part in zip(sent, [0] * 1 + [1] * 64 + [2] * 15 + [3] * 20, strict=True):
@@ -193,17 +194,6 @@ def test_the_mean_has_the_shape_of_the_model(make):
         found = list(mean.values()) if make is dict else mean
         assert type(mean) is (dict if make is dict else list)
         assert [(t.shape, t.dtype) for t in found] == [((2,), torch.float32), ((3, 1), torch.float64)]
-
-
-def test_batch_norm_statistics_load_back():
-    m = torch.nn.BatchNorm1d(6)
-    with pytest.raises(ValueError, match="buffers='perturb'"):
-        report(m, 0.5, 1.0, EPS)
-    mean = aggregate([report(m, 0.5, 1.0, EPS, buffers="perturb") for _ in range(5)])
-    assert list(mean) == ["weight", "bias", "running_mean", "running_var"]
-    assert not m.load_state_dict(mean, strict=False).unexpected_keys
-    assert torch.equal(m.running_var, mean["running_var"])
-    assert list(aggregate([report(m, 0.5, 1.0, EPS, buffers="keep")])) == ["weight", "bias"]
 
 
 DIFFERENT = {

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mean of what the ranks report, by one all_reduce of integers."""
+"""The mean of the ranks' updates, by one all_reduce of integers: of reports, or under shares of noise."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, SupportsFloat
+from typing import TYPE_CHECKING, SupportsFloat, overload
 
 import torch
 import torch.distributed as dist
 
 from ldpkernels.arrays import AnyArray
-from ldpkernels.inputs.agreement import Statement, agreed
+from ldpkernels.distributed.group import Place, own_generator, place_in, refuse_sharded
+from ldpkernels.distributed.shares import mean_of_shares
+from ldpkernels.inputs.agreement import Statement, agreed, exchange
 from ldpkernels.inputs.containers import Buffers, Numbers, Weights
-from ldpkernels.inputs.shards import is_sharded
-from ldpkernels.keys import Generator, Key, numpy_key
+from ldpkernels.keys import Generator
+from ldpkernels.laws.distributed import Shares
 from ldpkernels.laws.registry import MechanismName
-from ldpkernels.ops.keys import torch_key
 from ldpkernels.ops.shards import unpacked
 from ldpkernels.perturb import report
 from ldpkernels.reports import Report, contained
@@ -25,37 +26,85 @@ if TYPE_CHECKING:
     from ldpkernels.expectation import Mean
 
 
+@overload
 def mean(
     model: Weights,
     C: Numbers,
     R: Numbers,
     eps: SupportsFloat,
     *,
+    mechanism: MechanismName = ...,
+    generator: Generator = ...,
+    buffers: Buffers | None = ...,
+    group: ProcessGroup | None = ...,
+) -> Mean: ...
+
+
+@overload
+def mean(
+    model: Weights,
+    *,
+    law: Shares,
+    secure: bool | None = ...,
+    colluders: int = ...,
+    round: int = ...,
+    generator: Generator = ...,
+    buffers: Buffers | None = ...,
+    group: ProcessGroup | None = ...,
+) -> Mean: ...
+
+
+def mean(
+    model: Weights,
+    C: Numbers | None = None,
+    R: Numbers | None = None,
+    eps: SupportsFloat | None = None,
+    *,
     mechanism: MechanismName = "two-point",
+    law: Shares | None = None,
+    secure: bool | None = None,
+    colluders: int = 0,
+    round: int = 0,
     generator: Generator = None,
     buffers: Buffers | None = None,
     group: ProcessGroup | None = None,
 ) -> Mean:
     """The mean of the updates of all ranks of a group, each randomised on its own rank before anything leaves it.
 
-    Every rank reports its own model as `ldpkernels.report` does, the numbers of the reports are added by `all_reduce`
-    as integers, and every rank decodes the sum: the bits are those of `ldpkernels.aggregate` of the reports. **The
-    guarantee is that of a report**, and no better for the sum: ranks meet one another's numbers on the way.
+    By `C`, `R` and `eps` every rank reports its own model as `ldpkernels.report` does, the numbers of the reports are
+    added by `all_reduce` as integers, and every rank decodes the sum: the bits are those of `ldpkernels.aggregate` of
+    the reports. **The guarantee is that of a report**, and no better for the sum: ranks meet one another's numbers on
+    the way.
+
+    By `law` every rank adds its share of the law's noise (`ldpkernels.updates.encode`), and masks it against each other
+    rank with keys of this call alone. The masks cancel in the sum, which is all that anyone sees. **The guarantee is
+    `law.event`** for every call, towards whoever reads the mean or the wire, is in league with as many ranks as
+    `colluders`, and follows the protocol. Charge it to a rank's ledger before the call. A call that is lost stays
+    charged. Without masks, `secure=False`, it holds towards readers of the mean alone: who sees the reduction, as a
+    rank does in a ring, sees one rank's share, which is worth `law.with_clients(1)`.
 
     All ranks of the group call together, and first compare what they pass: where one rank differs or cannot go on, all
-    raise, and nothing was sent. Not for DistributedDataParallel, whose ranks hold one update: one report of it is
+    raise, and nothing was sent. A rank that is lost loses the call: the others raise when the connection ends, or at
+    the end of the group's time-out. Not for DistributedDataParallel, whose ranks hold one update: one report of it is
     enough. A model sharded over the ranks is one client's: `report` takes it.
 
     Args:
         model, C, R, eps, mechanism, buffers: As for `ldpkernels.report`. Names, shapes and ranges are the same on all
             ranks, and dtypes but for fp64; weights are each rank's own.
+        law: `DistributedGaussian` or `DistributedSkellam`, in place of C, R and eps. Each rank reads the sum and knows
+            its own noise, so that `law.clients` is at most the number of ranks - 1 - `colluders`.
+        secure: Whether shares are masked; with a law None is True. It needs `pip install 'ldpkernels[secure]'`.
+        colluders: How many more ranks may tell the reader of a mean what noise they added.
+        round: The number of the round, which ranks compare, and from which the public rotation follows.
         generator: None for a key from the operating system on every rank. A key or a seeded generator is folded with
             the rank in the group, `key.fold_in(rank)`: every rank may pass the same and still draws noise of its own.
+            Masks are always of the operating system's keys.
         group: The process group; None is the default one. On a GPU with NCCL nothing but a message of 4 kB that the
-            ranks compare is copied to the host.
+            ranks compare is copied to the host by a report; shares of noise go through the host.
 
     Returns:
-        The mean, in the model's container, on the model's device: `ldpkernels.load(model, mean)` writes it.
+        The mean, in the model's container: `ldpkernels.load(model, mean)` writes it. Of reports it is on the model's
+        device, of a law in fp32 in host memory.
 
     It needs a byte a weight for up to 255 ranks and one-bit reports, else four, while it runs.
 
@@ -64,24 +113,47 @@ def mean(
     >>> update = {"w": torch.full((100_000,), 0.5)}
     >>> round(float(ldpkernels.distributed.mean(update, C=0.0, R=1.0, eps=4.0)["w"].mean()), 1)
     0.5
+    >>> law = ldpkernels.DistributedGaussian.calibrated(8.0, 1e-5, dimension=100_000, clients=6, invited=8)
+    >>> ldpkernels.distributed.mean(update, law=law)  # of 8 ranks each may have another rank's noise
+    Traceback (most recent call last):
+    ValueError: law.clients=6 needs the noise of so many ranks, ...
     >>> torch.distributed.destroy_process_group()
     """
-    if not dist.is_available() or not dist.is_initialized():
-        raise RuntimeError("torch.distributed is not initialized: call torch.distributed.init_process_group first")
-    members = dist.group.WORLD if group is None else group
-    if members is None or dist.get_rank(members) < 0:
-        raise ValueError("this rank is not in the group: call mean on the group's ranks alone")
-    rank, ranks = dist.get_rank(members), dist.get_world_size(members)
-
-    def prepare() -> tuple[Report, Statement]:
-        if is_sharded(model):
-            raise TypeError(
-                "model holds DTensors, of which every rank has a part: it is one client's, so that report(model, ...) "
-                "makes its report; to add up several such models pass the full_tensor() of each"
+    place = place_in(group)
+    if law is None:
+        if secure or secure is False or colluders or round:
+            raise ValueError(
+                f"secure={secure}, colluders={colluders}, round={round} are for shares of a law's noise: pass law, or "
+                "leave them out"
             )
-        own = report(model, C, R, eps, mechanism=mechanism, generator=_own(generator, rank), buffers=buffers)
+        if C is None or R is None or eps is None:
+            raise TypeError("mean() is missing C, R and eps, or law in their place")
+        return _mean_of_reports(model, C, R, eps, mechanism, generator, buffers, place)
+    if C is not None or R is not None or eps is not None or mechanism != "two-point":
+        raise ValueError("law has its own norm and eps: leave out C, R, eps and mechanism")
+    return mean_of_shares(
+        model, law, place, secure=secure is not False, colluders=colluders, round_=round, generator=generator,
+        buffers=buffers,
+    )  # fmt: skip
+
+
+def _mean_of_reports(
+    model: Weights,
+    C: Numbers,
+    R: Numbers,
+    eps: SupportsFloat,
+    mechanism: MechanismName,
+    generator: Generator,
+    buffers: Buffers | None,
+    place: Place,
+) -> Mean:
+    def prepare() -> tuple[Report, Statement]:
+        refuse_sharded(model)
+        own = report(
+            model, C, R, eps, mechanism=mechanism, generator=own_generator(generator, place.rank), buffers=buffers
+        )
         device = own.payload.device if isinstance(own.payload, torch.Tensor) else torch.device("cpu")
-        if dist.get_backend(members) == "nccl" and device.type != "cuda":
+        if dist.get_backend(place.group) == "nccl" and device.type != "cuda":
             raise ValueError(f"model is on the {device.type} and the group's backend is nccl: move it, or use gloo")
         layout = own.layout
         said = {
@@ -97,18 +169,19 @@ def mean(
         }
         return own, said
 
-    own, _ = agreed([members], prepare)
-    return _decoded(own, _sums(own, ranks, members), ranks)
+    own, _ = agreed([place.group], prepare)
+    return _decoded(own, _sums(own, place), place.ranks)
 
 
-def _sums(own: Report, ranks: int, group: ProcessGroup) -> torch.Tensor:
+def _sums(own: Report, place: Place) -> torch.Tensor:
     """The sums of all ranks' numbers, for every place of a report."""
     payload = own.payload if isinstance(own.payload, torch.Tensor) else torch.from_numpy(own.payload)
     bits = own.layout.codec.numbers_a_byte == 8
     numbers = unpacked(payload) if bits else payload
-    if not bits or ranks > 255:
-        numbers = numbers.to(torch.int32 if ranks < 2**23 else torch.int64)
-    dist.all_reduce(numbers, group=group)
+    if not bits or place.ranks > 255:
+        numbers = numbers.to(torch.int32 if place.ranks < 2**23 else torch.int64)
+    with exchange(place.group, "added their reports: charge for them, as they may have left"):
+        dist.all_reduce(numbers, group=place.group)
     return numbers
 
 
@@ -124,16 +197,3 @@ def _decoded(own: Report, sums: torch.Tensor, ranks: int) -> Mean:
     if layout.library == "numpy":
         values = [one.numpy() for one in means]
     return contained(layout, values)
-
-
-def _own(generator: Generator, rank: int) -> Generator:
-    """A generator for this rank: what is the same on all ranks must not draw the same."""
-    if generator is None or isinstance(generator, str):
-        return generator
-    if isinstance(generator, Key):
-        return generator.fold_in(rank)
-    if isinstance(generator, (torch.Tensor, torch.Generator)):
-        device = generator.device
-        words = torch_key(generator, device).tolist()
-        return Key(tuple(word % 2**64 for word in words)).fold_in(rank)
-    return numpy_key(generator).fold_in(rank)

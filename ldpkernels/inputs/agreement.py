@@ -7,7 +7,8 @@ A rank that cannot go on says so instead of staying away, so that all refuse tog
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar
 
@@ -94,12 +95,27 @@ def _gathered(message: Mapping[str, object], group: ProcessGroup) -> list[dict[s
     return [json.loads(bytes(one.tolist())) for one in gathered(mine, group)]
 
 
-def gathered(mine: torch.Tensor, group: ProcessGroup) -> list[torch.Tensor]:
+def gathered(mine: torch.Tensor, group: ProcessGroup, about: str | None = None) -> list[torch.Tensor]:
     """A small tensor of each of a group's ranks, in order, all of one shape and dtype, in host memory."""
     import torch
     import torch.distributed as dist
 
     mine = mine.to("cuda" if dist.get_backend(group) == "nccl" else "cpu")
     every = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(every, mine, group=group)
+    with exchange(group, "compared what they pass" if about is None else about):
+        dist.all_gather(every, mine, group=group)
     return [one.cpu() for one in every]
+
+
+@contextmanager
+def exchange(group: ProcessGroup, about: str) -> Iterator[None]:
+    """Say of an exchange that a backend gave up what the ranks were at. It gives up when the group's time-out ends."""
+    import torch.distributed as dist
+
+    try:
+        yield
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"the call was lost on rank {dist.get_rank()} of {dist.get_world_size(group)} ranks while they {about}: a "
+            f"rank is gone, or did not come within the group's time-out. {error}"
+        ) from error

@@ -113,3 +113,8 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
         f"generator={described(generator)} must be None, 'secure', an ldpkernels key, an int64 key tensor or a "
         "torch.Generator"
     )
+
+
+def torch_key_on_host(generator: Generator, device: torch.device) -> Key:
+    """That key in host memory, for what is drawn there whatever the device."""
+    return Key(tuple(word % 2**64 for word in torch_key(generator, device).cpu().tolist()))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +16,7 @@ from ldpkernels.releases.release import Terms as Compared
 from ldpkernels.releases.vectors import checked_dimension, parts_of
 from ldpkernels.secure_sums import Terms
 from ldpkernels.updates import decode, encode
+from ldpkernels.updates.rotation import rotation_of
 
 _AS_TOLD = "whoever sees the sums of a server that follows the protocol"
 _SIGNED = "whoever sees the sums, the server included: its clients sign"
@@ -104,8 +104,7 @@ class SharesOfNoise(Summed):
 
     def rotation(self, asked: Asked) -> Key:
         """The round's public rotation, which everyone makes for itself."""
-        digest = hashlib.sha256(f"rotation of run {asked.run}, round {asked.round}".encode()).digest()
-        return Key((int.from_bytes(digest[:8], "little"),))
+        return rotation_of(f"run {asked.run}, round {asked.round}")
 
     def sum_terms(self, asked: Asked) -> Terms:
         """The terms of a round's secure sum."""

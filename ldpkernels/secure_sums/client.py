@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -86,11 +86,7 @@ def begin(terms: Terms, number: int, identity: bytes | None = None) -> tuple[Sta
 def share(state: State, keys: bytes) -> tuple[State, bytes]:
     """Step 2: split this client's secrets among those on the server's list, in a box for each that it alone opens."""
     _expect(state, "begun")
-    peers = Peers(state.terms, keys)
-    peers.check()
-    own = peers.hellos.get(state.number)
-    if own is None or own.box_key != primitives.public_key(_secret(state, b"box key")):
-        raise ProtocolError("this client is not on the list as it announced itself")
+    peers = _listed(state, keys)
     seeds, mask_keys = (_shares(state, peers, label) for label in (b"seed", b"mask key"))
     boxes = {}
     for number, place in peers.places.items():
@@ -118,13 +114,21 @@ def mask(state: State, boxes: bytes, integers: Array) -> tuple[State, bytes]:
         raise ProtocolError("a box is from nobody who is on the list")
     if len(received) + 1 < terms.threshold:
         raise ProtocolError(f"{len(received) + 1} clients are left, and the threshold is {terms.threshold}")
-    if integers.dtype.kind not in "iu" or integers.size != terms.length:
-        raise ValueError(f"integers are {integers.size} of {integers.dtype}: pass {terms.length} integers")
-    total = integers.reshape(-1).astype(masks.integers_of(terms))
-    own = _secret(state, b"mask key")
-    seeds = [_secret(state, b"seed"), *(peers.mask_seed(own, state.number, other) for other in received)]
-    masks.apply(total, seeds, [True, *(state.number < other for other in received)], terms)
+    seeds, added = _pairs(state, peers, received)
+    total = masks.made(integers, [_secret(state, b"seed"), *seeds], [True, *added], terms)
     return replace(state, stage="masked", boxes=received), total.tobytes()
+
+
+def mask_pairs(state: State, keys: bytes, integers: Array) -> tuple[State, Array]:
+    """Instead of steps 2 to 5 where nobody may be lost: this client's integers under the masks of pairs alone.
+
+    The sum of everyone on the list has no mask left, and is the integers' times 2^(terms.width - terms.bits). A sum
+    without one of them is noise that nobody can open: no secret was shared.
+    """
+    _expect(state, "begun")
+    peers = _listed(state, keys)
+    seeds, added = _pairs(state, peers, [number for number in peers.hellos if number != state.number])
+    return replace(state, stage="over", root=bytes(32)), masks.made(integers, seeds, added, state.terms)
 
 
 def agree(state: State, present: bytes, identity: bytes | None = None) -> tuple[State, bytes]:
@@ -172,6 +176,23 @@ def disclose(state: State, present: bytes, consents: bytes = b"") -> tuple[State
 def _expect(state: State, stage: str) -> None:
     if state.stage != stage:
         raise ProtocolError(f"this client's state is {state.stage!r}, and the step is for one that is {stage!r}")
+
+
+def _listed(state: State, keys: bytes) -> Peers:
+    """The server's list, where this client is on it as it announced itself."""
+    peers = Peers(state.terms, keys)
+    peers.check()
+    own = peers.hellos.get(state.number)
+    if own is None or own.box_key != primitives.public_key(_secret(state, b"box key")):
+        raise ProtocolError("this client is not on the list as it announced itself")
+    return peers
+
+
+def _pairs(state: State, peers: Peers, others: Iterable[int]) -> tuple[list[bytes], list[bool]]:
+    """The seeds of the masks that this client shares with others, and whether it adds each or takes it away."""
+    private, own = _secret(state, b"mask key"), state.number
+    found = [(peers.mask_seed(private, own, other), own < other) for other in others]
+    return [seed for seed, _ in found], [plus for _, plus in found]
 
 
 def _secret(state: State, label: bytes) -> bytes:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ldpkernels.arrays import Array
 from ldpkernels.keys import Key
 from ldpkernels.secure_sums.terms import Terms
-from ldpkernels.updates.masks import add_masks
+from ldpkernels.updates.masks import add_masks, lifted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,7 +24,16 @@ _WORDS = {"aes": struct.Struct("<2Q"), "chacha20": struct.Struct("<4Q")}  # of a
 
 def integers_of(terms: Terms) -> np.dtype[np.unsignedinteger]:
     """The type of a round's integers, little-endian as they travel."""
-    return np.dtype(f"<u{terms.bits // 8}")
+    return np.dtype(f"<u{terms.width // 8}")
+
+
+def made(integers: Array, seeds: Sequence[bytes], added: Sequence[bool], terms: Terms) -> Integers:
+    """A client's integers as they are sent: lifted to the round's width, under the mask of each seed."""
+    if integers.dtype.kind not in "iu" or integers.size != terms.length:
+        raise ValueError(f"integers are {integers.size} of {integers.dtype}: pass {terms.length} integers")
+    total: Integers = lifted(integers, terms.bits, terms.width)
+    apply(total, seeds, added, terms)
+    return total
 
 
 def apply(total: Integers, seeds: Sequence[bytes], added: Sequence[bool], terms: Terms) -> None:

@@ -142,7 +142,7 @@ class Server:
                 seeds.append(self._peers.mask_seed(private, lost, number))
                 added.append(number > lost)  # the client had subtracted it
         masks.apply(self._sum, seeds, added, self.terms)
-        return self._sum
+        return self._sum >> (self.terms.width - self.terms.bits)
 
     def _listed(self) -> bytes:
         return messages.written(dict.fromkeys(self._present, b""))

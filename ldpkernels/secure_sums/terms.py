@@ -32,7 +32,7 @@ class Terms:
     Args:
         round: Bytes that no other round of these clients has: a run's name and the number of the round.
         length: How many integers a client sends.
-        bits: 16 or 32; sums are modulo 2^bits.
+        bits: From 2 to 32; sums are modulo 2^bits. An integer travels as 16 or 32 bits.
         threshold: The fewest clients whose sum is opened. So many of them together can open anyone's integers.
         invited: The most clients that take part.
         colluders: How many of the clients may be in league with the server, or with whoever reads the sum. Whoever
@@ -48,7 +48,7 @@ class Terms:
 
     round: bytes
     length: int
-    bits: Literal[16, 32]
+    bits: int
     threshold: int
     invited: int
     colluders: int = 1
@@ -60,8 +60,7 @@ class Terms:
         if not isinstance(self.round, bytes) or not self.round:
             raise ValueError(f"round={self.round!r} must be bytes that no other round of these clients has")
         arguments.count("length", self.length, most=MOST_LENGTH)
-        if self.bits not in (16, 32):
-            raise ValueError(f"bits={self.bits!r} must be 16 or 32")
+        arguments.count("bits", self.bits, 2, 32)
         arguments.count("invited", self.invited, 2, MOST_CLIENTS)
         arguments.count("threshold", self.threshold, 2, self.invited)
         arguments.count("colluders", self.colluders, 0)
@@ -110,7 +109,7 @@ class Terms:
         if invited > law.invited:
             raise ValueError(f"invited={invited} is more than the {law.invited} for whom the law's range was planned")
         terms = cls(
-            round, law.padded, 16 if law.bits <= 16 else 32, threshold, invited, colluders,
+            round, law.padded, law.bits, threshold, invited, colluders,
             repr((law, rotation.words)).encode(), roster, cipher,
         )  # fmt: skip
         if terms.honest < law.clients:
@@ -120,6 +119,11 @@ class Terms:
                 "law with fewer clients"
             )
         return terms
+
+    @property
+    def width(self) -> int:
+        """Bits of an integer on its way."""
+        return 16 if self.bits <= 16 else 32
 
     @property
     def honest(self) -> int:

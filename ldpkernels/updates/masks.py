@@ -15,6 +15,14 @@ from ldpkernels.arrays import Array
 from ldpkernels.keys import Key
 
 
+def lifted(integers: Array, bits: int, width: int) -> Array:
+    """Integers modulo 2^bits times 2^(width - bits), as `width` bits: their sums wrap at 2^bits, and not beyond.
+
+    Else a sum would say how often it wrapped, which is how many of its numbers were negative: no law is about that.
+    """
+    return integers.reshape(-1).astype(f"u{width // 8}") << (width - bits)
+
+
 def add_masks(numbers: Array, keys: Sequence[Key], signs: Sequence[int], *, first: int = 0, stream: int = 0) -> Array:
     """Add the keystreams of keys to numbers, or take them away, in place; returns the numbers.
 

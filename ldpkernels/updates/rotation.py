@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -60,6 +61,11 @@ def rotate_back_(x: Singles, key: Key) -> Singles:
     _check(x, key)
     launch.rotate(x, key, inverse=True)
     return x
+
+
+def rotation_of(round_: str) -> Key:
+    """The public key of a round's rotation, from words that say which round: everyone makes it for itself."""
+    return Key((int.from_bytes(hashlib.sha256(f"rotation of {round_}".encode()).digest()[:8], "little"),))
 
 
 @dataclass(frozen=True)

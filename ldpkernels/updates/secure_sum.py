@@ -45,7 +45,7 @@ def encode(
 
     Returns:
         `law.padded` integers below 2^bits, uint32, in host memory: of an update on a GPU where there is Triton, nothing
-        else goes there. Sums are modulo 2^bits.
+        else goes there. Add them modulo 2^bits before anyone looks: what wraps later tells how many were negative.
 
     >>> import numpy as np, ldpkernels
     >>> law = ldpkernels.DistributedGaussian.calibrated(8.0, 1e-5, dimension=100, clients=1000, bits=24)

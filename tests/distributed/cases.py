@@ -9,7 +9,7 @@ from torch.distributed.fsdp import fully_shard
 from ldpkernels.distributed import mean
 from ldpkernels.trainers import Upload
 from tests.conftest import EPS, KEY
-from tests.distributed import means, parts  # noqa: F401  # their cases come first
+from tests.distributed import means, parts, sums  # noqa: F401  # their cases come first
 from tests.distributed.case import CASES, C, R, case, common, everyones, network
 from tests.distributed.ranks import refuses
 from tests.integrations.pages import blocks
@@ -65,9 +65,11 @@ def uploads_of_trained_models(ranks):
 # Last: after it a rank is gone
 
 
-@case(2)
-def a_rank_that_dies(_):
-    """The other raises, and not when its patience ends."""
-    if dist.get_rank() == 0:
-        said = refuses(RuntimeError, "", lambda: [mean(torch.zeros(100), C, R, EPS) for _ in range(100)])
+@case(2, 8)
+def a_rank_that_dies(ranks):
+    """The others raise, and not when their patience ends."""
+    own, last = torch.zeros(44), dist.get_rank() == ranks - 1
+    call = {"law": sums.law(ranks)} if ranks == 8 else {"C": C, "R": R, "eps": EPS}
+    if not last:
+        said = refuses(RuntimeError, "the call was lost", lambda: [mean(own, **call) for _ in range(100)])
         assert "timed out" not in said.lower()

@@ -27,7 +27,8 @@ SECONDS = 120  # for which a rank waits for another: a case that would hang fail
 def outcomes(path, ranks):
     """Run all cases for so many ranks; writes to `path` what each rank said of each case, and how it ended."""
     folder = Path(tempfile.mkdtemp(dir=path.parent))
-    context = torch.multiprocessing.get_context("spawn")
+    context = torch.multiprocessing.get_context("forkserver")  # what imports cost is paid once, and not by each rank
+    context.set_forkserver_preload(["tests.conftest", "tests.distributed.cases"])
     processes = [context.Process(target=_run, args=(rank, ranks, folder)) for rank in range(ranks)]
     for process in processes:
         process.start()

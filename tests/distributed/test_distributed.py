@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Two and four ranks of torch.distributed, each a process: tests/distributed/cases.py says what they do.
+# Two, four and eight ranks of torch.distributed, each a process: tests/distributed/cases.py says what they do.
 import json
 
 import pytest
@@ -16,7 +16,7 @@ if not torch.distributed.is_available():
 
 
 @pytest.mark.parametrize(
-    ("count", "name"), [pytest.param(n, name, id=f"{name} ({n})") for n in (2, 4) for name in cases.names(n)]
+    ("count", "name"), [pytest.param(n, name, id=f"{name} ({n})") for n in (2, 4, 8) for name in cases.names(n)]
 )
 def test_ranks(tmp_path_factory, count, name):
     path = made_once(tmp_path_factory, f"ranks-{count}", lambda path: ranks.outcomes(path, count))

@@ -18,13 +18,14 @@ import numpy as np
 import torch
 
 import ldpkernels
-from ldpkernels import Aggregate, Report, _native, secure_sums
+from ldpkernels import Aggregate, Report, secure_sums
 from ldpkernels.accounting import Ledger, LedgerError, PureEvent, RandomizedResponseEvent
 from ldpkernels.accounting.ledger import recorded
 from ldpkernels.accounting.ledger_file import Header, LedgerFile, chained
 from ldpkernels.federated import adult, cldp_upload, data, runs
 from ldpkernels.secure_sums import messages
 from ldpkernels.secure_sums.messages import Peers
+from tests.uploads import signed
 
 PREFIX = struct.Struct("<4sBxxxI")  # of an envelope
 
@@ -74,8 +75,7 @@ def _opened(whole: bytes) -> bytes:
 def _enveloped(given: bytes) -> bytes:
     """The same with a prefix and a digest that fit."""
     text, _, rest = given.partition(b"\0")
-    body = PREFIX.pack(b"LDPK", 2, len(text)) + text + rest
-    return body + int(_native.crc32c(body)).to_bytes(4, "little")
+    return signed(text, rest)
 
 
 def _read_report(given: bytes, _: Path) -> None:

@@ -26,7 +26,7 @@ def integers(number, made):
 
 def plain_sum(made, numbers):
     total = sum(integers(number, made).astype(np.uint64) for number in numbers)
-    return (total % 2**made.bits).astype(f"u{made.bits // 8}")
+    return (total % 2**made.bits).astype(f"u{made.width // 8}")
 
 
 @dataclass

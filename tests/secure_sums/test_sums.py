@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import ldpkernels
-from ldpkernels.secure_sums import RoundLost, Server, Terms, mask, shamir
+from ldpkernels.secure_sums import ProtocolError, RoundLost, Server, Terms, begin, mask, shamir
+from ldpkernels.secure_sums.client import mask_pairs
+from ldpkernels.secure_sums.messages import written
 from ldpkernels.secure_sums.primitives import derived
 from tests.secure_sums.rounds import STAGES, Round, integers, plain_sum, terms
 
@@ -21,9 +23,10 @@ def summed(round_):
 
 
 @SIGNED
-@pytest.mark.parametrize("bits", [16, 32])
+@pytest.mark.parametrize("bits", [5, 16, 20, 32])
 @pytest.mark.parametrize("lost", [{}, *({2: stage} for stage in STAGES)], ids=["nobody", *STAGES])
 def test_the_sum_is_the_plain_sum(signed, bits, lost):
+    """Modulo 2^bits, which is narrower than what is sent: how often it wraps would tell how many are negative."""
     made, identities = terms(bits=bits, signed=signed)
     round_ = Round(made, identities, lost)
     total = round_.run()
@@ -167,12 +170,33 @@ def test_an_update_comes_back_from_the_sum():
     law = ldpkernels.DistributedGaussian.calibrated(8.0, 1e-5, dimension=100, clients=4, invited=6, bits=20)
     rotation = ldpkernels.key(3)
     made = Terms.of(law, rotation, round=b"1", threshold=5)
-    assert (made.length, made.bits, made.honest) == (128, 32, 4)
+    assert (made.length, made.bits, made.width, made.honest) == (128, 20, 32, 4)
     sent = [ldpkernels.updates.encode(np.full(100, 0.1), law, rotation, generator=ldpkernels.key(n)) for n in range(6)]
     total = Round(made, integers=lambda number, _: sent[number]).run()
     mean = ldpkernels.updates.decode(total, law, rotation, clients=6)
     expected = ldpkernels.updates.decode(sum(x.astype(np.uint64) for x in sent), law, rotation, clients=6)
     np.testing.assert_array_equal(mean, expected)
+
+
+@pytest.mark.parametrize("bits", [12, 32])
+def test_where_nobody_may_be_lost_the_masks_of_pairs_alone_cancel(bits):
+    made, _ = terms(5, 5, bits=bits)
+    begun = {number: begin(made, number) for number in range(5)}
+    keys = written({number: message for number, (_, message) in begun.items()})
+    ends = {number: mask_pairs(begun[number][0], keys, integers(number, made)) for number in range(5)}
+    masked = {number: sent for number, (_, sent) in ends.items()}
+    shift, plain = made.width - bits, plain_sum(made, range(5))
+    np.testing.assert_array_equal(sum(masked.values()) >> shift, plain)
+    assert not np.array_equal(sum(list(masked.values())[1:]) >> shift, plain_sum(made, range(1, 5)))
+    assert ends[0][0].root == bytes(32)  # forgotten
+    with pytest.raises(ProtocolError, match="'over'"):
+        mask_pairs(ends[0][0], keys, integers(0, made))
+    other = begin(dataclasses.replace(made, purpose=b"another law"), 3)[1]
+    rows = {number: message for number, (_, message) in begun.items()}
+    with pytest.raises(ProtocolError, match="client 3: it announced other terms"):
+        mask_pairs(begun[0][0], written({**rows, 3: other}), integers(0, made))
+    with pytest.raises(ProtocolError, match="4 clients"):
+        mask_pairs(begun[0][0], written({n: rows[n] for n in range(4)}), integers(0, made))
 
 
 def test_hkdf_has_the_published_output():
