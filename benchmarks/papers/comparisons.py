@@ -93,10 +93,10 @@ def round_(
     if config.method == "local":
         common = state.weights, config.local, state.round
         if workers is None:
-            own = [_train_alone(training.Shared(network, list(clients)), common, (i, i)) for i in range(len(clients))]
+            own = [train_alone(training.Shared(network, list(clients)), common, (i, i)) for i in range(len(clients))]
         else:
             places = training.places(workers, network, clients)
-            own = list(workers.map(_train_alone, common, list(zip(places, range(len(clients)), strict=True))))
+            own = list(workers.map(train_alone, common, list(zip(places, range(len(clients)), strict=True))))
         return State(state.round + 1, {n: torch.stack([w[n] for w in own]) for n in state.weights}), {"clients": 0}
     check_weights(clients, config.weigh)
     selected = select(clients, config.select, config.seed, state.round, law=config.selection)
@@ -156,7 +156,7 @@ def honest_epsilon(clients: Sequence[Client], config: Config, rounds: int, delta
     return max(told, default=0.0)
 
 
-def _train_alone(shared: training.Shared, common: tuple[Weights, Local, int], item: tuple[int, int]) -> Weights:
+def train_alone(shared: training.Shared, common: tuple[Weights, Local, int], item: tuple[int, int]) -> Weights:
     """A participant that goes its own way: its place among the clients, and that of its weights in the stack."""
     network, clients, _ = shared
     stacked, local, round_ = common

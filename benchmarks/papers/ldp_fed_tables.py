@@ -19,9 +19,11 @@ from benchmarks.papers.ldp_fed_runs import (
     EXAMPLES,
     FED,
     FEWER,
+    KEPT,
     LESS,
     METHODS,
     NAMES,
+    OWN,
     RHO,
     SELECT,
     SHORT,
@@ -82,6 +84,8 @@ def tables(cells: dict[str, Cell]) -> dict[str, str]:
         "less-training": training_table(kept),
         "features": features_table(kept),
         "variants": table_of(kept, ["run"], [(run, [told(run)]) for run in VARIANTS]),
+        "own-alphas": table_of(kept, ["run"], [(run, [told(run)]) for run in OWN]),
+        "test-batches": batches_table(kept),
         "trains": trained_table(kept),
         "sweep": sweep_table(kept),
     }
@@ -97,20 +101,24 @@ def told(run: Run) -> str:
         words += ["Laplace"] if run.mechanism == "laplace" else []
         words += [f"rho = {run.rho}"] if run.rho != RHO else []
         words += ["all layers train"] if run.method != "basic" and run.trains == "all" else []
+        words += ["Poisson selection"] if run.selection == "poisson" else []
+        words += [f"clients' own alphas, {run.alpha / run.own:g} to {run.alpha * run.own:g}"] if run.own != 1 else []
     words += [f"sigma = {run.sigma:g}"] if run.method in ("dpsgd", "hybrid-one") else []
     return ", ".join([*words, f"{run.rounds} rounds", f"{run.examples:,} examples"])
 
 
 def noise_of(run: Run) -> float | None:
-    """The deviation of the noise that all rounds put on one weight of the model, in the layer that gets most."""
+    """The deviation of the noise that all rounds put on a weight of the model in the layer that gets most."""
     if run.method not in ldp_fed.METHODS or run.alpha is None:
         return None
     network = networks.ldp_fed_cnn()
     total: dict[str, float] = {}
-    for turn in ldp_fed.plan(network, config_of(run)):
-        law = ldpkernels.OrdinalCLDP(turn.alpha_of_value(run.alpha, "linf"), C, run.rho, run.mechanism)
+    config = config_of(run)
+    alphas = {config.alpha_of(client) or 0.0 for client in range(run.clients)}  # a third of the clients has each
+    for turn in ldp_fed.plan(network, config):
+        laws = [ldpkernels.OrdinalCLDP(turn.alpha_of_value(a, "linf"), C, run.rho, run.mechanism) for a in alphas]
         for name in turn.names:
-            total[name] = total.get(name, 0.0) + law.variance(0) / SELECT
+            total[name] = total.get(name, 0.0) + statistics.fmean(law.variance(0) for law in laws) / SELECT
     return math.sqrt(max(total.values())) / 10**run.rho
 
 
@@ -167,7 +175,7 @@ def trained_table(kept: Kept) -> str:
 
 def training_table(kept: Kept) -> str:
     """What training decides of Table 1: its cycles again, with less of it."""
-    ways: dict[str, dict[str, Any]] = {**{f"{n} examples": {"examples": n} for n in FEWER}, **LESS}
+    ways: dict[str, dict[str, Any]] = {**{f"{n} examples": {"examples": n} for n in FEWER}, **LESS, "layers kept": KEPT}
     body = []
     for cycles in (1, 5, 16):
         usual = replace(FED, cycles=cycles)
@@ -182,6 +190,14 @@ def in_pairs(kept: Kept, run: Run, usual: Run) -> str:
     other = {cell["seed"]: cell["final"] for cell in kept.get(usual, [])}
     more = [100 * (cell["final"] - other[cell["seed"]]) for cell in kept.get(run, []) if cell["seed"] in other]
     return f"; {statistics.fmean(more):+.2f} ± {left_open(more):.2f}" if len(more) > 1 else ""
+
+
+def batches_table(kept: Kept) -> str:
+    """The same models, tested in batches of several sizes: the network normalises by what is in a batch."""
+    cells = kept.get(replace(FED, selection="poisson"), [])
+    sizes = cells[0]["by test batch"] if cells else []
+    row = [spread([cell["by test batch"][size] for cell in cells]) for size in sizes]
+    return markdown_table([f"batches of {int(size):,}" for size in sizes], [row] if cells else [])
 
 
 def features_table(kept: Kept) -> str:

@@ -32,9 +32,6 @@ TABLE_1 = {
 }
 # Its noise-free accuracy: its headline and what it says that the noise costs.
 NOISE_FREE = {"mnist": 0.9721, "fashion-mnist": 0.8758, "cifar10": 0.6255}
-# The accuracies of Geyer et al. as LDP-FL's text gives them, by rounds. It says that they are of 100 clients; as others
-# quote Geyer et al., they are of 100, 1,000 and 10,000.
-GEYER = {11: 0.78, 54: 0.92, 412: 0.96}
 NETWORK_NAMES = {"small-vgg-normalised": "small VGG", "wide-cnn": "wide", "wide-cnn-mirrored": "wide, mirrored images"}
 NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 OTHER_NAMES = {"geyer": "Geyer et al.", "bhowmick": "Bhowmick et al."}
@@ -44,6 +41,7 @@ WAYS = {
     "quantile": "all but the outermost hundredth",
     "noise-subtracted": "noise taken off",
 }
+OWN = "weights, each client's own ranges"
 HEADER = ["dataset", "perturbed", "eps", "n", "train", "T", "E", "paper", "ours", "ours, no noise", "honest eps"]
 Kept = dict[Setting, list[Cell]]  # of a setting with seed 0, one cell for each seed that was run
 
@@ -85,7 +83,10 @@ def perturbed(s: Setting) -> str:
         return "nothing"
     piecewise = "" if s.mechanism == "two-point" else f", {s.mechanism}"
     other = f"; {', rate '.join(network_and_rate(s))}" if s.dataset == "cifar10" and s.network else ""
-    return (f"weights, {s.ranges}" if s.radius is None else s.ranges.replace(" r=", ", r = ")) + piecewise + other
+    other += "; 29,034 weights" if s.dataset == "fashion-mnist" and s.network else ""
+    fixed = s.ranges.replace(" r=", ", r = ").replace(" norms=", ", normalisation r = ")
+    ranges = OWN if s.adapts == "own" else f"weights, {s.ranges}" if s.radius is None else fixed
+    return ranges + piecewise + other
 
 
 def network_and_rate(s: Setting) -> list[str]:
@@ -107,7 +108,7 @@ def honest(kept: Kept, s: Setting) -> str:
 def place(s: Setting) -> tuple[float | str, ...]:
     """Where a run stands in a table: what differs in what is perturbed first, who trains last."""
     radius = math.inf if s.radius is None else s.radius
-    of_network = (s.network, s.rate, s.epochs, s.clients, s.fraction, s.trained)
+    of_network = (s.network, s.norms, s.adapts, s.rate, s.epochs, s.clients, s.fraction, s.trained)
     return list(NAMES).index(s.dataset), s.eps or 0, s.upload, radius, *of_network
 
 
@@ -152,7 +153,7 @@ def headline_table(kept: Kept) -> str:
     """The paper's setting of each dataset. Its figures are of fixed ranges; on CIFAR-10, where those fail, of any."""
     chosen: dict[str, Callable[[Setting], bool]] = {
         "mnist": lambda s: not s.trained and ((s.upload, s.radius) == ("updates", 0.02) or s.radius in (None, 0.075)),
-        "fashion-mnist": lambda s: not s.network,
+        "fashion-mnist": lambda s: not s.network or s.norms > 0,
         "cifar10": lambda s: (s.upload == "updates") == (s.radius is not None),
     }
     home = [s for s in kept if (s.dataset, s.eps) in HEADLINES and at_home(s) and chosen[s.dataset](s)]
@@ -164,7 +165,7 @@ def headline_table(kept: Kept) -> str:
 def table_1(kept: Kept) -> str:
     """Fixed and adaptive ranges, beside the paper's Table 1."""
     found = [s for s in kept if in_table_1(s) and at_home(s) and (s.dataset != "cifar10" or is_the_papers(s))]
-    found = [s for s in found if s.dataset == "cifar10" or not s.network]
+    found = [s for s in found if s.dataset == "cifar10" or not s.network or s.norms]
     return rows_of(kept, ((s, in_table_1(s)) for s in sorted(found, key=place)))
 
 
@@ -183,14 +184,18 @@ def epochs_table(kept: Kept) -> str:
 
 
 def network_table(kept: Kept) -> str:
-    """Fashion-MNIST with LDP-Fed's network, which normalises, beside LDP-FL's."""
+    """Fashion-MNIST on LDP-Fed's network, which normalises, beside LDP-FL's."""
     body = []
-    for s in sorted((s for s in kept if s.network == "ldp-fed-cnn"), key=lambda s: (s.eps is not None, s.eps or 0)):
-        usual = replace(s, network="")
-        sides = [text for one in (usual, s) for text in (f"{kept[one][0]['weights']:,}", spread(finals(kept, one)))]
+    for s in sorted((s for s in kept if s.network == "ldp-fed-cnn"), key=lambda s: (s.upload, s.eps or 0, *place(s))):
+        usual = finals(kept, replace(s, network="", norms=0.0))
         paper = HEADLINES.get((s.dataset, s.eps or 0), in_table_1(s)) if s.eps else NOISE_FREE[s.dataset]
-        body.append([perturbed(s), eps_of(s), str(s.epochs), percent(paper), *sides])
-    heads = ["perturbed", "eps", "E", "paper", "weights", "LDP-FL's network", "weights", "LDP-Fed's network"]
+        paper = None if s.eps == 4 and s.radius is None else paper  # its headline is of fixed ranges
+        of_training = spread([cell["train accuracy"] for cell in kept[s] if "train accuracy" in cell])
+        what = perturbed(replace(s, network=""))
+        body.append(
+            [what, eps_of(s), str(s.epochs), percent(paper), spread(usual), spread(finals(kept, s)), of_training]
+        )
+    heads = ["perturbed", "eps", "E", "paper", "21,840 weights", "29,034 weights", "the same, of training examples"]
     return markdown_table(heads, body)
 
 
@@ -270,7 +275,11 @@ def other_methods(cells: dict[str, Cell]) -> str:
             continue
         central = run.method == "geyer"
         server = ["trusted" if central else "not trusted", f"{run.clients:,}", str(run.rounds)]
-        loses = [f"{ours[0]['spent']:,.2f}", f"{run.delta:g}", percent(GEYER[run.rounds] if central else None)]
+        loses = [
+            f"{ours[0]['spent']:,.2f}",
+            f"{run.delta:g}",
+            percent(ldp_fl_others.GEYER[run.rounds] if central else None),
+        ]
         accuracies = (spread([cell["accuracy"][-1] for cell in found]) for found in (ours, twins))
         body.append([OTHER_NAMES[run.method], *server, *loses, *accuracies])
     heads = ["method", "server", "n", "T", "honest eps", "delta", "paper", "ours", "ours, no noise"]

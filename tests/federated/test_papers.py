@@ -27,6 +27,7 @@ from benchmarks.papers import (
 )
 from benchmarks.papers.common import RESULTS, Cells, Job, Page, filled
 from ldpkernels.federated import ldp_fl as algorithm
+from ldpkernels.federated import networks
 
 PAGES = all_papers.pages("", RESULTS, 1)
 NAMED = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -45,7 +46,9 @@ def test_a_page_says_what_its_cells_say(page, tmp_path):
     (tmp_path / f"{page.name}.json").write_text(json.dumps(page.cells.all()))
     replace(page, cells=Cells(tmp_path / f"{page.name}.json")).write()
     assert (tmp_path / f"{page.name}.md").read_text() == words_of(page)
-    assert (tmp_path / f"{page.name}.png").exists()
+    pictures = sorted(path.stem for path in tmp_path.glob("*.svg"))
+    assert pictures == sorted(path.stem for path in tmp_path.glob("*.png"))
+    assert pictures == sorted(path.stem for path in RESULTS.glob(f"{page.name}*.svg"))
 
 
 def test_a_page_has_a_mark_for_every_table_and_a_table_for_every_mark():
@@ -176,7 +179,8 @@ def test_what_a_cell_of_ldp_fl_says_is_what_ran():
     for name, cell in found.items():
         s, ran = said_by(ldp_fl_plan.Setting, name, cell), cell["ran"]
         assert s.twin.eps is None
-        assert_ran(ran["config"], as_kept(ldp_fl_runs.config_of(s)), name, usual)
+        network = networks.network(ran["network"], 0)
+        assert_ran(ran["config"], as_kept(ldp_fl_runs.config_of(s, network)), name, usual)
         assert (ran["clients"], ran["rounds"]) == (s.clients, s.rounds)
         copies = 1 if s.eps is None or not s.trained else round(s.fraction * s.clients) // s.trained
         assert ran.get("reports of a model", copies) == copies  # runs of before this was kept have it in fields alone
