@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.papers import pictures
 from benchmarks.papers.common import Cell
 from benchmarks.papers.han_xue_plan import OURS, PAPER, Setting
-from benchmarks.papers.han_xue_tables import NAMES, Kept, accuracies, kept_of, of_five, recipe
+from benchmarks.papers.han_xue_tables import NAMES, Kept, accuracies, kept_of, of_five
 from benchmarks.papers.pictures import Line, Panel
 
 PARTIES = (5, 10, 20)
@@ -44,8 +44,9 @@ def of_parties(dataset: str, kept: Kept) -> Panel:
     lines: list[Line] = [("global", [(n, best) for n, (_, _, best) in runs])]
     lines.append(("standalone", [(n, alone) for n, (_, alone, _) in runs]))
     every = [100 * a for _, points in lines for _, found in points for a in found]
-    title = f"Figure 8: {NAMES[dataset]}, sigma = 1, {recipe(first)}"
-    return Panel(title, "parties", (min(every) - 1, max(every) + 1), lines, ticks=PARTIES)
+    return Panel(
+        f"Figure 8: {NAMES[dataset]}, sigma = 1", "parties", (min(every) - 1, max(every) + 1), lines, ticks=PARTIES
+    )
 
 
 def sound(dataset: str, kept: Kept) -> Panel:

@@ -26,6 +26,7 @@ FEWER = (600, 500)  # runs with fewer of them say what training decides
 LOCAL = training.Local(epochs=1, batch=20, rate=0.05)
 PRIVATE = training.Local(epochs=1, batch=60, rate=0.1)
 TESTED_EVERY = 20
+TEST_BATCHES = (20, 500, 10_000)
 
 
 @dataclass(frozen=True)
@@ -119,19 +120,18 @@ SWEEP = [
 NOISY = replace(SHORT, method="alpha-cldp-fed", alpha=1e-3)  # where noise matters
 OWN = [NOISY, replace(NOISY, own=10.0), replace(NOISY, selection="poisson")]
 WITHOUT_NOISE = [replace(SHORT, method=method, alpha=None) for method in ("basic", "alpha-cldp-fed")]
-TRAINED = [
-    replace(SHORT, method="alpha-cldp-fed", cycles=cycles, trains=trains)
-    for cycles in (1, 4)
-    for trains in ("layer", "all")
-]
+TRAINS: dict[str, dict[str, Any]] = {
+    "the round's layer": {},
+    "all layers": {"trains": "all"},
+    "all layers, and keeps its own": {"trains": "all", "keeps": True},
+}
+TRAINED = [replace(SHORT, method="alpha-cldp-fed", cycles=c, **what) for c in (1, 4) for what in TRAINS.values()]
 LESS: dict[str, dict[str, Any]] = {"batches of 40": {"batch": 40}, "rate .03": {"rate": 0.03}}  # training, that is
 LESS["960 examples, rate .02"] = {"examples": 960, "rate": 0.02}  # .02 is what a rate of .01 is with momentum .5
 LESS_TRAINED = [replace(FED, cycles=cycles, **less) for less in LESS.values() for cycles in (1, 5, 16)]
 REDUCED = [replace(FED, cycles=cycles, examples=examples) for examples in FEWER for cycles in CYCLES]
 VARIANTS = [FED, replace(FED, mechanism="laplace"), replace(FED, trains="all"), replace(FED, alpha=None)]
 VARIANTS += [replace(FED, selection="poisson"), replace(FED, own=10.0), Run("basic", rho=7)]
-KEPT: dict[str, Any] = {"trains": "all", "keeps": True}
-KEEPS = [replace(FED, cycles=cycles, **KEPT) for cycles in (1, 5, 16)]
 
 
 def seeds(run: Run, n: int) -> list[Run]:
@@ -142,7 +142,7 @@ def seeds(run: Run, n: int) -> list[Run]:
 def plan() -> list[Run]:
     """All the runs, those of most worth first."""
     table_1 = [again for cycles in CYCLES for again in seeds(replace(FED, cycles=cycles), 10)]
-    others = [run for run, _ in METHODS] + VARIANTS + KEEPS + REDUCED + WITHOUT_NOISE + [*SWEEP, *OWN]
+    others = [run for run, _ in METHODS] + VARIANTS + REDUCED + WITHOUT_NOISE + [*SWEEP, *OWN]
     several = [again for run in others for again in seeds(run, 5)]
     few = [again for run in [*TRAINED, *LESS_TRAINED] for again in seeds(run, 3)]
     return list(dict.fromkeys([*table_1, *several, *few]))
@@ -265,7 +265,7 @@ def server_of(run: Run | None, state: Any) -> training.Weights:
 def by_batch(network: Any, weights: training.Weights, root: str) -> dict[str, float]:
     """Accuracies with test batches of several sizes, as the network normalises by what is in a batch."""
     tests = dataset(root).test_x, dataset(root).test_y
-    return {str(size): training.accuracy(network, weights, *tests, batch=size) for size in (20, 500, 10_000)}
+    return {str(size): training.accuracy(network, weights, *tests, batch=size) for size in TEST_BATCHES}
 
 
 def go(run: Run, network: Any, state: Any, round_: Any, root: str, folder: Path, ran: Any) -> Any:

@@ -19,7 +19,6 @@ from benchmarks.papers.ldp_fed_runs import (
     EXAMPLES,
     FED,
     FEWER,
-    KEPT,
     LESS,
     METHODS,
     NAMES,
@@ -27,6 +26,8 @@ from benchmarks.papers.ldp_fed_runs import (
     RHO,
     SELECT,
     SHORT,
+    TEST_BATCHES,
+    TRAINS,
     VARIANTS,
     WITHOUT_NOISE,
     C,
@@ -166,16 +167,13 @@ def sweep_table(kept: Kept) -> str:
 def trained_table(kept: Kept) -> str:
     """What a client trains: the layer that it sends, or all of them."""
     fed = replace(SHORT, method="alpha-cldp-fed")
-    body = [
-        [str(cycles), *(accuracy_of(kept, replace(fed, cycles=cycles, trains=what)) for what in ("layer", "all"))]
-        for cycles in (1, 4)
-    ]
-    return markdown_table(["cycles", "the round's layer", "all layers"], body)
+    rows = ([accuracy_of(kept, replace(fed, cycles=c, **what)) for what in TRAINS.values()] for c in (1, 4))
+    return markdown_table(["cycles", *TRAINS], [[c, *row] for c, row in zip("14", rows, strict=True)])
 
 
 def training_table(kept: Kept) -> str:
     """What training decides of Table 1: its cycles again, with less of it."""
-    ways: dict[str, dict[str, Any]] = {**{f"{n} examples": {"examples": n} for n in FEWER}, **LESS, "layers kept": KEPT}
+    ways: dict[str, dict[str, Any]] = {**{f"{n} examples": {"examples": n} for n in FEWER}, **LESS}
     body = []
     for cycles in (1, 5, 16):
         usual = replace(FED, cycles=cycles)
@@ -194,10 +192,12 @@ def in_pairs(kept: Kept, run: Run, usual: Run) -> str:
 
 def batches_table(kept: Kept) -> str:
     """The same models, tested in batches of several sizes: the network normalises by what is in a batch."""
-    cells = kept.get(replace(FED, selection="poisson"), [])
-    sizes = cells[0]["by test batch"] if cells else []
-    row = [spread([cell["by test batch"][size] for cell in cells]) for size in sizes]
-    return markdown_table([f"batches of {int(size):,}" for size in sizes], [row] if cells else [])
+    body = []
+    for run, cells in kept.items():
+        tested = [cell["by test batch"] for cell in cells if cell.get("by test batch")]
+        if tested:
+            body.append([told(run), *(spread([one[str(size)] for one in tested]) for size in TEST_BATCHES)])
+    return markdown_table(["run", *(f"batches of {size:,}" for size in TEST_BATCHES)], body)
 
 
 def features_table(kept: Kept) -> str:

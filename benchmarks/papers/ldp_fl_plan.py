@@ -195,17 +195,10 @@ def adaptive() -> list[Setting]:
     return by_few([setting("mnist", 1.0, ranges="adaptive", adapts=way) for way in ways])
 
 
-def lifting() -> list[Setting]:
-    """Three rounds of CIFAR-10 without noise, one change after another: the rate, the network, both."""
-    short = setting("cifar10", None, rounds=3)
-    rate, network = {"rate": 0.05}, {"network": "wide-cnn"}
-    return by_few([replace(short, **changes) for changes in (rate, network, {**rate, **network})])
-
-
 def plan() -> list[Setting]:
     """All runs: five seeds of what has noise and of its twin without, fewer of what is shown once."""
     noisy = [*mnist(), *fashion(), *cifar()]
     several = dict.fromkeys(one for s in noisy for one in (s.twin, s))
-    once = [*lifting(), *by_few([setting("cifar10", None, rounds=40)])]
+    once = by_few([setting("cifar10", None, rounds=40)])
     found = [replace(s, seed=seed) for s in several for seed in range(SEEDS)]
     return [*found, *(replace(s, seed=seed) for s in adaptive() for seed in range(3)), *once]

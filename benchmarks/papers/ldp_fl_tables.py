@@ -11,7 +11,7 @@ from dataclasses import replace
 from benchmarks.papers import ldp_fl_others, theorem_2
 from benchmarks.papers.common import Cell, left_open, percent, spread
 from benchmarks.papers.common import table as markdown_table
-from benchmarks.papers.ldp_fl_plan import NETWORK, PAPER, Setting, adaptive, by_few, lifting, plan, setting
+from benchmarks.papers.ldp_fl_plan import NETWORK, PAPER, Setting, adaptive, plan, setting
 
 # The paper's figures, whichever way its uploads are read: those of its text (and figure 5), and those of Table 1. For
 # CIFAR-10 at eps = 10 it has both, and they differ.
@@ -32,7 +32,7 @@ TABLE_1 = {
 }
 # Its noise-free accuracy: its headline and what it says that the noise costs.
 NOISE_FREE = {"mnist": 0.9721, "fashion-mnist": 0.8758, "cifar10": 0.6255}
-NETWORK_NAMES = {"small-vgg-normalised": "small VGG", "wide-cnn": "wide", "wide-cnn-mirrored": "wide, mirrored images"}
+NETWORK_NAMES = {"small-vgg-normalised": "small VGG", "wide-cnn-mirrored": "wide, mirrored images"}
 NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 OTHER_NAMES = {"geyer": "Geyer et al.", "bhowmick": "Bhowmick et al."}
 WAYS = {
@@ -73,7 +73,6 @@ def tables(cells: dict[str, Cell]) -> dict[str, str]:
         "other-methods": other_methods(cells),
         "theorem-2": theorem_2.table(),
         "cifar": cifar_table(kept),
-        "lifting": lifting_table(kept),
     }
 
 
@@ -233,9 +232,9 @@ def verdict(won: Sequence[float]) -> str:
 
 
 def cifar_table(kept: Kept) -> str:
-    """CIFAR-10: what was run, on which network and at which rate; the three rounds of the ablation stand apart."""
+    """CIFAR-10: what was run, on which network and at which rate."""
     chosen = sorted(
-        (s for s in kept if s.dataset == "cifar10" and s.rounds > 3),
+        (s for s in kept if s.dataset == "cifar10"),
         key=lambda s: (s.eps is not None, s.network, s.rate, s.upload, s.radius or math.inf, *place(s), s.rounds),
     )
     body = []
@@ -248,19 +247,6 @@ def cifar_table(kept: Kept) -> str:
         body.append([*first, *on, spread(finals(kept, s)), honest(kept, s)])
     heads = ["perturbed", "eps", "n", "train", "T", "network", "weights", "rate", "paper", "ours", "honest eps"]
     return markdown_table(heads, body)
-
-
-def lifting_table(kept: Kept) -> str:
-    """What lifts CIFAR-10 without noise, one change after another: accuracy after three rounds, and after the last."""
-    (twin,) = by_few([setting("cifar10", None)])
-    mirrored = replace(twin, network="wide-cnn-mirrored")
-    steps = [twin, *lifting(), mirrored, replace(mirrored, rate=0.05)]
-    body = []
-    for s in (s for s in steps if s in kept):
-        by_round = list(zip(*(cell["accuracy"] for cell in kept[s]), strict=True))
-        early = [spread(values) for values in by_round[:3]]
-        body.append([*network_and_rate(s), *early, spread(finals(kept, s)) if s.rounds > 3 else ""])
-    return markdown_table(["network", "rate", "round 1", "round 2", "round 3", "round 15"], body)
 
 
 def other_methods(cells: dict[str, Cell]) -> str:

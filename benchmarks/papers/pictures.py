@@ -71,6 +71,7 @@ class Panel:
                 place = {"xy": (x, low), "xytext": (x, low + 0.14 * (high - low))}
                 arrow = {"arrowstyle": "->", "color": color}
                 axis.annotate(f"{y:.0f}", **place, arrowprops=arrow, color=color, ha="center", fontsize=7)
+                axis.plot([x, x], [low, low + 0.18 * (high - low)], alpha=0)  # so that no legend lies on it
 
 
 def deviation(values: Sequence[float]) -> float:
