@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 from dataclasses import asdict, dataclass, replace
@@ -198,35 +197,29 @@ def jobs(root: str, workers: int | None) -> list[Job]:
 def compute(run: Run, root: str, workers: int | None, folder: Path) -> Cell:
     """Accuracy on the test set every few rounds, what a client of all the rounds loses, and what ran."""
     torch.set_num_threads(1)
-    clients = clients_of(run, root)
-    network = networks.network("ldp-fed-cnn", run.seed)
-    facts = f"{CLIENTS} clients, {SELECT} selected, E = {run.rounds}"
-    with contextlib.ExitStack() as stack:
-        if run.method in ldp_fed.METHODS:
-            ran = config = config_of(run)
-            honest = math.inf if run.alpha is None else ldp_fed.honest_epsilon(network, config, run.rounds)
-            state = ldp_fed.init(network, config)
-            crew = stack.enter_context(training.crew(network, clients, workers or available()))
-            round_ = ldp_fed.round_
-            if run.keeps:
-                state, round_ = ldp_fed.State(0, stacked([state.weights] * (1 + len(clients)))), keeping
-            step: Any = functools.partial(round_, clients=clients, network=network, config=config, workers=crew)
-        else:
-            ran = other = other_config(run)
-            network = private_sgd.group_normalised(network) if other.local is PRIVATE else network
-            honest = comparisons.honest_epsilon(clients, other, run.rounds)
-            state = comparisons.init(network, other, clients)
-            crew = stack.enter_context(training.crew(network, clients, workers or available()))
-            step = functools.partial(comparisons.round_, clients=clients, network=network, config=other, workers=crew)
+    clients, network = clients_of(run, root), networks.network("ldp-fed-cnn", run.seed)
+    ran: Any
+    round_: Any = ldp_fed.round_
+    if run.method in ldp_fed.METHODS:
+        ran = config_of(run)
+        honest = math.inf if run.alpha is None else ldp_fed.honest_epsilon(network, ran, run.rounds)
+        state = ldp_fed.init(network, ran)
+        if run.keeps:
+            state, round_ = ldp_fed.State(0, stacked([state.weights] * (1 + len(clients)))), keeping
+    else:
+        ran, round_ = other_config(run), comparisons.round_
+        network = private_sgd.group_normalised(network) if ran.local is PRIVATE else network
+        honest = comparisons.honest_epsilon(clients, ran, run.rounds)
+        state = comparisons.init(network, ran, clients)
+    with training.crew(network, clients, workers or available()) as crew:
+        step = functools.partial(round_, clients=clients, network=network, config=ran, workers=crew)
         state, rows = go(run, network, state, step, root, folder, ran)
-        batches = {} if run.method == "local" else by_batch(network, server_of(run, state), root)
     tested = {row["round"]: row["accuracy"] for row in rows if "accuracy" in row}
     return {
         "accuracy": tested,
         "final": tested[run.rounds],
-        "by test batch": batches,
+        "by test batch": {} if run.method == "local" else by_batch(network, server_of(run, state), root),
         "honest_eps": honest if math.isfinite(honest) else None,
-        "setting": facts,
         **asdict(run),
         "ran": {"config": asdict(ran), "clients": len(clients), "examples of a client": len(clients[0].data[1])},
     }

@@ -161,7 +161,8 @@ def fashion() -> list[Setting]:
         *(replace(s, network="ldp-fed-cnn") for s in other),
     ]
     of_fraction = [made(4.0, clients=500, fraction=f, **UPDATES) for f in (0.04, 0.2, 1.0)]
-    return [*home, longer, *of_fraction, *by_few(few)]
+    literal = made(4.0, norms=1.0, network="ldp-fed-cnn")
+    return [*home, longer, *of_fraction, literal, *by_few(few)]
 
 
 def cifar() -> list[Setting]:

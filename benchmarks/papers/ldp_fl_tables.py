@@ -182,10 +182,15 @@ def epochs_table(kept: Kept) -> str:
     return markdown_table(heads, body)
 
 
+def kind_first(s: Setting) -> tuple[object, ...]:
+    """Where a run stands in a table of which what is perturbed is the first column."""
+    return s.eps is not None, s.upload, s.radius or math.inf, s.norms, s.eps or 0, s.epochs
+
+
 def network_table(kept: Kept) -> str:
     """Fashion-MNIST on LDP-Fed's network, which normalises, beside LDP-FL's."""
     body = []
-    for s in sorted((s for s in kept if s.network == "ldp-fed-cnn"), key=lambda s: (s.upload, s.eps or 0, *place(s))):
+    for s in sorted((s for s in kept if s.network == "ldp-fed-cnn"), key=kind_first):
         usual = finals(kept, replace(s, network="", norms=0.0))
         paper = HEADLINES.get((s.dataset, s.eps or 0), in_table_1(s)) if s.eps else NOISE_FREE[s.dataset]
         paper = None if s.eps == 4 and s.radius is None else paper  # its headline is of fixed ranges

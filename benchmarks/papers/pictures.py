@@ -13,7 +13,7 @@ Points = Sequence[tuple[float, Sequence[float]]]  # over x, the accuracies of th
 Line = tuple[str, Points]
 Crosses = tuple[str, Sequence[tuple[float, float]], str]  # label, the paper's accuracies over x, color
 
-PAPER = "paper"
+
 MARKS = "os^D"
 
 

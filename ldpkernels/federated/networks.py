@@ -15,7 +15,7 @@ def digits_mlp() -> nn.Module:
 
 
 def ldp_fl_cnn() -> nn.Module:
-    """PyTorch's basic example without its dropout, as a reading of LDP-FL's "two-layer CNN", which the paper does not give.
+    """PyTorch's basic example without its dropout, a reading of LDP-FL's "two-layer CNN", of which it tells no more.
 
     >>> sum(p.numel() for p in ldp_fl_cnn().parameters())
     21840
@@ -149,7 +149,12 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "wide-cnn-mirrored": wide_cnn_mirrored,
 }
 # What each paper's driver takes for a dataset where the user names no network.
-LDP_FL = {"digits": "digits-mlp", "mnist": "ldp-fl-cnn", "fashion-mnist": "ldp-fl-cnn", "cifar10": "small-vgg-normalised"}
+LDP_FL = {
+    "digits": "digits-mlp",
+    "mnist": "ldp-fl-cnn",
+    "fashion-mnist": "ldp-fl-cnn",
+    "cifar10": "small-vgg-normalised",
+}
 LDP_FED = {"digits": "digits-mlp", "mnist": "ldp-fed-cnn", "fashion-mnist": "ldp-fed-cnn"}
 
 

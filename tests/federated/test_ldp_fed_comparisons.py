@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ldpkernels
-from benchmarks.papers import comparisons, latency, mean_error, private_sgd
+from benchmarks.papers import comparisons, latency, private_sgd, theorem_2
 from benchmarks.papers.comparisons import Config
 from benchmarks.papers.private_sgd import PrivateSteps
 from ldpkernels.accounting import sampled_gaussian
@@ -195,7 +195,7 @@ def test_refusals():
         Config("dpsgd", sigma=-1.0)
 
 
-@pytest.mark.parametrize("module", [latency, mean_error, private_sgd])
+@pytest.mark.parametrize("module", [latency, private_sgd, theorem_2])
 def test_the_examples_of_what_only_the_papers_need(module):
     """They stand outside the package, whose own are collected."""
     found = doctest.testmod(module)
