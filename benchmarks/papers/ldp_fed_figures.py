@@ -16,6 +16,7 @@ from benchmarks.papers.ldp_fed_runs import (
     EXAMPLES,
     FED,
     FEWER,
+    KINDS,
     NAMES,
     ROUNDS,
     SHORT,
@@ -54,7 +55,7 @@ def draw(cells: dict[str, Cell], path: Path) -> None:
         for n in (EXAMPLES, *FEWER)
     ]
     cycles.append(("no noise, 1,200 examples", [(FED.cycles, finals(replace(FED, alpha=None)))]))
-    sweep = [over_alpha(m, noise) for m in ("basic", "alpha-cldp-fed") for noise in ("exponential", "laplace")]
+    sweep = [over_alpha(method, noise) for method, noise in KINDS]
     panels = [
         Panel("Figure 3: alpha-CLDP, alpha = 1", "round", (75, 92), cldp,
               crosses=[(label, [(ROUNDS, accuracy)], color) for label, accuracy, color in theirs]),

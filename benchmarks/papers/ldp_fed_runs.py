@@ -105,17 +105,12 @@ METHODS = [  # Figure 3's, and the paper's accuracy, where it gives a number
     (ALONE, "below 84.89%"),
     (replace(ALONE, rounds=14), "below 84.89%"),
     (Run("smc"), ""),
-    *((Run(method), "below 84.89%") for method in ("dpsgd", "hybrid-one")),
-    *((Run(method, sigma=EQUIVALENT_SIGMA), "below 84.89%") for method in ("dpsgd", "hybrid-one")),
+    *((Run(m, sigma=s), "below 84.89%") for s in (Run.sigma, EQUIVALENT_SIGMA) for m in ("dpsgd", "hybrid-one")),
 ]
 SHORT = Run("basic", rounds=20, cycles=1, examples=300)
 ALPHAS = [1e-2, 3e-3, 1e-3, 3e-4, 1e-4]
-SWEEP = [
-    replace(SHORT, method=method, alpha=alpha, mechanism=mechanism)
-    for alpha in ALPHAS
-    for method in ("basic", "alpha-cldp-fed")
-    for mechanism in ("exponential", "laplace")
-]
+KINDS = [(method, noise) for method in ("basic", "alpha-cldp-fed") for noise in ("exponential", "laplace")]
+SWEEP = [replace(SHORT, method=m, alpha=alpha, mechanism=noise) for alpha in ALPHAS for m, noise in KINDS]
 NOISY = replace(SHORT, method="alpha-cldp-fed", alpha=1e-3)  # where noise matters
 OWN = [NOISY, replace(NOISY, own=10.0), replace(NOISY, selection="poisson")]
 WITHOUT_NOISE = [replace(SHORT, method=method, alpha=None) for method in ("basic", "alpha-cldp-fed")]

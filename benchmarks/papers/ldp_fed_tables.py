@@ -19,6 +19,7 @@ from benchmarks.papers.ldp_fed_runs import (
     EXAMPLES,
     FED,
     FEWER,
+    KINDS,
     LESS,
     METHODS,
     NAMES,
@@ -59,6 +60,7 @@ FEATURES: list[tuple[str, str, str, str, Run | None]] = [
     ("continuous ε-LDP", "✓ ✓ ✓ ✗", "LDP-FL's piecewise mechanism, another page", "each one's", None),
     ("LDP-Fed", "✓ ✓ ✓ ✓", "5 bytes a value, one layer a round", "each one's", FED),
 ]
+Ways = dict[str, dict[str, Any]]  # changes of a run, by name
 Kept = dict[Run, list[Cell]]  # of a run with seed 0, one cell for each seed that was run
 
 
@@ -150,12 +152,11 @@ def table_of(kept: Kept, header: list[str], rows: Iterable[tuple[Run, list[str]]
 def sweep_table(kept: Kept) -> str:
     """Where the noise begins to matter: over alpha, for two methods and mechanisms."""
     header, body = ["alpha"], []
-    columns = [(method, m) for method in ("basic", "alpha-cldp-fed") for m in ("exponential", "laplace")]
-    for method, mechanism in columns:
+    for method, mechanism in KINDS:
         header += [f"{NAMES[method]}, {mechanism}", "noise"]
     for alpha in ALPHAS:
         line = [f"{alpha:g}"]
-        for method, mechanism in columns:
+        for method, mechanism in KINDS:
             run = replace(SHORT, method=method, alpha=alpha, mechanism=mechanism)
             line += [accuracy_of(kept, run), f"{noise_of(run):.1e}"]
         body.append([*line, f"{alpha * 2 * C * 10**RHO:.0e}"])
@@ -164,17 +165,24 @@ def sweep_table(kept: Kept) -> str:
     return markdown_table([*header, "honest eps"], body)
 
 
+def were_run(kept: Kept, usual: Run, ways: Ways) -> Ways:
+    """Of these changes of a run those that were run."""
+    return {name: way for name, way in ways.items() if replace(usual, **way) in kept}
+
+
 def trained_table(kept: Kept) -> str:
     """What a client trains: the layer that it sends, or all of them."""
-    fed = replace(SHORT, method="alpha-cldp-fed")
-    rows = ([accuracy_of(kept, replace(fed, cycles=c, **what)) for what in TRAINS.values()] for c in (1, 4))
-    return markdown_table(["cycles", *TRAINS], [[c, *row] for c, row in zip("14", rows, strict=True)])
+    fed, body = replace(SHORT, method="alpha-cldp-fed"), []
+    ways = were_run(kept, fed, TRAINS)
+    for cycles in (1, 4):
+        runs = [replace(fed, cycles=cycles, **way) for way in ways.values()]
+        body.append([str(cycles), *(accuracy_of(kept, run) for run in runs)])
+    return markdown_table(["cycles", *ways], body)
 
 
 def training_table(kept: Kept) -> str:
     """What training decides of Table 1: its cycles again, with less of it."""
-    ways: dict[str, dict[str, Any]] = {**{f"{n} examples": {"examples": n} for n in FEWER}, **LESS}
-    body = []
+    ways, body = were_run(kept, FED, {**{f"{n} examples": {"examples": n} for n in FEWER}, **LESS}), []
     for cycles in (1, 5, 16):
         usual = replace(FED, cycles=cycles)
         runs = [replace(usual, **way) for way in ways.values()]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,12 @@ class Curves:
 
     kept: Kept
 
-    def over(self, xs: Iterable[float], made: Callable[[float], Setting], label: str) -> Line:
+    def over(self, xs: Sequence[float], made: Callable[[float], Setting], label: str) -> Line:
         """A run for each x."""
         return label, [(x, finals(self.kept, made(x))) for x in xs]
 
-    def beside(self, xs: Iterable[float], made: Callable[[float], Setting], label: str) -> list[Line]:
+    def beside(self, xs: Sequence[float], made: Callable[[float], Setting], label: str) -> list[Line]:
         """A run for each x, and the same without noise."""
-        xs = list(xs)
         return [self.over(xs, made, label), self.over(xs, lambda x: made(x).twin, "no noise")]
 
     def by_round(self, s: Setting, label: str) -> Line:

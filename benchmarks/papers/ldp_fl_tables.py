@@ -182,23 +182,18 @@ def epochs_table(kept: Kept) -> str:
     return markdown_table(heads, body)
 
 
-def kind_first(s: Setting) -> tuple[object, ...]:
-    """Where a run stands in a table of which what is perturbed is the first column."""
-    return s.eps is not None, s.upload, s.radius or math.inf, s.norms, s.eps or 0, s.epochs
-
-
 def network_table(kept: Kept) -> str:
     """Fashion-MNIST on LDP-Fed's network, which normalises, beside LDP-FL's."""
     body = []
-    for s in sorted((s for s in kept if s.network == "ldp-fed-cnn"), key=kind_first):
+    found = [s for s in kept if s.network == "ldp-fed-cnn" and s.trained]
+    found.sort(key=lambda s: (s.eps is not None, s.upload, s.radius or math.inf, s.norms, s.eps or 0, s.epochs))
+    for s in found:
         usual = finals(kept, replace(s, network="", norms=0.0))
         paper = HEADLINES.get((s.dataset, s.eps or 0), in_table_1(s)) if s.eps else NOISE_FREE[s.dataset]
         paper = None if s.eps == 4 and s.radius is None else paper  # its headline is of fixed ranges
         of_training = spread([cell["train accuracy"] for cell in kept[s] if "train accuracy" in cell])
-        what = perturbed(replace(s, network=""))
-        body.append(
-            [what, eps_of(s), str(s.epochs), percent(paper), spread(usual), spread(finals(kept, s)), of_training]
-        )
+        first = [perturbed(replace(s, network="")), eps_of(s), str(s.epochs), percent(paper)]
+        body.append([*first, spread(usual), spread(finals(kept, s)), of_training])
     heads = ["perturbed", "eps", "E", "paper", "21,840 weights", "29,034 weights", "the same, of training examples"]
     return markdown_table(heads, body)
 

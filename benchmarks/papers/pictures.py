@@ -46,14 +46,15 @@ class Panel:
             plain = label.startswith("no noise")
             style: dict[str, Any] = {"color": "0.5", "ls": "--"} if plain else {"color": f"C{i}"}
             every = -(-len(rows) // 10)
-            style |= {"marker": MARKS[i], "ms": 4, "capsize": 2, "lw": 1.2, "markevery": every, "errorevery": every}
-            axis.errorbar(*zip(*rows, strict=True), label=label, **style)
+            style |= {"marker": MARKS[i], "markevery": every, "errorevery": every}
+            axis.errorbar(*zip(*rows, strict=True), label=label, ms=4, capsize=2, lw=1.2, **style)
             if self.flat and len(rows) == 1:
                 axis.axhline(rows[0][1], color=style["color"], lw=0.8, ls=":")
             self.arrows(axis, [(x, y) for x, y, _ in rows], style["color"])
-        for label, found, color in self.crosses:
-            axis.plot(*zip(*((x, 100 * y) for x, y in found), strict=True), "x", color=color, label=label, zorder=5)
-            self.arrows(axis, [(x, 100 * y) for x, y in found], color)
+        for label, printed, color in self.crosses:
+            found = [(x, 100 * y) for x, y in printed]
+            axis.plot(*zip(*found, strict=True), "x", color=color, label=label, zorder=5)
+            self.arrows(axis, found, color)
         if self.level is not None:
             axis.axhline(self.level[0], color="0", lw=0.9, ls=":", label=self.level[1])
         if self.ticks:
