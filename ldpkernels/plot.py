@@ -26,9 +26,11 @@ def new_figure(rows: int, columns: int, width: float, height: float) -> tuple[Fi
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write the picture, with the folders that it needs."""
+    """Write the picture, with the folders that it needs: an SVG with its text as text, and no date or random names."""
     Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    fixed = {"svg.fonttype": "none", "svg.hashsalt": "ldpkernels"}
+    with require("matplotlib", "plot", "a picture").rc_context(fixed):
+        figure.savefig(path, metadata={"Date": None} if Path(path).suffix.lower() == ".svg" else None)
 
 
 def check_format(path: str | Path) -> None:

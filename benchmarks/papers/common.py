@@ -119,7 +119,7 @@ def not_run(waiting: Sequence[Job]) -> str:
         run, _, seed = job.name.rpartition(" seed=")
         seeds.setdefault(run, []).append((seed, job.minutes))
     if not seeds:
-        return "Nothing: every planned run is here."
+        return "Of the runs that were planned for this page none is missing."
     lines = [
         f"- {run}, seed {', '.join(seed for seed, _ in found)}: {sum(minutes for _, minutes in found):.1f} minutes"
         for run, found in seeds.items()

@@ -3,7 +3,7 @@
 
 - "non-private": the server averages the selected participants' updates.
 - "local": every participant trains alone; the accuracy is their mean.
-- "smc": non-private, with updates as integers of rho digits that only the sum of is seen (`secure_sum`).
+- "smc": non-private, with updates as integers of rho digits, as a secure sum takes them (ldpkernels.secure_sums).
 - "dpsgd": every participant trains by DP-SGD (`private_sgd`).
 - "hybrid-one": DP-SGD with noise smaller by sqrt(k), summed as in "smc" (Truex and others, AISec 2019).
 """
@@ -18,21 +18,19 @@ from typing import Literal
 import torch
 from torch import nn
 
-import ldpkernels
-from benchmarks.papers import private_sgd, secure_sum
+from benchmarks.papers import private_sgd
 from benchmarks.papers.private_sgd import PrivateSteps
 from ldpkernels.federated import training
-from ldpkernels.federated.checks import check, check_weights, initial_weights
+from ldpkernels.federated.checks import check, initial_weights
 from ldpkernels.federated.cldp_upload import integers_of
 from ldpkernels.federated.ldp_fed import State, add, difference
 from ldpkernels.federated.runs import Row
-from ldpkernels.federated.selection import remaining, select
+from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import Client, Crew, Local, Weights
-from ldpkernels.federated.weighing import Mean, Weigh, check_options, weight_of
+from ldpkernels.federated.weighing import Mean
 
 Method = Literal["non-private", "local", "smc", "dpsgd", "hybrid-one"]
 METHODS = ("non-private", "local", "smc", "dpsgd", "hybrid-one")
-_MASKS = 2**63 + 1  # the masks' own key, apart from every client's and from the selection's
 
 
 @dataclass(frozen=True)
@@ -45,23 +43,15 @@ class Config:
 
     method: Method
     select: int | None = None
-    selection: Literal["fixed", "poisson"] = "fixed"
     rho: int = 10
     C: float = 1.0
     sigma: float = 1.0
     local: Local = field(default_factory=Local)
     seed: int = 0
-    weigh: Weigh = "alike"
-    dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        check_options(self.weigh, self.dropout)
         if self.method not in METHODS:
             raise ValueError(f"method={self.method!r} must be one of {', '.join(METHODS)}")
-        if self.method == "local" and (self.weigh != "alike" or self.dropout):
-            raise ValueError(
-                "method='local' sends nothing, so that nobody weighs or fails: leave weigh and dropout out"
-            )
         for name in ("C", "sigma"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and finite")
@@ -93,24 +83,20 @@ def round_(
     if config.method == "local":
         common = state.weights, config.local, state.round
         if workers is None:
-            own = [_train_alone(training.Shared(network, list(clients)), common, (i, i)) for i in range(len(clients))]
+            own = [train_alone(training.Shared(network, list(clients)), common, (i, i)) for i in range(len(clients))]
         else:
             places = training.places(workers, network, clients)
-            own = list(workers.map(_train_alone, common, list(zip(places, range(len(clients)), strict=True))))
+            own = list(workers.map(train_alone, common, list(zip(places, range(len(clients)), strict=True))))
         return State(state.round + 1, {n: torch.stack([w[n] for w in own]) for n in state.weights}), {"clients": 0}
-    check_weights(clients, config.weigh)
-    selected = select(clients, config.select, config.seed, state.round, law=config.selection)
-    chosen = remaining(selected, config.dropout, config.seed, state.round)
-    names = list(state.weights)
-    private = config.private(max(1, len(selected)))  # nobody knows beforehand who will fail
-    trained = _trained(state, chosen, network, config, private, workers)
+    chosen, names = select(clients, config.select, config.seed, state.round), list(state.weights)
+    trained = _trained(state, chosen, network, config, config.private(len(chosen)), workers)
     updates = (difference(after, state.weights, names) for after in trained)
     if config.method in ("smc", "hybrid-one"):
-        mean = _secure_mean(list(updates), chosen, state.round, config)
+        mean = _secure_mean(list(updates), config.rho)
     else:
         plain = Mean()
-        for client, update in zip(chosen, updates, strict=True):
-            plain.add(update, weight_of(client, config.weigh))
+        for update in updates:
+            plain.add(update)
         mean = plain.mean()
     return State(state.round + 1, add(state.weights, mean)), {"clients": len(chosen)}
 
@@ -143,8 +129,8 @@ def honest_epsilon(clients: Sequence[Client], config: Config, rounds: int, delta
     rounds_of = dict.fromkeys((client.id for client in clients), 0)
     least = math.inf
     for round_ in range(rounds):
-        chosen = select(clients, config.select, config.seed, round_, law=config.selection)
-        least = min(least, config.private(max(1, len(chosen))).sigma)
+        chosen = select(clients, config.select, config.seed, round_)
+        least = min(least, config.private(len(chosen)).sigma)
         for client in chosen:
             rounds_of[client.id] += 1
     private = replace(config.private(1), sigma=least)
@@ -157,7 +143,7 @@ def honest_epsilon(clients: Sequence[Client], config: Config, rounds: int, delta
     return max(told, default=0.0)
 
 
-def _train_alone(shared: training.Shared, common: tuple[Weights, Local, int], item: tuple[int, int]) -> Weights:
+def train_alone(shared: training.Shared, common: tuple[Weights, Local, int], item: tuple[int, int]) -> Weights:
     """A participant that goes its own way: its place among the clients, and that of its weights in the stack."""
     network, clients, _ = shared
     stacked, local, round_ = common
@@ -193,24 +179,15 @@ def _trained(
         yield from workers.map(_train_privately, common, training.places(workers, network, chosen))
 
 
-def _secure_mean(updates: Sequence[Weights], chosen: Sequence[Client], round_: int, config: Config) -> Weights:
-    """The mean of integers of rho digits, each times its client's weight; the server sees no more than the sum."""
-    if not updates:
-        return {}
-    weights = [weight_of(client, config.weigh) for client in chosen]
-    shapes = {name: w.shape for name, w in updates[0].items()}
-    most = (2**63 - 1) // sum(weights)  # so that no sum passes 63 bits
-    key = ldpkernels.key(config.seed).fold_in(_MASKS).fold_in(round_)
-    everyone = [client.id for client in chosen]
-    sent = []
-    for client, weight, update in zip(chosen, weights, updates, strict=True):
+def _secure_mean(updates: Sequence[Weights], rho: int) -> Weights:
+    """The mean of integers of rho digits, of which a secure sum would tell the server no more than this."""
+    total, most = None, (2**63 - 1) // len(updates)  # so that no sum passes 63 bits
+    for update in updates:
         flat = torch.cat([w.reshape(-1) for w in update.values()])
-        if float(flat.abs().max()) * 10.0**config.rho > most:
-            raise ValueError(
-                f"rho={config.rho} leaves no room for a sum of {sum(weights)} updates in 63 bits: lower it"
-            )
-        integers = integers_of(flat, min(most, 2**62), config.rho).cpu().numpy() * weight
-        sent.append(secure_sum.masked(integers, client.id, everyone, key))
-    mean = torch.from_numpy(secure_sum.unmasked(sent) / (sum(weights) * 10.0**config.rho))
-    parts = mean.split([math.prod(shape) for shape in shapes.values()])
-    return {name: p.reshape(shape) for (name, shape), p in zip(shapes.items(), parts, strict=True)}
+        if float(flat.abs().max()) * 10.0**rho > most:
+            raise ValueError(f"rho={rho} leaves no room for a sum of {len(updates)} updates in 63 bits: lower it")
+        integers = integers_of(flat, min(most, 2**62), rho)
+        total = integers if total is None else total + integers
+    assert total is not None
+    parts = (total.double() / (len(updates) * 10.0**rho)).split([w.numel() for w in updates[0].values()])
+    return {name: part.reshape(w.shape) for (name, w), part in zip(updates[0].items(), parts, strict=True)}

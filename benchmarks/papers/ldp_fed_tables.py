@@ -19,12 +19,16 @@ from benchmarks.papers.ldp_fed_runs import (
     EXAMPLES,
     FED,
     FEWER,
+    KINDS,
     LESS,
     METHODS,
     NAMES,
+    OWN,
     RHO,
     SELECT,
     SHORT,
+    TEST_BATCHES,
+    TRAINS,
     VARIANTS,
     WITHOUT_NOISE,
     C,
@@ -56,6 +60,7 @@ FEATURES: list[tuple[str, str, str, str, Run | None]] = [
     ("continuous ε-LDP", "✓ ✓ ✓ ✗", "LDP-FL's piecewise mechanism, another page", "each one's", None),
     ("LDP-Fed", "✓ ✓ ✓ ✓", "5 bytes a value, one layer a round", "each one's", FED),
 ]
+Ways = dict[str, dict[str, Any]]  # changes of a run, by name
 Kept = dict[Run, list[Cell]]  # of a run with seed 0, one cell for each seed that was run
 
 
@@ -82,6 +87,8 @@ def tables(cells: dict[str, Cell]) -> dict[str, str]:
         "less-training": training_table(kept),
         "features": features_table(kept),
         "variants": table_of(kept, ["run"], [(run, [told(run)]) for run in VARIANTS]),
+        "own-alphas": table_of(kept, ["run"], [(run, [told(run)]) for run in OWN]),
+        "test-batches": batches_table(kept),
         "trains": trained_table(kept),
         "sweep": sweep_table(kept),
     }
@@ -97,20 +104,24 @@ def told(run: Run) -> str:
         words += ["Laplace"] if run.mechanism == "laplace" else []
         words += [f"rho = {run.rho}"] if run.rho != RHO else []
         words += ["all layers train"] if run.method != "basic" and run.trains == "all" else []
+        words += ["Poisson selection"] if run.selection == "poisson" else []
+        words += [f"clients' own alphas, {run.alpha / run.own:g} to {run.alpha * run.own:g}"] if run.own != 1 else []
     words += [f"sigma = {run.sigma:g}"] if run.method in ("dpsgd", "hybrid-one") else []
     return ", ".join([*words, f"{run.rounds} rounds", f"{run.examples:,} examples"])
 
 
 def noise_of(run: Run) -> float | None:
-    """The deviation of the noise that all rounds put on one weight of the model, in the layer that gets most."""
+    """The deviation of the noise that all rounds put on a weight of the model in the layer that gets most."""
     if run.method not in ldp_fed.METHODS or run.alpha is None:
         return None
     network = networks.ldp_fed_cnn()
     total: dict[str, float] = {}
-    for turn in ldp_fed.plan(network, config_of(run)):
-        law = ldpkernels.OrdinalCLDP(turn.alpha_of_value(run.alpha, "linf"), C, run.rho, run.mechanism)
+    config = config_of(run)
+    alphas = {config.alpha_of(client) or 0.0 for client in range(run.clients)}  # a third of the clients has each
+    for turn in ldp_fed.plan(network, config):
+        laws = [ldpkernels.OrdinalCLDP(turn.alpha_of_value(a, "linf"), C, run.rho, run.mechanism) for a in alphas]
         for name in turn.names:
-            total[name] = total.get(name, 0.0) + law.variance(0) / SELECT
+            total[name] = total.get(name, 0.0) + statistics.fmean(law.variance(0) for law in laws) / SELECT
     return math.sqrt(max(total.values())) / 10**run.rho
 
 
@@ -141,12 +152,11 @@ def table_of(kept: Kept, header: list[str], rows: Iterable[tuple[Run, list[str]]
 def sweep_table(kept: Kept) -> str:
     """Where the noise begins to matter: over alpha, for two methods and mechanisms."""
     header, body = ["alpha"], []
-    columns = [(method, m) for method in ("basic", "alpha-cldp-fed") for m in ("exponential", "laplace")]
-    for method, mechanism in columns:
+    for method, mechanism in KINDS:
         header += [f"{NAMES[method]}, {mechanism}", "noise"]
     for alpha in ALPHAS:
         line = [f"{alpha:g}"]
-        for method, mechanism in columns:
+        for method, mechanism in KINDS:
             run = replace(SHORT, method=method, alpha=alpha, mechanism=mechanism)
             line += [accuracy_of(kept, run), f"{noise_of(run):.1e}"]
         body.append([*line, f"{alpha * 2 * C * 10**RHO:.0e}"])
@@ -155,20 +165,24 @@ def sweep_table(kept: Kept) -> str:
     return markdown_table([*header, "honest eps"], body)
 
 
+def were_run(kept: Kept, usual: Run, ways: Ways) -> Ways:
+    """Of these changes of a run those that were run."""
+    return {name: way for name, way in ways.items() if replace(usual, **way) in kept}
+
+
 def trained_table(kept: Kept) -> str:
     """What a client trains: the layer that it sends, or all of them."""
-    fed = replace(SHORT, method="alpha-cldp-fed")
-    body = [
-        [str(cycles), *(accuracy_of(kept, replace(fed, cycles=cycles, trains=what)) for what in ("layer", "all"))]
-        for cycles in (1, 4)
-    ]
-    return markdown_table(["cycles", "the round's layer", "all layers"], body)
+    fed, body = replace(SHORT, method="alpha-cldp-fed"), []
+    ways = were_run(kept, fed, TRAINS)
+    for cycles in (1, 4):
+        runs = [replace(fed, cycles=cycles, **way) for way in ways.values()]
+        body.append([str(cycles), *(accuracy_of(kept, run) for run in runs)])
+    return markdown_table(["cycles", *ways], body)
 
 
 def training_table(kept: Kept) -> str:
     """What training decides of Table 1: its cycles again, with less of it."""
-    ways: dict[str, dict[str, Any]] = {**{f"{n} examples": {"examples": n} for n in FEWER}, **LESS}
-    body = []
+    ways, body = were_run(kept, FED, {**{f"{n} examples": {"examples": n} for n in FEWER}, **LESS}), []
     for cycles in (1, 5, 16):
         usual = replace(FED, cycles=cycles)
         runs = [replace(usual, **way) for way in ways.values()]
@@ -182,6 +196,16 @@ def in_pairs(kept: Kept, run: Run, usual: Run) -> str:
     other = {cell["seed"]: cell["final"] for cell in kept.get(usual, [])}
     more = [100 * (cell["final"] - other[cell["seed"]]) for cell in kept.get(run, []) if cell["seed"] in other]
     return f"; {statistics.fmean(more):+.2f} ± {left_open(more):.2f}" if len(more) > 1 else ""
+
+
+def batches_table(kept: Kept) -> str:
+    """The same models, tested in batches of several sizes: the network normalises by what is in a batch."""
+    body = []
+    for run, cells in kept.items():
+        tested = [cell["by test batch"] for cell in cells if cell.get("by test batch")]
+        if tested:
+            body.append([told(run), *(spread([one[str(size)] for one in tested]) for size in TEST_BATCHES)])
+    return markdown_table(["run", *(f"batches of {size:,}" for size in TEST_BATCHES)], body)
 
 
 def features_table(kept: Kept) -> str:

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ RANGES: dict[str, Any] = {
     "capped": {"growth": 1.0},
     "quantile": {"method": "quantile"},
     "noise-subtracted": {"method": "noise-subtracted"},
+    "own": {},
 }
 
 
@@ -27,14 +29,19 @@ def dataset_of(name: str, root: str) -> Any:
     return data.load(name, root)
 
 
-def config_of(s: Setting) -> Any:
+def config_of(s: Setting, network: Any) -> Any:
     """The configuration of a run."""
     from ldpkernels.federated import ldp_fl, training
 
+    radii: Any = s.radius
+    if s.norms:
+        layers = {name: training.normalises(module) for name, module in network.named_children()}
+        names = [name for name, _ in network.named_parameters()]
+        radii = {name: s.norms if layers[name.split(".")[0]] else s.radius for name in names}
     return ldp_fl.Config(
         eps=s.eps,
         C=None if s.radius is None else 0.0,
-        R=s.radius,
+        R=radii,
         upload=s.upload,  # type: ignore[arg-type]
         adaptive=s.radius is None,
         ranges=RANGES[s.adapts],
@@ -51,11 +58,14 @@ def compute(s: Setting, root: str, workers: int | None, folder: Path) -> Cell:
 
     import ldpkernels
     from ldpkernels.federated import data, ldp_fl, networks, runs, training
+    from ldpkernels.federated.selection import select
+    from ldpkernels.federated.weighing import Mean
     from ldpkernels.federated.workers import available
 
     torch.set_num_threads(1)
-    dataset, config = dataset_of(s.dataset, root), config_of(s)
+    dataset = dataset_of(s.dataset, root)
     network = networks.network(s.network or NETWORK[s.dataset], s.seed)
+    config = config_of(s, network)
     parts = data.deal(dataset.train_y, s.clients, s.seed)
     clients = training.clients_of(dataset.train_x, dataset.train_y, parts, ldpkernels.key(s.seed))
 
@@ -74,15 +84,28 @@ def compute(s: Setting, root: str, workers: int | None, folder: Path) -> Cell:
                     key = client.round_key(state.round, training.NOISE).fold_in(i)
                     yield ldp_fl.data_perturbation(weights, state, config, key).to_bytes()
 
+        def own_ranges(state: ldp_fl.State) -> tuple[ldp_fl.State, runs.Row]:
+            """Corollary 1: a client's weights between its own least and greatest, which its outputs give away."""
+            mean, few = Mean(), select(clients, s.trained, s.seed, state.round)
+            for client, weights in training.train(network, state.weights, few, config.local, state.round, workers=crew):
+                for i in range(copies):
+                    key, sent = client.round_key(state.round, training.NOISE).fold_in(i), copy.deepcopy(weights)
+                    ldpkernels.perturb_(sent, *ldpkernels.ranges(weights), s.eps, generator=key)
+                    mean.add(sent)
+            return replace(state, round=state.round + 1, weights=mean.mean()), {}
+
         def step(state: ldp_fl.State) -> tuple[ldp_fl.State, runs.Row]:
             there = uploads if s.trained and s.eps is not None else None
-            after, row = ldp_fl.round_(state, clients, network, config, workers=crew, uploads=there)
+            if s.adapts == "own":
+                after, row = own_ranges(state)
+            else:
+                after, row = ldp_fl.round_(state, clients, network, config, workers=crew, uploads=there)
             row["accuracy"] = training.accuracy(network, after.weights, *test, workers=crew)
             return after, {**row, "radius": max(after.R.values()) if isinstance(after.R, dict) else after.R}
 
         described = {"config": asdict(config), "clients": len(clients), "network": s.network or NETWORK[s.dataset]}
         described |= {"reports of a model": copies if s.eps is not None else 1}
-        _, rows = runs.run(
+        end, rows = runs.run(
             step,
             ldp_fl.init(network, config),
             s.rounds,
@@ -97,8 +120,9 @@ def compute(s: Setting, root: str, workers: int | None, folder: Path) -> Cell:
     return {
         "accuracy": [r["accuracy"] for r in rows],
         **({"radii": [r["radius"] for r in rows]} if s.radius is None else {}),
+        "train accuracy": training.accuracy(network, end.weights, dataset.train_x, dataset.train_y),
         "weights": weights,
-        "honest_eps": honest,
+        "honest_eps": None if s.adapts == "own" else honest,
         **asdict(s),
         "ran": ran,
     }

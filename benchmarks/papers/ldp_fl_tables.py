@@ -11,7 +11,7 @@ from dataclasses import replace
 from benchmarks.papers import ldp_fl_others, theorem_2
 from benchmarks.papers.common import Cell, left_open, percent, spread
 from benchmarks.papers.common import table as markdown_table
-from benchmarks.papers.ldp_fl_plan import NETWORK, PAPER, Setting, adaptive, by_few, lifting, plan, setting
+from benchmarks.papers.ldp_fl_plan import NETWORK, PAPER, Setting, adaptive, plan, setting
 
 # The paper's figures, whichever way its uploads are read: those of its text (and figure 5), and those of Table 1. For
 # CIFAR-10 at eps = 10 it has both, and they differ.
@@ -32,10 +32,7 @@ TABLE_1 = {
 }
 # Its noise-free accuracy: its headline and what it says that the noise costs.
 NOISE_FREE = {"mnist": 0.9721, "fashion-mnist": 0.8758, "cifar10": 0.6255}
-# The accuracies of Geyer et al. as LDP-FL's text gives them, by rounds. It says that they are of 100 clients; as others
-# quote Geyer et al., they are of 100, 1,000 and 10,000.
-GEYER = {11: 0.78, 54: 0.92, 412: 0.96}
-NETWORK_NAMES = {"small-vgg-normalised": "small VGG", "wide-cnn": "wide", "wide-cnn-mirrored": "wide, mirrored images"}
+NETWORK_NAMES = {"small-vgg-normalised": "small VGG", "wide-cnn-mirrored": "wide, mirrored images"}
 NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 OTHER_NAMES = {"geyer": "Geyer et al.", "bhowmick": "Bhowmick et al."}
 WAYS = {
@@ -44,6 +41,7 @@ WAYS = {
     "quantile": "all but the outermost hundredth",
     "noise-subtracted": "noise taken off",
 }
+OWN = "weights, each client's own ranges"
 HEADER = ["dataset", "perturbed", "eps", "n", "train", "T", "E", "paper", "ours", "ours, no noise", "honest eps"]
 Kept = dict[Setting, list[Cell]]  # of a setting with seed 0, one cell for each seed that was run
 
@@ -75,7 +73,6 @@ def tables(cells: dict[str, Cell]) -> dict[str, str]:
         "other-methods": other_methods(cells),
         "theorem-2": theorem_2.table(),
         "cifar": cifar_table(kept),
-        "lifting": lifting_table(kept),
     }
 
 
@@ -85,7 +82,10 @@ def perturbed(s: Setting) -> str:
         return "nothing"
     piecewise = "" if s.mechanism == "two-point" else f", {s.mechanism}"
     other = f"; {', rate '.join(network_and_rate(s))}" if s.dataset == "cifar10" and s.network else ""
-    return (f"weights, {s.ranges}" if s.radius is None else s.ranges.replace(" r=", ", r = ")) + piecewise + other
+    other += "; 29,034 weights" if s.dataset == "fashion-mnist" and s.network else ""
+    fixed = s.ranges.replace(" r=", ", r = ").replace(" norms=", ", normalisation r = ")
+    ranges = OWN if s.adapts == "own" else f"weights, {s.ranges}" if s.radius is None else fixed
+    return ranges + piecewise + other
 
 
 def network_and_rate(s: Setting) -> list[str]:
@@ -107,7 +107,7 @@ def honest(kept: Kept, s: Setting) -> str:
 def place(s: Setting) -> tuple[float | str, ...]:
     """Where a run stands in a table: what differs in what is perturbed first, who trains last."""
     radius = math.inf if s.radius is None else s.radius
-    of_network = (s.network, s.rate, s.epochs, s.clients, s.fraction, s.trained)
+    of_network = (s.network, s.norms, s.adapts, s.rate, s.epochs, s.clients, s.fraction, s.trained)
     return list(NAMES).index(s.dataset), s.eps or 0, s.upload, radius, *of_network
 
 
@@ -152,7 +152,7 @@ def headline_table(kept: Kept) -> str:
     """The paper's setting of each dataset. Its figures are of fixed ranges; on CIFAR-10, where those fail, of any."""
     chosen: dict[str, Callable[[Setting], bool]] = {
         "mnist": lambda s: not s.trained and ((s.upload, s.radius) == ("updates", 0.02) or s.radius in (None, 0.075)),
-        "fashion-mnist": lambda s: not s.network,
+        "fashion-mnist": lambda s: not s.network or s.norms > 0,
         "cifar10": lambda s: (s.upload == "updates") == (s.radius is not None),
     }
     home = [s for s in kept if (s.dataset, s.eps) in HEADLINES and at_home(s) and chosen[s.dataset](s)]
@@ -164,7 +164,7 @@ def headline_table(kept: Kept) -> str:
 def table_1(kept: Kept) -> str:
     """Fixed and adaptive ranges, beside the paper's Table 1."""
     found = [s for s in kept if in_table_1(s) and at_home(s) and (s.dataset != "cifar10" or is_the_papers(s))]
-    found = [s for s in found if s.dataset == "cifar10" or not s.network]
+    found = [s for s in found if s.dataset == "cifar10" or not s.network or s.norms]
     return rows_of(kept, ((s, in_table_1(s)) for s in sorted(found, key=place)))
 
 
@@ -183,14 +183,18 @@ def epochs_table(kept: Kept) -> str:
 
 
 def network_table(kept: Kept) -> str:
-    """Fashion-MNIST with LDP-Fed's network, which normalises, beside LDP-FL's."""
+    """Fashion-MNIST on LDP-Fed's network, which normalises, beside LDP-FL's."""
     body = []
-    for s in sorted((s for s in kept if s.network == "ldp-fed-cnn"), key=lambda s: (s.eps is not None, s.eps or 0)):
-        usual = replace(s, network="")
-        sides = [text for one in (usual, s) for text in (f"{kept[one][0]['weights']:,}", spread(finals(kept, one)))]
+    found = [s for s in kept if s.network == "ldp-fed-cnn" and s.trained]
+    found.sort(key=lambda s: (s.eps is not None, s.upload, s.radius or math.inf, s.norms, s.eps or 0, s.epochs))
+    for s in found:
+        usual = finals(kept, replace(s, network="", norms=0.0))
         paper = HEADLINES.get((s.dataset, s.eps or 0), in_table_1(s)) if s.eps else NOISE_FREE[s.dataset]
-        body.append([perturbed(s), eps_of(s), str(s.epochs), percent(paper), *sides])
-    heads = ["perturbed", "eps", "E", "paper", "weights", "LDP-FL's network", "weights", "LDP-Fed's network"]
+        paper = None if s.eps == 4 and s.radius is None else paper  # its headline is of fixed ranges
+        of_training = spread([cell["train accuracy"] for cell in kept[s] if "train accuracy" in cell])
+        first = [perturbed(replace(s, network="")), eps_of(s), str(s.epochs), percent(paper)]
+        body.append([*first, spread(usual), spread(finals(kept, s)), of_training])
+    heads = ["perturbed", "eps", "E", "paper", "21,840 weights", "29,034 weights", "the same, of training examples"]
     return markdown_table(heads, body)
 
 
@@ -228,9 +232,9 @@ def verdict(won: Sequence[float]) -> str:
 
 
 def cifar_table(kept: Kept) -> str:
-    """CIFAR-10: what was run, on which network and at which rate; the three rounds of the ablation stand apart."""
+    """CIFAR-10: what was run, on which network and at which rate."""
     chosen = sorted(
-        (s for s in kept if s.dataset == "cifar10" and s.rounds > 3),
+        (s for s in kept if s.dataset == "cifar10"),
         key=lambda s: (s.eps is not None, s.network, s.rate, s.upload, s.radius or math.inf, *place(s), s.rounds),
     )
     body = []
@@ -245,19 +249,6 @@ def cifar_table(kept: Kept) -> str:
     return markdown_table(heads, body)
 
 
-def lifting_table(kept: Kept) -> str:
-    """What lifts CIFAR-10 without noise, one change after another: accuracy after three rounds, and after the last."""
-    (twin,) = by_few([setting("cifar10", None)])
-    mirrored = replace(twin, network="wide-cnn-mirrored")
-    steps = [twin, *lifting(), mirrored, replace(mirrored, rate=0.05)]
-    body = []
-    for s in (s for s in steps if s in kept):
-        by_round = list(zip(*(cell["accuracy"] for cell in kept[s]), strict=True))
-        early = [spread(values) for values in by_round[:3]]
-        body.append([*network_and_rate(s), *early, spread(finals(kept, s)) if s.rounds > 3 else ""])
-    return markdown_table(["network", "rate", "round 1", "round 2", "round 3", "round 15"], body)
-
-
 def other_methods(cells: dict[str, Cell]) -> str:
     """The runs of Geyer et al. and of Bhowmick et al. beside the paper's figures."""
     body = []
@@ -270,7 +261,11 @@ def other_methods(cells: dict[str, Cell]) -> str:
             continue
         central = run.method == "geyer"
         server = ["trusted" if central else "not trusted", f"{run.clients:,}", str(run.rounds)]
-        loses = [f"{ours[0]['spent']:,.2f}", f"{run.delta:g}", percent(GEYER[run.rounds] if central else None)]
+        loses = [
+            f"{ours[0]['spent']:,.2f}",
+            f"{run.delta:g}",
+            percent(ldp_fl_others.GEYER[run.rounds] if central else None),
+        ]
         accuracies = (spread([cell["accuracy"][-1] for cell in found]) for found in (ours, twins))
         body.append([OTHER_NAMES[run.method], *server, *loses, *accuracies])
     heads = ["method", "server", "n", "T", "honest eps", "delta", "paper", "ours", "ours, no noise"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ldpkernels.federated.adult import FEATURES
 from ldpkernels.federated.han_xue import State, World
 from ldpkernels.plot import new_figure, save
 
@@ -44,8 +45,14 @@ def _images(axis: Axes, x: torch.Tensor, title: str, world: World) -> None:
 
 def _features(axis: Axes, x: torch.Tensor, title: str, world: World) -> None:
     x = x.flatten(1)
-    axis.imshow(x.clamp(-3, 3).numpy(), cmap="coolwarm", vmin=-3, vmax=3, aspect="auto", interpolation="nearest")
+    shown = axis.imshow(
+        x.clamp(-3, 3).numpy(), cmap="coolwarm", vmin=-3, vmax=3, aspect="auto", interpolation="nearest"
+    )
     _bare(axis, f"{title}: {x.shape[1]} features of {len(x)} samples, in deviations from the mean")
+    axis.figure.colorbar(shown, ax=axis, pad=0.01, aspect=12)
+    if world.dataset.name == "adult":
+        first = {name.partition("=")[0]: i for i, name in reversed(list(enumerate(FEATURES)))}
+        axis.set_xticks(list(first.values()), list(first), rotation=90, fontsize=6)
 
 
 def _bare(axis: Axes, title: str) -> None:

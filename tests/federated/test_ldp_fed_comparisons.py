@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The methods that LDP-Fed is compared with: masks that cancel, DP-SGD as it is defined, and honest figures."""
+"""The methods that LDP-Fed is compared with: DP-SGD as it is defined, and honest figures."""
 
 import doctest
 import math
@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ldpkernels
-from benchmarks.papers import comparisons, latency, mean_error, private_sgd, secure_sum
+from benchmarks.papers import comparisons, latency, private_sgd, theorem_2
 from benchmarks.papers.comparisons import Config
 from benchmarks.papers.private_sgd import PrivateSteps
 from ldpkernels.accounting import sampled_gaussian
@@ -36,34 +36,6 @@ def rounds(config, network, clients, count=2):
     for _ in range(count):
         state, _ = comparisons.round_(state, clients, network, config)
     return state
-
-
-@pytest.mark.parametrize("everyone", [[3], [0, 1], [8, 2, 5, 11, 0]])
-def test_masks_cancel_exactly(everyone):
-    rng = np.random.default_rng(0)
-    integers = rng.integers(-(2**59), 2**59, (len(everyone), 1000))
-    sent = [secure_sum.masked(v, i, everyone, ldpkernels.key(4)) for i, v in zip(everyone, integers, strict=True)]
-    assert secure_sum.unmasked(sent).tolist() == integers.sum(axis=0).tolist()
-
-
-def test_less_than_all_masked_uploads_are_noise():
-    everyone = list(range(4))
-    sent = [secure_sum.masked(np.full(4000, 12345), i, everyone, ldpkernels.key(4)) for i in everyone]
-    for some in (sent[:1], sent[1:2], sent[:3], sent[1:]):
-        partial = secure_sum.unmasked(some).view(np.uint64)
-        assert len(np.unique(partial)) == 4000
-        for bit in range(64):  # each is a fair coin: six deviations
-            ones = int((partial >> np.uint64(bit) & np.uint64(1)).sum())
-            assert abs(ones - 2000) < 6 * math.sqrt(1000)
-    with pytest.raises(ValueError, match="me=9 must be one of"):
-        secure_sum.masked(np.zeros(1, np.int64), 9, everyone, ldpkernels.key(4))
-    with pytest.raises(ValueError, match="named once each"):
-        secure_sum.masked(np.zeros(1, np.int64), 1, [1, 1, 2], ldpkernels.key(4))
-
-
-def test_other_rounds_have_other_masks():
-    masks = [secure_sum.pair_mask(0, 1, 10, ldpkernels.key(4).fold_in(r)) for r in range(50)]
-    assert len({m.tobytes() for m in masks}) == 50
 
 
 def test_secure_sums_train_like_bare_updates_up_to_their_digits():
@@ -223,7 +195,7 @@ def test_refusals():
         Config("dpsgd", sigma=-1.0)
 
 
-@pytest.mark.parametrize("module", [latency, mean_error, private_sgd, secure_sum])
+@pytest.mark.parametrize("module", [latency, private_sgd, theorem_2])
 def test_the_examples_of_what_only_the_papers_need(module):
     """They stand outside the package, whose own are collected."""
     found = doctest.testmod(module)

@@ -15,11 +15,12 @@ from benchmarks.papers import (
     han_xue_ablation,
     han_xue_baseline,
     han_xue_tables,
+    ldp_fed_runs,
     ldp_fl_others,
     ldp_fl_plan,
     ldp_fl_runs,
 )
-from ldpkernels.federated import data, training
+from ldpkernels.federated import data, ldp_fed, networks, training
 from ldpkernels.federated import han_xue as parties_driver
 from ldpkernels.federated import ldp_fl as algorithm
 from ldpkernels.federated import workers as processes
@@ -70,6 +71,47 @@ def test_few_clients_send_the_reports_of_all_whom_the_round_selects(tiny, tmp_pa
     assert trained == [2]
     assert cell["ran"]["reports of a model"] == 2
     assert len(set(keys)) == 4 + 1  # two of each client's, and that of the check before the first round
+
+
+def test_clients_own_ranges_are_those_of_their_weights(tiny, tmp_path, monkeypatch):
+    """Corollary 1. Where nothing is perturbed, it is the run without noise."""
+    got = []
+    monkeypatch.setattr(ldpkernels, "perturb_", lambda w, C, R, eps, generator: got.append((w, C, R, generator.words)))
+    own = replace(TINY, clients=8, radius=None, upload="weights", adapts="own", trained=4)
+    cell = ldp_fl_runs.compute(own, "", 1, tmp_path / "own")
+    assert cell["accuracy"] == ldp_fl_runs.compute(own.twin, "", 1, tmp_path / "twin")["accuracy"]
+    assert cell["honest_eps"] is None
+    assert len(got) == len({words for *_, words in got}) == 3 * 4 * 2  # rounds, clients, and those whom each stands for
+    assert all(ldpkernels.ranges(w) == (C, R) for w, C, R, _ in got)
+
+
+def test_what_a_normalisation_trains_has_a_radius_of_its_own():
+    network = networks.network("ldp-fed-cnn", 0)
+    R = ldp_fl_runs.config_of(replace(TINY, network="ldp-fed-cnn", norms=1.0), network).R
+    assert {name: r for name, r in R.items() if r == 1} == dict.fromkeys(
+        ("1.weight", "1.bias", "5.weight", "5.bias"), 1
+    )
+    assert set(R) == {name for name, _ in network.named_parameters()}
+    assert set(R.values()) == {1, TINY.radius}
+
+
+def test_clients_that_send_all_layers_keep_none_of_their_own(monkeypatch):
+    monkeypatch.setattr(ldp_fed_runs, "CLIENTS", 3)
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(30, 1, 8, 8, generator=generator), torch.randint(10, (30,), generator=generator)
+    network = networks.network("digits-mlp", 0)
+    clients = training.clients_of(x, y, list(torch.arange(30).split(10)), ldpkernels.key(0))
+    for method, same in (("basic", True), ("single-layer", False)):
+        config = ldp_fed.Config(1.0, 4, method, trains="all", select=2)
+        state = ldp_fed.init(network, config)
+        own = ldp_fed.State(0, ldp_fed_runs.stacked([state.weights] * 4))
+        crew = crews.crew(network, clients, 1)
+        for _ in range(2):
+            state, _ = ldp_fed.round_(state, clients, network, config)
+            own, _ = ldp_fed_runs.keeping(own, clients, network, config, crew)
+        mine = [{name: w[i] for name, w in own.weights.items()} for i in range(4)]
+        assert all(torch.equal(w, mine[0][name]) for name, w in state.weights.items()) == same
+        assert all(torch.equal(w, mine[1][name]) for name, w in mine[0].items()) == same
 
 
 @pytest.mark.parametrize("method", ["geyer", "bhowmick"])
