@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import cast
 
 import numpy as np
 
@@ -16,8 +17,9 @@ from ldpkernels.accounting import Event
 from ldpkernels.arrays import Array
 from ldpkernels.laws.registry import mechanism_named
 from ldpkernels.optional import is_tensor
-from ldpkernels.releases.release import release_of
+from ldpkernels.releases.vectors import WholeVector
 from ldpkernels.reports import Report
+from ldpkernels.vector import VectorMechanism
 from ldpkernels.wire.envelope import MAGIC, decode, opened
 
 MOST_NUMBERS = 1 << 14  # of all fields together that are looked at one by one; the rest is compared as a whole
@@ -179,7 +181,8 @@ def _vector(data: bytes) -> tuple[str, Array, Account, float]:
     """A report of a whole vector: its numbers."""
     header, payload = decode(data, "vector")
     numbers = np.frombuffer(payload, "<f4")
-    said = tuple((name, float(str(header[name]))) for name in ("eps", "norm", "bound", "delta") if name in header)
+    names = ("eps", "norm", "bound", "delta", "sigma")
+    said = tuple((name, float(str(header[name]))) for name in names if name in header)
     mechanism = str(header.get("mechanism"))
     bits = 0.0 if mechanism == "k-of-d" else _VECTOR_BITS * numbers.size
     return repr(header), numbers, Account(_spent(mechanism, numbers.size, said), 1, None), bits
@@ -188,8 +191,7 @@ def _vector(data: bytes) -> tuple[str, Array, Account, float]:
 @lru_cache(maxsize=64)
 def _spent(mechanism: str, dimension: int, settings: tuple[tuple[str, float], ...]) -> Event:
     """The event of a whole vector's report."""
-    said = dict(settings)
-    event, _ = release_of(said.pop("eps", 0.0), mechanism, **said).event([dimension])
+    event, _ = WholeVector(cast(VectorMechanism, mechanism), **dict(settings)).event([dimension])
     return event
 
 

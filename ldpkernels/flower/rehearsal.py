@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import FedAvg
 from ldpkernels.arrays import Array
 from ldpkernels.audit.observed import Raised
 from ldpkernels.flower.strategy import LdpFedAvg
-from ldpkernels.releases.shares import SharesOfNoise
+from ldpkernels.releases.release import Reported
 
 Config: TypeAlias = "Mapping[str, bool | float | int | str]"
 
@@ -66,7 +66,7 @@ def rehearsed(
     >>> list(answer)
     ['type', 'report', 'metrics']
     """
-    if isinstance(strategy, LdpFedAvg) and (strategy.secure is not None or isinstance(strategy.release, SharesOfNoise)):
+    if isinstance(strategy, LdpFedAvg) and not isinstance(strategy.release, Reported):
         raise ValueError(
             "what leaves a client for a secure sum is masked, and an audit of one client sees nothing: audit the law, "
             "by `ldpkernels audit`, or this app and strategy without the secure sum"

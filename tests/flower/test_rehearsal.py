@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import FedAvg
 import ldpkernels
 from ldpkernels.accounting import RandomizedResponseEvent, composed_epsilon
 from ldpkernels.audit import audit_client
-from ldpkernels.flower import LdpFedAvg, LdpMod, SecureSum, records, rehearsed
+from ldpkernels.flower import LdpFedAvg, LdpMod, records, rehearsed
 
 A, B = {"partition-id": 0}, {"partition-id": 1}
 MODEL = {"w": np.zeros((2, 5), np.float32), "scale": np.array(0.25, np.float32)}
@@ -88,4 +88,4 @@ def test_what_cannot_be_audited_is_refused():
     with pytest.raises(ValueError, match=r"the server says eps=2\.0, and this client was set up with 1\.0"):
         audit([LdpMod(1.0)], LdpFedAvg(2.0, R=0.1))
     with pytest.raises(ValueError, match="masked"):
-        audit([LdpMod(1.0)], LdpFedAvg(1.0, R=0.1, secure=SecureSum(threshold=0.6)))
+        audit([LdpMod(1.0)], LdpFedAvg(1.0, R=0.1, threshold=2))
