@@ -13,7 +13,8 @@ from ldpkernels.accounting import Ledger, PureEvent
 from ldpkernels.audit import AuditFailure, audit_client
 from ldpkernels.audit.measure import told_apart
 from ldpkernels.releases.budget import Budget, rehearsed
-from ldpkernels.releases.release import release_of
+from ldpkernels.releases.choice import released
+from ldpkernels.releases.release import Asked
 
 RUNS = 400
 A, B = {"w": np.full((2, 5), -0.1, np.float32)}, {"w": np.full((2, 5), 0.1, np.float32)}
@@ -40,8 +41,8 @@ def audit(client, a=A, b=B, runs=RUNS, **more):
 
 
 def whole(mechanism, **settings):
-    release = release_of(1.0, mechanism, norm=0.3, **settings)
-    return lambda update: release.report(update, RANGES, None)
+    release = released(1.0, mechanism, norm=0.3, **settings)
+    return lambda update: release.report(update, Asked(), None)
 
 
 def with_laplace(update):
@@ -252,10 +253,10 @@ def test_half_the_noise_is_caught():
 
 
 def test_half_the_noise_of_a_whole_vector_is_caught():
-    loud, said = (release_of(eps, "privunitg", norm=0.3) for eps in (6.0, 3.0))
+    loud, said = (released(eps, "privunitg", norm=0.3) for eps in (6.0, 3.0))
 
     def client(update):
-        report = loud.report(update, RANGES, None)
+        report = loud.report(update, Asked(), None)
         return ldpkernels.wire.envelope.encode(said.header(10), ldpkernels.wire.envelope.decode(report, "vector")[1])
 
     assert [result.name for result in audit(client, runs=2000).results if not result.ok] == ["all reports together"]
