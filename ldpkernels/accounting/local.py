@@ -39,10 +39,10 @@ def _assumptions(event: Event, reports: int) -> tuple[str, ...]:
     if isinstance(event, PureEvent):
         return (*fixed, f"each report is {event.eps:.6g}-LDP")
     if isinstance(event, GaussianEvent):
+        executed = f"executed within {event.slack:.3g} in total variation" if event.slack else "in exact arithmetic"
         return (
             *fixed,
-            f"Gaussian noise of {event.noise_multiplier:.6g} times the L2 distance of any two inputs, in exact"
-            " arithmetic",
+            f"Gaussian noise of {event.noise_multiplier:.6g} times the L2 distance of neighbours, {executed}",
         )
     return (*fixed, f"each report is {event}")
 
