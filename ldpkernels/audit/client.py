@@ -196,7 +196,7 @@ def _judged(name: str, seen: Seen, claim: _Claim) -> ClientAudit:
     rest = {path: draws for path, draws in fields.items() if path not in reports}
     rest["the form of the answers"] = [one.answer.form for one in seen[0]], [one.answer.form for one in seen[1]]
     together = _together(reports or fields)
-    alpha = ALPHA / (2 * (len(rest) + len(reports) + 1))  # half for events, half for repetitions
+    alpha = ALPHA / (3 * (len(rest) + len(reports) + 1))  # a third for events, for what never varies, for repetitions
     results = [_told(path, draws, *claim.beside, alpha) for path, draws in rest.items() if _differs(draws)]
     if reports or len(fields) > 1:
         words = "all reports together" if reports else "all numbers together"
@@ -206,14 +206,14 @@ def _judged(name: str, seen: Seen, claim: _Claim) -> ClientAudit:
         if (most := max(each, key=lambda eps: eps or 0.0)) is not None:
             results.append(_told(f"one number of {path}", draws, most, 0.0, alpha, each=True))
     leaks, doubts = certain(rest, *claim.beside, alpha)
-    findings = [*leaks, *repeated(together, fields, ALPHA / 2)]
+    findings = [*leaks, *repeated(together, fields, ALPHA / 3)]
     if claim.reports > claim.epsilon * (1 + ROUNDING):
         findings.append(
             f"its reports add up to epsilon = {claim.reports:.4g} at delta = {claim.delta:g}, and {claim.source} says "
             f"{claim.epsilon:.4g}"
         )
     half = runs // 2
-    first, second = (np.array([one.seconds for one in runs_]) for runs_ in seen)
+    first, second = (np.array([one.seconds for one in side]) for side in seen)
     choose, judge = {"seconds": (first[:half], second[:half])}, {"seconds": (first[half:], second[half:])}
     times = told_apart("duration of a run", math.inf, choose, judge)
     most_seen = reach(runs - 2 * (runs // 4), claim.delta, alpha)
