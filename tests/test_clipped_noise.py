@@ -146,31 +146,6 @@ def test_the_reference_agrees_on_rows_of_several_stretches_and_groups():
         assert out[0] == out[1]
 
 
-@pytest.mark.parametrize("noise", ["gaussian", "discrete"])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_numbers_of_several_chunks_and_groups(dtype, noise, monkeypatch):
-    """A matrix of one column has kernels of its own."""
-    monkeypatch.setattr(dispatch, "SMALL", 1)
-    x = rows(5000, dtype=DTYPES[dtype])
-    x[[7, 1030, 4999]] = [np.nan, -np.inf, 60000]
-    x[64:128] = 0
-    beside = rows((5000, 2), 1)
-    for case in ([x], [x, beside], [beside, x]):
-        clipping = "flat" if case[0] is x else "per-layer"
-        found = set()
-        for name in (*NATIVE, "reference"):
-            for threads in (1, 3):
-                monkeypatch.setattr(capabilities, "threads", lambda n=threads: n)
-                with ldpkernels.backend(name):
-                    out, info = clipped_noised_sum(
-                        case, 0.7, 0.5, noise=noise, clipping=clipping, generator=KEYS["philox"], return_info=True
-                    )
-                assert info.poisoned == 2
-                norms = np.where(np.isnan(info.norms), np.nan, info.norms)  # the bits of a NaN are anyone's
-                found.add(b"".join(a.tobytes() for a in (*out, norms)))
-        assert len(found) == 1
-
-
 def test_strided_expanded_and_transposed_rows():
     x = rows((12, 20, 6))
     views = [x[::2], x[:, ::-1], x.transpose(0, 2, 1), x[:, 3], np.broadcast_to(x[0], (5, 20, 6)), x.T]

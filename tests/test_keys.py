@@ -34,16 +34,25 @@ def perturbed(generator=None, library="torch"):
     return bytes((perturb_(x, 0.0, 1.0, 1.0, generator=generator) > 0).tolist())
 
 
-def test_a_seeded_generator_reproduces_and_seed_0_is_a_seed():
-    found = {}
+def default_of_torch(seed):
+    torch.manual_seed(seed)
+    return torch.default_generator
+
+
+def own_of_torch(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("seeded", [default_of_torch, own_of_torch, np.random.default_rng])
+def test_a_seeded_generator_reproduces_and_seed_0_is_a_seed(seeded):
+    found, library = set(), "numpy" if seeded is np.random.default_rng else "torch"
+    state = torch.random.get_rng_state()
     for seed in (0, 1, 2**63 - 1):
-        torch.manual_seed(seed)
-        first, second = (perturbed(torch.default_generator) for _ in range(2))
-        torch.manual_seed(seed)
-        assert [perturbed(torch.default_generator) for _ in range(2)] == [first, second]
-        assert first != second
-        found[seed] = first
-    assert len(set(found.values())) == 3
+        first, again = ([perturbed(one, library) for _ in range(2)] for one in map(seeded, (seed, seed)))
+        assert first == again
+        found |= set(first)
+    assert len(found) == 6
+    assert seeded is default_of_torch or torch.equal(torch.random.get_rng_state(), state), "the default one moved"
 
 
 def test_a_generator_that_was_never_seeded_is_refused():
@@ -68,20 +77,6 @@ def test_a_first_key_in_a_capture_is_refused(monkeypatch):
     monkeypatch.setattr(gpu, "capturing", lambda device: device.type == "cuda")
     with pytest.raises(RuntimeError, match="make one call before the capture"):
         ops_keys._state(torch.device("cuda", 0))
-
-
-def test_generators_of_the_callers_own():
-    one, two = (torch.Generator().manual_seed(0) for _ in range(2))
-    torch.manual_seed(5)
-    state = torch.random.get_rng_state()
-    a, b = perturbed(one), perturbed(one)
-    assert (a, b) == (perturbed(two), perturbed(two))
-    assert a != b
-    assert torch.equal(torch.random.get_rng_state(), state), "the default generator moved"
-    one, two = np.random.default_rng(0), np.random.default_rng(0)
-    a, b = perturbed(one, "numpy"), perturbed(one, "numpy")
-    assert (a, b) == (perturbed(two, "numpy"), perturbed(two, "numpy"))
-    assert a != b
 
 
 def test_an_explicit_key_is_the_same_everywhere():

@@ -155,12 +155,10 @@ def test_what_is_refused_before_the_first_write(library, wrong, error, message):
 
 
 def test_wrong_tensors_are_refused_before_the_first_write():
-    good = torch.ones(5)
-    for bad, message in ((torch.ones(5).int(), "dtype torch.int32"), (torch.ones(1).expand(4), "overlaps itself")):
-        with pytest.raises((TypeError, ValueError), match=message):
-            cldp_([good, bad], 0.1, 1.0, 2)
-        assert (good == 1).all()
-    norm = torch.nn.BatchNorm1d(3)
+    good, norm = torch.ones(5), torch.nn.BatchNorm1d(3)
+    with pytest.raises(TypeError, match=r"dtype torch\.int32"):
+        cldp_([good, torch.ones(5).int()], 0.1, 1.0, 2)
+    assert (good == 1).all()
     with pytest.raises(ValueError, match="buffers='perturb'"):
         cldp_(norm, 0.1, 1.0, 2)
     cldp_(norm, 0.1, 1.0, 2, buffers="keep")

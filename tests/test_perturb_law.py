@@ -35,21 +35,16 @@ def law(w, c, r, eps, dtype):
 @pytest.mark.parametrize("w", [-3.0, -0.25, 0.125, 0.5])
 @pytest.mark.parametrize("dtype", DTYPES, ids=name)
 def test_mean_and_variance(w, dtype, key):
-    """C and R are numbers of every dtype, so that the law has no other rounding than the outputs'."""
+    """C and R are numbers of every dtype, so that the law has no other rounding than the outputs'. 2% would be seen."""
     c, r, eps = 0.125, 0.375, 1.2
     x = sample(w, c, r, eps, dtype, key)
     mean, variance, fourth = law(w, c, r, eps, dtype)
     fits(mean_test(x, mean, variance))
     fits(variance_test(x, mean, variance, fourth))
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=name)
-def test_a_mechanism_scaled_by_2_percent_is_seen(dtype, key):
-    c, r, eps, w = 0.125, 0.375, 1.2, 0.5
-    x = c + 1.02 * (sample(w, c, r, eps, dtype, key) - c)
-    mean, variance, fourth = law(w, c, r, eps, dtype)
-    rejected(mean_test(x, mean, variance))
-    rejected(variance_test(x, mean, variance, fourth))
+    if w == c + r:
+        scaled = c + 1.02 * (x - c)
+        rejected(mean_test(scaled, mean, variance))
+        rejected(variance_test(scaled, mean, variance, fourth))
 
 
 @pytest.mark.parametrize(
@@ -67,15 +62,6 @@ def test_outputs_rounded_to_nearest_are_biased_and_ours_are_not(dtype, r, eps, b
     rejected(mean_test(naive, c + r, reach**2 - r**2))
     assert (naive.mean() - c - r) / r == pytest.approx(bias, abs=0.008)
     rejected(mean_test(x + bias * r, mean, variance))
-
-
-def test_two_outputs_that_would_be_one_in_bf16(key):
-    """bf16, c = 1, r = .001, eps = 4: rounded to nearest, both outputs are the number 1."""
-    lower, upper = TwoPoint(4.0).outputs(1.0, 0.001, "bfloat16")
-    assert lower < 1.0 < upper
-    x = sample(1.0, 1.0, 0.001, 4.0, DTYPES[2], key)
-    assert set(x) == {lower, upper}
-    fits(mean_test(x, 1.0, TwoPoint(4.0).variance(1.0, 1.0, 0.001, "bfloat16")))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name)
@@ -143,8 +129,3 @@ def test_outliers_are_clipped_to_the_range(w, key):
     """Far outside is as at the end: the same thresholds, so nothing more can be learnt."""
     end = math.copysign(1.0, w)
     assert np.array_equal(*[sample(v, 0.0, 1.0, 1.0, DTYPES[0], key, 1000) for v in (w, end)])
-
-
-def test_a_secure_key_has_the_same_law():
-    x = perturb_(np.full(N, 0.3, np.float32), 0.0, 1.0, 1.0, generator="secure").astype(np.float64)
-    fits(mean_test(x, float(np.float32(0.3)), TwoPoint(1.0).variance(0.3, 0.0, 1.0)))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # A sample of a single number is clamped: sensitivity, order of additions on every backend, gradient.
+import itertools
 import math
 from fractions import Fraction
 
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 
 import ldpkernels
-from ldpkernels import _native, clipped_noised_sum, key
+from ldpkernels import _native, capabilities, clipped_noised_sum, key
 from ldpkernels.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
+from ldpkernels.launch import dispatch
 from ldpkernels.laws import clipped_noise as law
 
 SIXTEEN = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -94,6 +96,22 @@ def test_every_backend_adds_in_the_order_of_the_document(dtype, noise):
                     assert clipped_noised_sum(shaped, 0.7, 0.5, **options).tobytes() == expected.tobytes()
             assert np.array_equal(info.norms, abs(x.astype(np.float64)), equal_nan=True)
             assert (info.clipped, info.poisoned) == (known.clipped, known.poisoned)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "discrete"])
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_numbers_beside_rows_and_on_several_threads(dtype, noise, monkeypatch):
+    monkeypatch.setattr(dispatch, "SMALL", 1)
+    x, rows = np.linspace(-2, 2, 5000).astype(FORMATS[dtype]), np.random.default_rng(1).standard_normal((5000, 2))
+    x[[7, 1030, 4999]] = [np.nan, -np.inf, 60000]
+    for case in ([x], [x, rows], [rows, x]):
+        found = set()
+        for backend, threads in [("reference", 1), *itertools.product(_native.isas(), (1, 3))]:
+            monkeypatch.setattr(capabilities, "threads", lambda n=threads: n)
+            with ldpkernels.backend(backend):
+                out = clipped_noised_sum(case, 0.7, 0.5, noise=noise, clipping="per-layer", generator=key(3))
+            found.add(b"".join(one.tobytes() for one in out))
+        assert len(found) == 1
 
 
 def test_the_error_is_that_of_sixteen_additions_and_six():

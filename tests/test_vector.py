@@ -170,17 +170,26 @@ KEYS = [ldpkernels.key(5), ldpkernels.Key((1, 2)), ldpkernels.Key((1, 2, 3, 4))]
 PARTS = [(1, "float32"), (17, "float64"), (70_001, "float32"), (1000, "float16"), (0, "float32"), (1025, "bfloat16")]
 
 
+OPTIONS = {
+    "privunitg": {"mechanism": "privunitg"},
+    "k-of-d": {"mechanism": "k-of-d"},
+    "gaussian": {"mechanism": "gaussian", "delta": 1e-5},
+}
+
+
 @pytest.mark.parametrize("key", KEYS, ids=["philox", "aes", "chacha"])
-@pytest.mark.parametrize("mechanism", ["privunitg", "k-of-d"])
+@pytest.mark.parametrize("mechanism", OPTIONS)
 def test_every_backend_and_number_of_threads_has_the_same_bits(mechanism, key, monkeypatch):
     rng = np.random.default_rng(0)
     update = [torch.from_numpy(rng.standard_normal(n)).to(getattr(torch, name)) for n, name in PARTS]
+    update.append(torch.from_numpy(rng.standard_normal((7, 5))).t())
 
     def bits():
-        sent = perturb_vector(update, 60.0, mechanism=mechanism, norm=1.0, generator=key)
+        sent = perturb_vector(update, 60.0, **OPTIONS[mechanism], norm=1.0, generator=key)
+        assert [(one.shape, one.dtype == torch.float64) for one in sent] == shapes
         return [part.numpy().tobytes() for part in sent]
 
-    found = []
+    found, shapes = [], [(one.shape, one.dtype == torch.float64) for one in update]
     for backend in (*_native.isas(), "reference"):
         with ldpkernels.backend(backend):
             found.append(bits())
@@ -242,14 +251,9 @@ def test_clipping():
     assert clipped(np.zeros(3), 1.0).tolist() == [0.0] * 3
 
 
-@pytest.mark.parametrize("mechanism", ["privunitg", "k-of-d", "gaussian"])
+@pytest.mark.parametrize("mechanism", OPTIONS)
 def test_what_is_no_number_counts_as_nothing_and_infinities_as_the_direction(mechanism, key):
-    options = {
-        "mechanism": mechanism,
-        "norm": 1.0,
-        "generator": key,
-        **({"delta": 1e-5} if mechanism[0] == "g" else {}),
-    }
+    options = {**OPTIONS[mechanism], "norm": 1.0, "generator": key}
     numbers = np.random.default_rng(0).standard_normal(600)
 
     def sent(x):
@@ -262,23 +266,23 @@ def test_what_is_no_number_counts_as_nothing_and_infinities_as_the_direction(mec
     assert np.allclose(sent(infinite), sent(signs), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("mechanism", ["privunitg", "k-of-d"])
+@pytest.mark.parametrize("mechanism", OPTIONS)
 def test_containers_dtypes_and_keys(mechanism, key):
-    x = {"a": np.full((2, 3), 0.1, np.float32), "b": np.full(4, -0.2)}
+    x, options = {"a": np.full((2, 3), 0.1, np.float32), "b": np.full(4, -0.2)}, {**OPTIONS[mechanism], "norm": 1.0}
     before = {k: v.copy() for k, v in x.items()}
-    one = perturb_vector(x, 4.0, mechanism=mechanism, norm=1.0, generator=key)
-    two = perturb_vector(x, 4.0, mechanism=mechanism, norm=1.0, generator=key)
+    one = perturb_vector(x, 4.0, **options, generator=key)
+    two = perturb_vector(x, 4.0, **options, generator=key)
     assert all(np.array_equal(one[k], two[k]) and np.array_equal(x[k], before[k]) for k in x)
     assert (one["a"].dtype, one["b"].dtype, one["a"].shape) == (np.float32, np.float64, (2, 3))
     tensors = {k: torch.from_numpy(v.copy()) for k, v in x.items()}
-    same = perturb_vector(tensors, 4.0, mechanism=mechanism, norm=1.0, generator=key)
+    same = perturb_vector(tensors, 4.0, **options, generator=key)
     assert all(np.array_equal(one[k], same[k].numpy()) for k in x)
     net = torch.nn.Linear(3, 2).bfloat16()
-    sent = perturb_vector(net, 4.0, mechanism=mechanism, norm=1.0)
+    sent = perturb_vector(net, 4.0, **options)
     assert sent["weight"].dtype == torch.float32
-    assert isinstance(perturb_vector([x["b"]], 4.0, mechanism=mechanism, norm=1.0), list)
+    assert isinstance(perturb_vector([x["b"]], 4.0, **options), list)
     seeded = [torch.Generator().manual_seed(1) for _ in range(2)]
-    a, b = (perturb_vector(torch.ones(5), 1.0, mechanism=mechanism, norm=1.0, generator=g) for g in seeded)
+    a, b = (perturb_vector(torch.ones(5), 1.0, **options, generator=g) for g in seeded)
     assert torch.equal(a, b)
 
 

@@ -264,19 +264,6 @@ def test_a_report_of_a_model(key):
     assert sent["b"].dtype == np.float64
     error = np.concatenate([(sent[k] - update[k] / length).ravel() for k in update]) / 0.003
     assert abs(error.std() - 1) < 6 / math.sqrt(2 * error.size)
-    again = perturb_vector(update, sigma=0.003, mechanism="gaussian", norm=1.0, generator=key)
-    assert all((again[k] == sent[k]).all() for k in update)
-
-
-def test_tensors_of_every_format(key):
-    torch = pytest.importorskip("torch")
-    x = torch.linspace(-1, 1, 30).reshape(3, 10)
-    views = [x, x.t(), x.bfloat16(), x.half(), x.double()]
-    sent = perturb_vector(views, sigma=0.03, mechanism="gaussian", norm=10.0, generator=key)
-    for one, view in zip(sent, views, strict=True):
-        assert one.dtype == (torch.float64 if view.dtype == torch.float64 else torch.float32)
-        assert one.shape == view.shape
-        assert (one - view).abs().max() < 0.2
 
 
 def test_an_audit_passes_it_and_catches_half_of_the_noise():
