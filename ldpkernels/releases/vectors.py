@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import get_args
@@ -15,7 +15,7 @@ import numpy as np
 
 import ldpkernels
 from ldpkernels.accounting import Event
-from ldpkernels.arrays import Array, Floats, Integers
+from ldpkernels.arrays import Array, Floats, Integers, Value
 from ldpkernels.inputs import flat
 from ldpkernels.keys import Generator, Key
 from ldpkernels.laws.central_gaussian import CentralGaussian
@@ -135,13 +135,16 @@ class WholeVector(SentVector):
         """An event for the whole vector, once."""
         return self.sampler(sum(sizes)).event, 1
 
-    def sent(self, update: Arrays, generator: Generator) -> Array:
-        """A randomised update."""
-        found = ldpkernels.perturb_vector(
+    def randomised(self, update: Mapping[str, Value], generator: Generator) -> dict[str, Value]:
+        """What may leave of an update, arrays or tensors by name."""
+        return ldpkernels.perturb_vector(
             update, self.eps, mechanism=self.mechanism, norm=self.norm, bound=self.bound, delta=self.delta,
             sigma=self.sigma, generator=generator, buffers="perturb",
         )  # fmt: skip
-        return np.concatenate([array.ravel() for array in found.values()])
+
+    def sent(self, update: Arrays, generator: Generator) -> Array:
+        """A randomised update."""
+        return np.concatenate([array.ravel() for array in self.randomised(update, generator).values()])
 
     def longest(self, dimension: int) -> float:
         """A length that no honest report passes."""
