@@ -29,9 +29,10 @@ from ldpkernels.inputs.containers import Numbers
 from ldpkernels.inputs.modules import Buffers
 from ldpkernels.releases.budget import Budget, spent
 from ldpkernels.releases.choice import released, reported
+from ldpkernels.releases.codes import Codes
 from ldpkernels.releases.layouts import Layouts
 from ldpkernels.releases.release import Arrays, Asked, leaving
-from ldpkernels.releases.vectors import ClippedUpdate, Codes
+from ldpkernels.releases.vectors import ClippedUpdate
 from ldpkernels.releases.written import law_of
 
 REPORT = "ldpkernels.report"  # the key of the bytes
