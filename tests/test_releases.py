@@ -89,6 +89,29 @@ def test_settings_that_are_none(settings, error, words):
         released(**settings)
 
 
+def test_a_trainers_upload_runs_exactly_a_law():
+    torch = pytest.importorskip("torch")
+    from ldpkernels.trainers import Upload
+
+    model, key = torch.nn.Linear(3, 1), ldpkernels.key(1)
+    for law, given in ((VectorGaussian(0.5, 4), {}), (TwoPoint(3.0), {"R": 0.1})):
+        upload = Upload(**given, law=law, generator=key)
+        upload.start(model)
+        found = upload.finish(model)
+        zeros = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+        if given:
+            expected = ldpkernels.report(zeros, 0.0, 0.1, 3.0, generator=key)
+            assert found.to_bytes() == expected.to_bytes()
+        else:
+            expected = ldpkernels.perturb_vector(zeros, mechanism="gaussian", norm=1.0, sigma=0.5, generator=key)
+            assert all(torch.equal(found[name], expected[name]) for name in zeros)
+    with pytest.raises(ValueError, match=r"have 4 numbers, and the law is of 5"):
+        Upload(law=VectorGaussian(0.5, 5)).start(model)
+    for wrong in ({"law": TwoPoint(1.0)}, {"law": VectorGaussian(0.5, 4), "R": 0.1}, {"law": ProjectedCode(1.0, 4)}):
+        with pytest.raises(ValueError, match=r"R=|updates by yourself"):
+            Upload(**wrong)
+
+
 def test_a_ledger_of_sums_says_what_one_upload_is_worth(caplog):
     """The sum's epsilon is of the honest clients in it; beside it stands that of the report alone."""
     release = released(1.0, threshold=51)

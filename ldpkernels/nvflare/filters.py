@@ -29,9 +29,10 @@ from ldpkernels.inputs.containers import Numbers
 from ldpkernels.inputs.modules import Buffers
 from ldpkernels.releases.budget import Budget, spent
 from ldpkernels.releases.choice import released, reported
+from ldpkernels.releases.codes import Codes
 from ldpkernels.releases.layouts import Layouts
 from ldpkernels.releases.release import Arrays, Asked, leaving
-from ldpkernels.releases.vectors import ClippedUpdate, Codes
+from ldpkernels.releases.vectors import ClippedUpdate
 from ldpkernels.releases.written import law_of
 
 REPORT = "ldpkernels.report"  # the key of the bytes
@@ -208,6 +209,7 @@ class LdpFilter(_Agreed):
             raise ValueError("the task came with no model, so that a report has no shape")
         unchanged = asked if self.upload == "weights" else {n: np.zeros_like(a) for n, a in asked.items()}
         sizes = [array.size for array in asked.values()]
+        self._release.event(sizes)  # it refuses arrays that the law is not of
         nothing = self._release.report(unchanged, self._round, None)
         with self._purse.opened({"site": fl_ctx.get_identity_name()}) as ledger:
             if ledger is not None:

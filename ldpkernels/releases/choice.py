@@ -16,9 +16,10 @@ from ldpkernels.laws.projected_code import ProjectedCode
 from ldpkernels.laws.registry import KINDS, MECHANISMS, MechanismName, mechanism_named
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.laws.vector_gaussian import VectorGaussian
+from ldpkernels.releases.codes import Codes
 from ldpkernels.releases.release import EachWeight, Release, Reported
 from ldpkernels.releases.summed import SharesOfNoise, SummedReports
-from ldpkernels.releases.vectors import VECTORS, ClippedUpdate, Codes, WholeVector
+from ldpkernels.releases.vectors import VECTORS, ClippedUpdate, WholeVector
 
 Law = TwoPoint | Piecewise | Hybrid | PrivUnitG | KOfD | VectorGaussian | ProjectedCode | Shares
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole updates as one vector: noised by the client, in some bits, or clipped for a server that is trusted."""
+"""Whole updates as one vector: noised by the client, or clipped for a server that is trusted."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import get_args
@@ -15,15 +14,13 @@ import numpy as np
 
 import ldpkernels
 from ldpkernels.accounting import Event
-from ldpkernels.arrays import Array, Floats, Integers
+from ldpkernels.arrays import Array, Floats, Integers, Value
 from ldpkernels.inputs import flat
-from ldpkernels.keys import Generator, Key
+from ldpkernels.keys import Generator
 from ldpkernels.laws.central_gaussian import CentralGaussian
 from ldpkernels.laws.k_of_d import KOfD
-from ldpkernels.laws.projected_code import ProjectedCode
 from ldpkernels.laws.vector_gaussian import VectorGaussian
 from ldpkernels.releases.release import Arrays, Asked, Reported, Terms
-from ldpkernels.updates import mean_of_codes, report_code
 from ldpkernels.vector import Sampled, VectorMechanism, vector_mechanism
 from ldpkernels.wire.envelope import Header, encode, header_in, opened
 
@@ -32,7 +29,6 @@ _LONGEST_HEADER = 1024  # of a vector's report: a law
 _REASONS = 16
 _UNLIKELY = 60.0  # a bound on a norm refuses an honest report once in e^60
 _ROUNDING = 1 + 2.0**-20  # of the numbers to fp32
-_NUMBER_BYTES = 8  # of a node
 
 
 def checked_dimension(sizes: Sequence[int], dimension: int) -> None:
@@ -135,13 +131,16 @@ class WholeVector(SentVector):
         """An event for the whole vector, once."""
         return self.sampler(sum(sizes)).event, 1
 
-    def sent(self, update: Arrays, generator: Generator) -> Array:
-        """A randomised update."""
-        found = ldpkernels.perturb_vector(
+    def randomised(self, update: Mapping[str, Value], generator: Generator) -> dict[str, Value]:
+        """What may leave of an update, arrays or tensors by name."""
+        return ldpkernels.perturb_vector(
             update, self.eps, mechanism=self.mechanism, norm=self.norm, bound=self.bound, delta=self.delta,
             sigma=self.sigma, generator=generator, buffers="perturb",
         )  # fmt: skip
-        return np.concatenate([array.ravel() for array in found.values()])
+
+    def sent(self, update: Arrays, generator: Generator) -> Array:
+        """A randomised update."""
+        return np.concatenate([array.ravel() for array in self.randomised(update, generator).values()])
 
     def longest(self, dimension: int) -> float:
         """A length that no honest report passes."""
@@ -208,7 +207,7 @@ class VectorTotal:
             except ValueError as error:
                 with self._lock:
                     self.skipped += 1
-                    _counted(self.reasons, str(error))
+                    counted(self.reasons, str(error))
             else:
                 with self._lock:
                     self._release.added(self._sum, vector)
@@ -235,80 +234,8 @@ class VectorTotal:
         return vector
 
 
-@dataclass(frozen=True)
-class Codes(Reported):
-    """A whole update in some bits (`ldpkernels.updates.report_code`), and in nothing else.
-
-    What a code means is said by a public key for each client and round. Both sides make it from the numbers of the run,
-    the round and the node, so that no message has to carry it.
-    """
-
-    law: ProjectedCode
-
-    @property
-    def terms(self) -> Terms:
-        """The settings that client and server compare."""
-        return {"law": repr(self.law)}
-
-    def event(self, sizes: Sequence[int]) -> tuple[Event, int]:
-        """An event for the whole update, once."""
-        checked_dimension(sizes, self.law.dimension)
-        return self.law.event, 1
-
-    def report(self, update: Arrays, asked: Asked, generator: Generator) -> bytes:
-        """The report of one client: `law.bytes` bytes."""
-        code = report_code(update, self.law, shared_key(asked), generator=generator, buffers="perturb")
-        return code.to_bytes(self.law.bytes, "little")
-
-    def labelled(self, report: bytes, client: int) -> bytes:
-        """A report after the number of its node."""
-        return client.to_bytes(_NUMBER_BYTES, "little") + report
-
-    def total(self, like: Arrays, asked: Asked) -> CodeTotal:
-        """The codes of a round."""
-        checked_dimension([array.size for array in like.values()], self.law.dimension)
-        return CodeTotal(self.law, like, asked)
-
-
-class CodeTotal:
-    """Codes with the keys that say what they mean, after the number of the node that each is from."""
-
-    def __init__(self, law: ProjectedCode, like: Arrays, asked: Asked) -> None:
-        self.skipped = 0
-        self.reasons: dict[str, int] = {}
-        self._law, self._like, self._asked = law, dict(like), asked
-        self._codes: list[int] = []
-        self._keys: list[Key] = []
-
-    @property
-    def clients(self) -> int:
-        """How many codes there are."""
-        return len(self._codes)
-
-    def add(self, *reports: bytes) -> None:
-        """Add codes; what is none is skipped."""
-        for one in reports:
-            number, code = one[:_NUMBER_BYTES], int.from_bytes(one[_NUMBER_BYTES:], "little")
-            if len(one) != _NUMBER_BYTES + self._law.bytes or code >= 2 * self._law.projected:
-                self.skipped += 1
-                _counted(self.reasons, f"no code of {self._law.bits} bits")
-            else:
-                asked = Asked(run=self._asked.run, round=self._asked.round, client=int.from_bytes(number, "little"))
-                self._codes.append(code)
-                self._keys.append(shared_key(asked))
-
-    def mean(self) -> Arrays:
-        """The clients' mean, by name."""
-        return parts_of(mean_of_codes(self._codes, self._law, self._keys).astype(np.float64), self._like)
-
-
-def shared_key(asked: Asked) -> Key:
-    """The public key of one client in one round. Whatever it is, a code is private."""
-    text = f"code of run {asked.run}, round {asked.round}, client {asked.client}"
-    return Key((int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little"),))
-
-
-def _counted(reasons: dict[str, int], reason: str) -> None:
+def counted(reasons: dict[str, int], reason: str) -> None:
+    """Count a reason, of so many at most: strangers choose the words of some."""
     if reason in reasons or len(reasons) < _REASONS:
         reasons[reason] = reasons.get(reason, 0) + 1
 

@@ -6,11 +6,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Literal, SupportsFloat
 
+from ldpkernels.arguments import number
 from ldpkernels.inputs.containers import Numbers, collect
 from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.keys import Generator
-from ldpkernels.laws.registry import MechanismName, mechanism_named
+from ldpkernels.laws.registry import MechanismName
 from ldpkernels.perturb import report
+from ldpkernels.releases.choice import Law, released, reported
+from ldpkernels.releases.release import EachWeight
+from ldpkernels.releases.vectors import WholeVector
 from ldpkernels.reports import Report
 
 if TYPE_CHECKING:
@@ -50,6 +54,9 @@ class Upload:
 
     Args:
         C, R, eps, mechanism, generator: As for `ldpkernels.report`. The server chooses C and R for what is sent.
+        law: In place of eps and mechanism, exactly what is released, as `plan` finds it: `TwoPoint`, `Piecewise` or
+            `Hybrid`, with C and R; or `VectorGaussian`, `PrivUnitG` or `KOfD` of the whole update, without. Then
+            `report` is what `perturb_vector` gives: noised tensors by name.
         sent: "update", what training added to each parameter, or "weights".
 
     >>> import torch, ldpkernels
@@ -60,32 +67,45 @@ class Upload:
     >>> _ = model.weight.data.add_(0.05)  # train
     >>> upload.finish(model).nbytes
     2
+    >>> upload = Upload(law=ldpkernels.VectorGaussian(0.5, dimension=4))
+    >>> upload.start(model)
+    >>> sorted(upload.finish(model))
+    ['bias', 'weight']
     """
 
     def __init__(
         self,
-        C: Numbers,
-        R: Numbers,
-        eps: SupportsFloat,
+        C: Numbers = 0.0,
+        R: Numbers | None = None,
+        eps: SupportsFloat | None = None,
         *,
         mechanism: MechanismName = "two-point",
+        law: Law | None = None,
         generator: Generator = None,
         sent: Sent = "update",
     ) -> None:
-        mechanism_named(mechanism, eps)
+        chosen = released(None if eps is None else number("eps", eps), mechanism, law=law)
+        exactly = reported(chosen, "trainers.Upload")
+        if not isinstance(exactly, EachWeight | WholeVector):
+            raise ValueError(f"law={law!r} is none of an Upload's: call ldpkernels.updates by yourself")
+        self._release = exactly
+        if exactly.ranged != (R is not None):
+            raise ValueError(f"R={R!r}: weights each by itself have a range, C and R, and whole updates have none")
         if sent not in ("update", "weights"):
             raise ValueError(f"sent={sent!r} must be 'update' or 'weights'")
-        self.C, self.R, self.eps, self.mechanism, self.generator = C, R, eps, mechanism, generator
+        self.C, self.R, self.generator = C, R, generator
         self.sent = sent
-        self.report: Report | None = None
+        self.report: Report | dict[str, torch.Tensor] | None = None
         self._before: dict[str, torch.Tensor] | None = None
 
     def start(self, model: torch.nn.Module) -> None:
         """Note what training starts from: the server's model."""
         self.report = None
-        self._before = {name: p.detach().clone() for name, p in trainable(model).items()}
+        before = {name: p.detach().clone() for name, p in trainable(model).items()}
+        self._release.event([p.numel() for p in before.values()])  # it refuses a model that the law is not of
+        self._before = before
 
-    def finish(self, model: torch.nn.Module, first: bool = True) -> Report | None:
+    def finish(self, model: torch.nn.Module, first: bool = True) -> Report | dict[str, torch.Tensor] | None:
         """Make the report. What went wrong with the parameters is logged, and reported as no change.
 
         `first`: of several processes that hold one model this is the one that reports it. Processes that hold parts of
@@ -109,15 +129,21 @@ class Upload:
         self._before = None
         return made
 
-    def failed(self) -> Report:
+    def failed(self) -> Report | dict[str, torch.Tensor]:
         """Report that nothing changed: for a training that raised, after `start`."""
         if self._before is None:
             raise RuntimeError("failed without start: what training started from is not known")
         before, self._before = self._before, None
         return self._reported(before if self.sent == "weights" else {n: _difference(p, p) for n, p in before.items()})
 
-    def _reported(self, sent: dict[str, torch.Tensor]) -> Report:
-        self.report = report(sent, self.C, self.R, self.eps, mechanism=self.mechanism, generator=self.generator)
+    def _reported(self, sent: dict[str, torch.Tensor]) -> Report | dict[str, torch.Tensor]:
+        release = self._release
+        if isinstance(release, EachWeight):
+            assert self.R is not None  # a range was asked for
+            c, r, name = self.C, self.R, release.mechanism
+            self.report = report(sent, c, r, release.eps, mechanism=name, generator=self.generator)
+        else:
+            self.report = release.randomised(sent, self.generator)
         return self.report
 
 

@@ -58,9 +58,9 @@ def free_ports(count):
 class Deployment:
     """Processes of Flower's own commands, each with a log, until the `with` statement ends."""
 
-    def __init__(self, folder, nodes=0, **environment):
-        """Without nodes, the SuperLink simulates them on Ray."""
-        self.folder, self.nodes = Path(folder), nodes
+    def __init__(self, folder, nodes=0, config="", **environment):
+        """Without nodes, the SuperLink simulates them on Ray. `config` is more of each node's configuration."""
+        self.folder, self.nodes, self.config = Path(folder), nodes, config
         binaries = Path(sys.executable).parent
         self.environment = {
             **os.environ,
@@ -86,7 +86,7 @@ class Deployment:
                 self._start(
                     f"supernode{i}", "flower-supernode", "--superlink", f"127.0.0.1:{port}",
                     "--root-certificates", self.certificate, "--port", own,
-                    "--node-config", f"partition-id={i} num-partitions={self.nodes}",
+                    "--node-config", f"partition-id={i} num-partitions={self.nodes} {self.config}",
                     "--ssl-certfile", self.certificate, "--ssl-keyfile", key, "--ssl-ca-certfile", self.certificate,
                 )  # fmt: skip
         except BaseException:

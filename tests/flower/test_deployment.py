@@ -59,6 +59,24 @@ def test_a_superlink_with_supernodes_over_tls(tmp_path):
     assert all(torch.equal(there["weights"][name], here.weights[name]) for name in here.weights)
 
 
+def test_nodes_whose_owners_say_what_they_send(tmp_path):
+    """Shares of noise on a real SuperLink, by numbers of the nodes' own files, and their ledgers stop them."""
+    app = importlib.import_module("tests.flower.secure_sum.app")
+    fields = "".join(f"{name} = {value}\n" for name, value in vars(app.LAW).items())
+    spent = f"threshold = 3\nbudget = 8.0\nledger = '{tmp_path}/{{partition-id}}.ledger'\n"
+    (tmp_path / "site.toml").write_text(f"{spent}[law]\nkind = 'DistributedGaussian'\n{fields}")
+    with Deployment(tmp_path, nodes=3, config=f"ldp='{tmp_path}/site.toml'", LDP_OWNED="yes") as flower:
+        first = flower.run(SECURE_SUM, f"nodes=3 out='{tmp_path}/sum.npz'")
+        assert "reports: 3" in first, first + flower.logs()
+        assert "reports: 0" in flower.run(SECURE_SUM, f"nodes=3 out='{tmp_path}/again.npz'")
+    with np.load(tmp_path / "sum.npz") as found:
+        error = np.concatenate([(found[n] - app.START[n] * (1 + 1 / 8)).ravel() for n in app.START])
+    assert 0 < np.sqrt((error**2).mean()) < 2 * np.sqrt(app.LAW.mean_error(3) / 601)
+    for i in range(3):
+        with Ledger(tmp_path / f"{i}.ledger", epsilon=8.0) as ledger:
+            assert len(ledger.history) == 1
+
+
 def test_flowers_simulation_on_ray(tmp_path):
     """The example; and a secure sum of reports, which has the bits of reports in the clear."""
     four = "--federation-config", "num-supernodes=4"

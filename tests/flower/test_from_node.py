@@ -5,6 +5,7 @@ import logging
 
 import pytest
 from flwr.app import Context, RecordDict
+from flwr.common.config import flatten_dict, parse_config_args
 
 import ldpkernels
 from ldpkernels.accounting import Ledger
@@ -101,6 +102,15 @@ def test_an_error_names_the_file_the_key_the_value_and_the_cure(tmp_path, text, 
     assert words in caplog.text
     assert not text or str(path) in caplog.text
     assert reply.error.reason == "this client's own configuration cannot be used; its log says why"
+
+
+def test_flower_reads_what_the_page_says():
+    """Its command's --node-config, and the table of an app's configuration."""
+    node = parse_config_args(["partition-id=0 ldp.eps=4.0 ldp.budget=1000 ldp.ledger='{partition-id}.ledger'"])
+    found = settings_of(node, flatten_dict({"lr": 0.1, "ldp": {"eps": 2.0, "budget": 10.0}}))
+    assert found.settings == {"eps": 2.0, "budget": 1000.0, "ledger": "{partition-id}.ledger"}
+    assert found.limit == 10.0
+    assert parse_config_args(["partition-id=0 ldp='/etc/ldp/site.toml'"])["ldp"] == "/etc/ldp/site.toml"
 
 
 def test_no_configuration_and_two_of_them(site):

@@ -26,11 +26,13 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.private.fed.client import client_runner
 
 from ldpkernels.nvflare import LdpDecoder, LdpFilter
+from ldpkernels.releases.written import law_of
 from tests.integrations.pages import blocks
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 MODEL = {"a.weight": np.full((6, 5), 2.0, np.float32), "a.scale": np.array(1.5, np.float32), "b": np.zeros(3)}
 UPDATE = {name: np.full_like(array, 0.05) for name, array in MODEL.items()}
+SHARES = {"dimension": 34, "norm": 0.3, "clients": 4, "grid_norm": 500.0, "stddev": 80.0, "bits": 16, "invited": 6}
 SURE = 30.0  # an eps at which a weight at its range's end is reported right but for 1e-13
 
 
@@ -216,6 +218,27 @@ def test_the_server_has_numbers_again(mechanism, options):
         assert all(np.allclose(dxo.data[name], array, rtol=1e-5) for name, array in UPDATE.items())
 
 
+@pytest.mark.parametrize(
+    "law",
+    [
+        {"kind": "VectorGaussian", "sigma": 0.01, "dimension": 34, "norm": 0.5},
+        {"kind": "PrivUnitG", "eps": 60.0, "dimension": 34, "norm": 0.5},
+        {"kind": "TwoPoint", "eps": SURE},
+    ],
+    ids=lambda law: law["kind"],
+)
+def test_exactly_the_law_is_what_runs(law, tmp_path):
+    both = {"law": law, **({"R": 0.1} if law["kind"] == "TwoPoint" else {})}
+    made = LdpFilter(**both, ledger=str(tmp_path / "{site}.ledger"), budget=1e9)
+    numbers = from_shareable(LdpDecoder(**both).process(sent(made), context())).data
+    assert abs(np.concatenate([a.ravel() for a in numbers.values()]).mean() - 0.05) < 0.05
+    _, rounds = recorded(tmp_path / "site-1.ledger")
+    assert [one.event for one in rounds] == [law_of(law).event]
+    if "dimension" in law:
+        with pytest.raises(ContentBlockedException, match="the law is of 34"):
+            sent(LdpFilter(**both), model={"w": np.zeros(3)})
+
+
 def test_the_server_takes_reports_of_its_model_only():
     decoder = LdpDecoder(4.0, R=0.1)
     with pytest.raises(ContentBlockedException, match="no global model"):
@@ -248,7 +271,10 @@ def test_models_of_torch_and_their_statistics():
         ({"R": 0.1, "buffers": "send"}, "buffers"),
         ({"R": 0.1, "mechanism": "privunitg"}, "norm"),
         ({"R": 0.1, "mechanism": "privunitg", "norm": 1.0}, "leave out R"),
-        ({"R": 0.1, "mechanism": "projected-code"}, "key for each client"),
+        ({"R": 0.1, "mechanism": "projected-code"}, "law=ProjectedCode"),
+        ({"eps": None, "law": {"kind": "ProjectedCode", "eps": 8.0, "dimension": 34}}, "no round"),
+        ({"eps": None, "law": {"kind": "Laplace"}}, "must be one of TwoPoint"),
+        ({"eps": None, "law": {**SHARES, "kind": "DistributedGaussian"}}, "private in a sum alone"),
         ({"R": 0.1, "eps": 0.0}, "eps"),
     ],
 )

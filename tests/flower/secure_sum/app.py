@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports by a secure sum between real nodes, and what they are in the clear."""
+"""Secure sums between real nodes: of reports, and of shares of noise where the nodes' owners say so."""
+
+import os
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
@@ -10,6 +12,8 @@ import ldpkernels
 from ldpkernels.flower import LdpFedAvg, LdpMod
 
 EPS, R, THRESHOLD = 2.0, 0.5, 3
+LAW = ldpkernels.DistributedGaussian.calibrated(8.0, 1e-5, dimension=601, clients=2, invited=4, norm=6.0, bits=24)
+OWNED = "LDP_OWNED" in os.environ  # what nodes send is said by their owners' files
 START = {"w": np.linspace(-1, 1, 600, dtype=np.float32).reshape(20, 30), "s": np.array(0.5, np.float32)}
 
 
@@ -36,7 +40,8 @@ def mod_key(message, context):
     return key_of(context.node_config["partition-id"], message.content["ldp"]["round"])
 
 
-client = ClientApp(mods=[LdpMod(EPS, threshold=THRESHOLD, generator=mod_key)])
+mod = LdpMod.from_node() if OWNED else LdpMod(EPS, threshold=THRESHOLD, generator=mod_key)
+client = ClientApp(mods=[mod])
 server = ServerApp()
 
 
@@ -52,7 +57,8 @@ def train(message, context):
 def main(grid, context):
     """One round."""
     nodes = int(context.run_config["nodes"])
-    strategy = LdpFedAvg(EPS, R=R, threshold=THRESHOLD, min_train_nodes=nodes, min_available_nodes=nodes)
+    what = {"law": LAW} if OWNED else {"eps": EPS, "R": R}
+    strategy = LdpFedAvg(**what, threshold=THRESHOLD, min_train_nodes=nodes, min_available_nodes=nodes)
     start = ArrayRecord({name: Array(array) for name, array in START.items()})
     result = strategy.start(grid, start, num_rounds=1, timeout=200)
     print("reports:", result.train_metrics_clientapp[1]["reports"], flush=True)
