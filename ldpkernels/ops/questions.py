@@ -27,6 +27,7 @@ from ldpkernels.laws.weightwise import Output
 C, R, EPS = 0.25, 1.5, 4.0
 # Odd, of whole tiles and of none; every second tensor begins at an address that no vector of 16 bytes does.
 SIZES = (2065, 1331, 77, 75)
+PLAIN = 1100  # ordinary weights that a tensor begins with
 ROOM = 2304  # elements of an output
 KEYS = {
     "philox": Key((0x0123456789ABCDEF,)),
@@ -152,13 +153,16 @@ def _special() -> Floats:
 
 
 def _weights(laws: Laws, draws: Integers) -> Floats:
-    """Weights whose integers are their draws, or one more, as nearly as a format allows; and what is special."""
+    """Weights whose integers are their draws, or one more, as nearly as a format allows; and what is special. Before
+    them ordinary ones, so many that a whole tile has no tie: what is special has a path of its own."""
     law = laws["piecewise"] if "piecewise" in (laws.dtype.names or ()) else laws
     if "slope" in (law.dtype.names or ()):
         x = law["center"][0] + (draws + np.arange(draws.size) % 2) / law["slope"][0]
     else:
         x = C + R * np.linspace(-1.1, 1.1, draws.size)
     x[::5] = np.resize(_special(), x[::5].size)
+    if x.size > PLAIN:
+        x[:PLAIN] = C + R * np.random.default_rng(x.size).uniform(-1.1, 1.1, PLAIN)
     return np.asarray(x, np.float64)
 
 
