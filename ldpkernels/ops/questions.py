@@ -25,9 +25,10 @@ from ldpkernels.laws.registry import MECHANISMS, law_table
 from ldpkernels.laws.weightwise import Output
 
 C, R, EPS = 0.25, 1.5, 4.0
-# Odd, of whole tiles and of none; every second tensor begins at an address that no vector of 16 bytes does.
-SIZES = (2065, 1331, 77, 75)
-ROOM = 2304  # elements of an output
+# Odd, of whole tiles and of none, with as many as a cipher has between; every second tensor begins at an address that no
+# vector of 16 bytes does. The first two thirds of a long one are ordinary weights: a tile without ties has another path.
+SIZES = (2065, 3201, 77, 75)
+ROOM = 3328  # elements of an output
 KEYS = {
     "philox": Key((0x0123456789ABCDEF,)),
     "chacha20": Key((1, 2**64 - 1, 0xA5A5A5A55A5A5A5A, 2**63)),
@@ -152,13 +153,16 @@ def _special() -> Floats:
 
 
 def _weights(laws: Laws, draws: Integers) -> Floats:
-    """Weights whose integers are their draws, or one more, as nearly as a format allows; and what is special."""
+    """Ordinary weights; then such whose integers are their draws, or one more, as nearly as a format allows, and what is
+    special."""
     law = laws["piecewise"] if "piecewise" in (laws.dtype.names or ()) else laws
     if "slope" in (law.dtype.names or ()):
         x = law["center"][0] + (draws + np.arange(draws.size) % 2) / law["slope"][0]
     else:
         x = C + R * np.linspace(-1.1, 1.1, draws.size)
     x[::5] = np.resize(_special(), x[::5].size)
+    plain = x.size * 2 // 3 if x.size > 1000 else 0
+    x[:plain] = C + R * np.random.default_rng(x.size).uniform(-1.1, 1.1, plain)
     return np.asarray(x, np.float64)
 
 

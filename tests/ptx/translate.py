@@ -34,9 +34,11 @@ def translated(source: str) -> Program:
 
 
 def program(kernel: Kernel) -> Program:
-    """Blocks begin at labels and behind branches."""
+    """Blocks begin where branches lead, and behind them: compilers have labels of their own besides."""
     code = kernel.instructions
-    starts = {0, *kernel.labels.values()} | {i + 1 for i, one in enumerate(code) if one.opcode in BRANCHES}
+    named = {str(o) for one in code if one.opcode in BRANCHES for o in one.operands}
+    starts = {0} | {place for label, place in kernel.labels.items() if label in named}
+    starts |= {i + 1 for i, one in enumerate(code) if one.opcode in BRANCHES}
     order = sorted(s for s in starts if s < len(code))
     index = {start: i for i, start in enumerate(order)}
     blocks = []
@@ -47,10 +49,10 @@ def program(kernel: Kernel) -> Program:
         if not kernel.threads or (kernel.threads % 32 and several > 1):
             raise PtxError(f"{kernel.name} has {kernel.threads} threads, which are no whole warps")
         blocks.append(Block(start, code[start:end], several))
-    named = [{name for one in block.instructions for name in _names(one)} for block in blocks]
-    uses = Counter(name for names in named for name in names)
+    registers = [{name for one in block.instructions for name in _names(one)} for block in blocks]
+    uses = Counter(name for names in registers for name in names)
     for i, block in enumerate(blocks):
-        outside = {name for name in named[i] if uses[name] > 1}
+        outside = {name for name in registers[i] if uses[name] > 1}
         block.run = _Writer(kernel, index).function(block, i, len(blocks), outside)
     return Program(kernel, blocks)
 
