@@ -191,8 +191,12 @@ def _vector(data: bytes) -> tuple[str, Array, Account, float]:
 @lru_cache(maxsize=64)
 def _spent(mechanism: str, dimension: int, settings: tuple[tuple[str, float], ...]) -> Event:
     """The event of a whole vector's report."""
-    event, _ = WholeVector(cast(VectorMechanism, mechanism), **dict(settings)).event([dimension])
-    return event
+    said = dict(settings)
+    release = WholeVector(
+        cast(VectorMechanism, mechanism), said["norm"], said.get("eps"), said.get("bound"), said.get("delta"),
+        said.get("sigma"),
+    )  # fmt: skip
+    return release.event([dimension])[0]
 
 
 def _some(numbers: Array, most: int) -> Array:
