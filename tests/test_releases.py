@@ -56,14 +56,14 @@ def test_a_law_has_the_bits_of_its_settings(law):
 
 
 def test_codes_add_up_to_the_mean_of_the_updates():
-    law = ProjectedCode(8.0, 31, norm=5.0)
+    law = ProjectedCode(8.0, 31, norm=6.0, bits=6)
     release, asked = released(law=law), Asked(run=1, round=2)
     total = release.total(LIKE, asked)
     for client in range(4000):
         report = release.report(LIKE, Asked(run=1, round=2, client=client), ldpkernels.key(client))
         total.add(release.labelled(report, client))
     assert np.abs(total.mean()["v"] - 1).max() < 0.3
-    total.add(b"", b"12345678", bytes(10) + b"x", bytes(8) + b"\xff\xff")
+    total.add(b"", b"12345678", bytes(10), bytes(8) + b"\xff")
     assert (total.clients, total.skipped) == (4000, 4)
 
 

@@ -106,7 +106,7 @@ def test_a_law_of_another_model_is_refused_by_both():
 
 def test_codes_of_two_bytes():
     """The key of a client and round is made on both sides, and no message has it."""
-    law = ldpkernels.ProjectedCode(60.0, SIZE, 0.3)
+    law = ldpkernels.ProjectedCode(60.0, SIZE, 0.3, bits=9)
     grid = LocalGrid(app_of(LdpMod(law=law, generator=keyed)), NODES)
     result = started(LdpFedAvg(law=law), grid, rounds=10)
     assert {len(records.report_in(reply.content)) for reply in grid.received} == {2}

@@ -274,6 +274,12 @@ def test_a_sum_of_reports_costs_less_than_a_report(tmp_path):
     assert "different views" in grid.received[-1].error.reason
 
 
+def test_the_next_ranges_are_found_from_a_sum():
+    strategy = LdpFedAvg(8.0, threshold=5, R=0.5, ranges="noise-subtracted", growth=1.5)
+    started(strategy, LocalGrid(app_of(LdpMod(8.0, threshold=5, generator=keyed)), FEW), rounds=2)
+    assert set(strategy.ranges[1]) == {"a", ""}
+
+
 def test_a_sum_that_no_honest_clients_have_is_lost():
     """One client sends what is no report: nobody can say who, and the model stays."""
 
