@@ -25,8 +25,8 @@ from ldpkernels.laws.registry import MECHANISMS, law_table
 from ldpkernels.laws.weightwise import Output
 
 C, R, EPS = 0.25, 1.5, 4.0
-# Odd, of whole tiles and of none, with as many as a cipher has between; every second tensor begins at an address that no
-# vector of 16 bytes does. The first two thirds of a long one are ordinary weights: a tile without ties has another path.
+# Odd, of whole tiles and of none; every second tensor begins at an address that no vector of 16 bytes does. The first
+# two thirds of a long one are ordinary weights: a tile without ties has a path of its own.
 SIZES = (2065, 3201, 77, 75)
 ROOM = 3328  # elements of an output
 KEYS = {
@@ -153,8 +153,8 @@ def _special() -> Floats:
 
 
 def _weights(laws: Laws, draws: Integers) -> Floats:
-    """Ordinary weights; then such whose integers are their draws, or one more, as nearly as a format allows, and what is
-    special."""
+    """Ordinary weights; then those whose integers are their draws, or one more, as nearly as a format allows; and
+    what is special."""
     law = laws["piecewise"] if "piecewise" in (laws.dtype.names or ()) else laws
     if "slope" in (law.dtype.names or ()):
         x = law["center"][0] + (draws + np.arange(draws.size) % 2) / law["slope"][0]

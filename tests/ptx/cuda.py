@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import hashlib
+import importlib.machinery
 import importlib.util
 import re
 import sys
@@ -170,11 +171,11 @@ class Machine:
 
 def _module(path: Path) -> ModuleType:
     """csrc/cuda/module.cu for Python."""
-    spec = importlib.util.spec_from_file_location("ldpkernels._cuda", path)
+    loader = importlib.machinery.ExtensionFileLoader("ldpkernels._cuda", str(path))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec
-    assert spec.loader
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    loader.exec_module(module)
     return module
 
 
