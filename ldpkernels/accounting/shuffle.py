@@ -61,8 +61,8 @@ FEW, PIECES_OF_MANY = 10**5, 100
 # A smaller delta drowns in what is cut off, and only Renyi divergences say something.
 LEAST_DELTA = 1e-18
 # Steps of a grid in the deviation of a position's loss. The composed law has the root of as many times more points, so
-# above SEVERAL positions there are fewer, down to COARSE: their variance is then at most 1/1600 too large.
-FINE, COARSE, SEVERAL = 100, 20, 1 << 16
+# above SEVERAL positions there are fewer, down to COARSE: their variance is then at most 1/400 too large.
+FINE, COARSE, SEVERAL = 100, 10, 1 << 16
 # Points of a curve at most; what the rest of it holds counts as lost.
 POINTS = 1 << 16
 

@@ -46,6 +46,7 @@ LEAST_GRID_SIGMA, MOST_GRID_SIGMA = 2.0**-8, 2.0**21  # in units of the norm: gr
 DIGITS = 10**4
 DECADE = 9 * DIGITS  # numbers of five digits in a decade
 FIRST_STRIDE = 500
+CLOSE = 1e-3  # to the target, in its logarithm
 
 
 def number_at(index: int) -> float:
@@ -94,6 +95,9 @@ def strongest(
     value = excess(here)
     kept = value <= 0
     end, stride = (most if kept else weakest), FIRST_STRIDE
+    if abs(value) < 1:  # nearly proportional there: a little beyond where the target is then
+        there = index_below(number_at(here) * math.exp(math.copysign(value, (end > here) - 0.5)))
+        stride = abs(there - here) * 11 // 10 + 2
     while (value <= 0) == kept:  # in growing steps to the other side of the target
         if here == end:
             return number_at(here) if kept else None
@@ -101,15 +105,18 @@ def strongest(
         here = within(here + (stride if end > here else -stride))
         value, stride = excess(here), 4 * stride
     fits, below, fails, above = (last, last_value, here, value) if kept else (here, value, last, last_value)
-    turn = 0
+    turn, found = 0, here
     while abs(fails - fits) > 1:
         turn += 1
         guess = (fits + fails) // 2
-        if turn % 3 and above < math.inf:  # the secant of logarithms; by halves where it is slow
+        if abs(value) < CLOSE and turn % 6:  # a little beyond, to have the target between two neighbours
+            ahead = math.copysign(1.0, (fails - fits) if found == fits else (fits - fails))
+            guess = index_below(number_at(found) * math.exp(2 * ahead * abs(value))) + int(ahead)
+        elif turn % 3 and above < math.inf:  # the secant of logarithms; by halves where it is slow
             near_, far = math.log(number_at(fits)), math.log(number_at(fails))
             guess = index_below(math.exp(near_ + (far - near_) * -below / (above - below)))
         guess = min(max(guess, min(fits, fails) + 1), max(fits, fails) - 1)
-        value = excess(guess)
+        value, found = excess(guess), guess
         if value > 0:
             fails, above = guess, value
         else:
