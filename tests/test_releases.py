@@ -130,6 +130,12 @@ def test_a_ledger_of_sums_says_what_one_upload_is_worth(caplog):
     assert len(ledger.history) == 1
 
 
+def test_a_law_of_weights_is_its_eps_and_its_name():
+    for kind in KINDS:
+        assert released(law=kind(2.0)) == released(2.0, kind.name)
+        assert released(law=kind(2.0), threshold=5) == released(2.0, kind.name, threshold=5)
+
+
 def test_laws_are_written_down():
     for law in (*VECTORS, SHARES, CentralGaussian(1.0, 31), *(kind(1.0) for kind in KINDS)):
         assert law_of({"kind": type(law).__name__, **vars(law)}) == law
