@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # What pyproject.toml asks for: the lowest that is tested, with the Triton that comes with it. 2.6 and older lack what
 # operations are registered by; 2.8 passes the tests on a CPU.
 LOWEST_TORCH = (2, 11)
+# Extras that an older Python leaves out without a word, as no version of theirs is for it.
+LOWEST_PYTHON = {"flower": (3, 11)}
 
 
 def require(module: str, extra: str, purpose: str) -> ModuleType:
@@ -25,6 +27,10 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
+        lowest, here = LOWEST_PYTHON.get(extra, (3,)), sys.version_info[:2]
+        if here < lowest:
+            needed, found = (".".join(map(str, version)) for version in (lowest, here))
+            raise ImportError(f"{purpose} needs {package}, which needs Python {needed}: this is {found}") from error
         raise ImportError(f"{purpose} needs {package}: pip install 'ldpkernels[{extra}]'") from error
 
 

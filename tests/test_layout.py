@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ldpkernels
-from ldpkernels.optional import LOWEST_TORCH, refuse_old_torch
+from ldpkernels.optional import LOWEST_PYTHON, LOWEST_TORCH, refuse_old_torch, require
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -72,3 +72,11 @@ def test_a_torch_that_is_too_old_is_refused_before_anything_is_written():
         refuse_old_torch(version)
     asked = set(re.findall(r"torch>=([\d.]+)", (ROOT / "pyproject.toml").read_text()))
     assert asked == {".".join(map(str, LOWEST_TORCH))}
+
+
+def test_an_extra_that_an_older_python_leaves_out_is_named(monkeypatch):
+    (asked,) = re.findall(r"flwr.*python_version >= '([\d.]+)'", (ROOT / "pyproject.toml").read_text())
+    assert asked == ".".join(map(str, LOWEST_PYTHON["flower"]))
+    monkeypatch.setitem(LOWEST_PYTHON, "flower", (3, 99))
+    with pytest.raises(ImportError, match=r"a client needs missing_package, which needs Python 3\.99: this is 3\.\d+$"):
+        require("missing_package", "flower", "a client")
