@@ -162,6 +162,7 @@ def _distribution_epsilon(eps0: float, n: int, positions: int, delta: float, met
         return moments
 
 
+@lru_cache(maxsize=64)
 def shuffled_epsilon(
     eps0: float,
     n: int,

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ldpkernels.accounting import PrivacyResult, PureEvent, local_epsilon, shuffle_epsilon
 from ldpkernels.accounting.events import Mechanism, event_of
+from ldpkernels.accounting.shuffle import Method, shuffled_epsilon
 from ldpkernels.planning import calibration
 from ldpkernels.planning.deployment import Deployment, deployment, written
 from ldpkernels.planning.setting import HIDING, Setting
@@ -100,18 +102,27 @@ class Answer:
         return "\n".join(lines)
 
 
-def report_eps(setting: Setting, positions: int, *, two_outcomes: bool) -> float:
-    """The largest eps of a report, for so many of them in every round."""
+def report_eps(setting: Setting, positions: int, law_of: Callable[[float], Mechanism], *, two_outcomes: bool) -> float:
+    """The largest eps of a report by this law, for so many of them in every round."""
     reports = positions * setting.rounds
     # whoever sees the reports mixed or added sees no more than who sees them one by one
     found = calibration.local_eps(reports, setting.kept_delta, setting.epsilon)
     if setting.trust in HIDING:
-        method = "exact" if two_outcomes else "stronger_clones"
+        method: Method = "exact" if two_outcomes else "stronger_clones"
         mixed = calibration.shuffled_eps(setting.sure, reports, setting.kept_delta, setting.epsilon, method)
-        found = max(found or 0.0, mixed or 0.0)
+        if mixed and mixed > (found or 0.0):
+            found = calibration.executed(
+                mixed, lambda eps: _mixed(setting, law_of(eps), reports, method), setting.epsilon
+            )
     if not found:
         raise Unsuitable(f"needs an eps below {calibration.LEAST_EPS:g} a report, which no threshold of 32 bits has")
     return found
+
+
+def _mixed(setting: Setting, law: Mechanism, reports: int, method: Method) -> float:
+    """The total of so many mixed reports, by the numbers that are executed."""
+    eps = event_of(law).pure_epsilon
+    return shuffled_epsilon(eps, setting.sure, reports, setting.kept_delta, method, "best")
 
 
 def guarantee_of(setting: Setting, law: Mechanism, positions: int) -> PrivacyResult:

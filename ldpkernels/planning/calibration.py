@@ -124,6 +124,13 @@ def strongest(
     return number_at(fits)
 
 
+def executed(number: float, accountant: Accountant, target: float) -> float | None:
+    """Return the number, or one that is little weaker: at what is executed the accountant's rounding may decide."""
+    index = index_below(number)
+    weaker = (number_at(index - step) for step in (0, *(2**i for i in range(10))))
+    return next((one for one in weaker if accountant(one) <= target), None)
+
+
 @lru_cache(maxsize=256)
 def local_eps(reports: int, delta: float, target: float) -> float | None:
     """Return the largest eps of so many reports of one client that together keep the target, seen one by one."""

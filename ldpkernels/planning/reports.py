@@ -25,7 +25,8 @@ SENT_SEED = "a code goes with its seed, 64 bits drawn anew for every report, wit
 def weightwise(setting: Setting, name: str) -> Answer:
     """A report of every weight."""
     positions = setting.weights
-    eps = report_eps(setting, positions, two_outcomes=MECHANISMS[name].reported == "bits")
+    two_outcomes = MECHANISMS[name].reported == "bits"
+    eps = report_eps(setting, positions, lambda eps: mechanism_named(name, eps), two_outcomes=two_outcomes)
     variances = MECHANISMS[name].report_variances(eps)
     if abs(mechanism_named(name, 1.0).bias(0.25, 0.0, 1.0)) > BIASED:
         raise Unsuitable("biased: the mean of its reports is not the mean of the weights")
@@ -58,8 +59,12 @@ def weightwise(setting: Setting, name: str) -> Answer:
 
 def k_of_d(setting: Setting, name: str) -> Answer:
     """A report of some of the coordinates."""
-    eps = report_eps(setting, 1, two_outcomes=False)
-    law = KOfD(eps, setting.weights, setting.ball, setting.box)
+
+    def law_of(eps: float) -> KOfD:
+        return KOfD(eps, setting.weights, setting.ball, setting.box)
+
+    eps = report_eps(setting, 1, law_of, two_outcomes=False)
+    law = law_of(eps)
     call = f"{eps!r}, mechanism='k-of-d', norm={setting.ball!r}, bound={setting.box!r}"
     found = _of_vectors(setting, name, eps, call, law)
     # of each number that isn't 0: 4 bytes, and as many bits as its place takes
@@ -69,19 +74,23 @@ def k_of_d(setting: Setting, name: str) -> Answer:
 
 def privunitg(setting: Setting, name: str) -> Answer:
     """A report of the whole update, with the least error of all."""
-    eps = report_eps(setting, 1, two_outcomes=False)
+    eps = report_eps(setting, 1, lambda eps: PrivUnitG(eps, setting.weights, setting.ball), two_outcomes=False)
     law = PrivUnitG(eps, setting.weights, setting.ball)
     return assuming(_of_vectors(setting, name, eps, f"{eps!r}, norm={setting.ball!r}", law), REAL)
 
 
 def projected_code(setting: Setting, name: str) -> Answer:
     """A code of the whole update, in the bits of least error."""
-    eps = report_eps(setting, 1, two_outcomes=False)
-    try:
-        laws = [ProjectedCode(eps, setting.weights, setting.ball, bits) for bits in CODES]
-    except ValueError as refusal:
-        raise Unsuitable(str(refusal)) from refusal
-    law = min(laws, key=lambda law: law.worst_error)
+
+    def law_of(eps: float) -> ProjectedCode:
+        try:
+            laws = [ProjectedCode(eps, setting.weights, setting.ball, bits) for bits in CODES]
+        except ValueError as refusal:
+            raise Unsuitable(str(refusal)) from refusal
+        return min(laws, key=lambda law: law.worst_error)
+
+    eps = report_eps(setting, 1, law_of, two_outcomes=False)
+    law = law_of(eps)
     mixed = setting.trust == "shuffled"
     key = "ldpkernels.key(seed)" if mixed else "round_key.fold_in(client)"
     found = Answer(
