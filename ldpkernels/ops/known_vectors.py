@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -73,9 +74,9 @@ def _of_integers(subject: Subject, device: str) -> list[Bytes]:
                 draws = _native.keystream(key.uint32(), STREAM, 0, first + x.size, "scalar")[first : first + x.size]
                 x[1::3] = ((2.0**32 - draws) / 2.0**32 / scale)[1::3]
                 x[2::3] = np.nextafter((2.0**32 - draws) / 2.0**32 / scale, 0.0)[2::3]
-        x = placed(numbers, kinds, device)
+        there = placed(numbers, kinds, device)
         outs = [torch.zeros(n, dtype=torch.int32, device=device) for n in SIZES]
-        squares = launch.quantise(_table(x, kinds, outs), scale, key, STREAM, _there(device))
+        squares = launch.quantise(_table(there, kinds, outs), scale, key, STREAM, _there(device))
         answers += [np.frombuffer(squares.to_bytes(16, "little", signed=True), np.uint8), *map(bytes_of, outs)]
     return answers
 
@@ -131,8 +132,8 @@ def _of_summary(subject: Subject, device: str) -> list[Bytes]:
     for x in numbers[:4]:
         x[3:40:5], x[4:19:4], x[5], x[10] = np.nan, np.inf, -np.inf, -0.0
     numbers[4][:] = np.where(np.arange(40) % 2, 0.0, -0.0)
-    x = placed(numbers, kinds, device)
-    found = launch.summaries(_table(x, kinds), _where(device))
+    there = placed(numbers, kinds, device)
+    found = launch.summaries(_table(there, kinds), _where(device))
     packed = [struct.pack("<4dq", s.min, s.max, s.sum, s.sum_squares, s.finite) for s in found]
     return [np.frombuffer(b"".join(packed), np.uint8)]
 
@@ -158,7 +159,7 @@ def _of_tally(subject: Subject, device: str) -> list[Bytes]:
         reports = np.random.default_rng(lead).integers(0, 256, (17, lead + size), dtype=np.uint8)
         arrays = [np.ascontiguousarray(row[lead:]) for row in reports]
         if not _on_host(device):
-            kind = "bits" if subject.output == "bits" else "bytes"
+            kind: Literal["bits", "bytes"] = "bits" if subject.output == "bits" else "bytes"
             tally = launch.tally(kind, size, torch.device(device))
             tally.add([torch.from_numpy(row).to(device)[lead:] for row in reports])
             sums = tally.sums()
