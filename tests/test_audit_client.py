@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The audit of a whole client: a sound one passes, under many seeds, and each planted leak is named."""
 
+import contextvars
 import itertools
 import json
 
@@ -315,6 +316,15 @@ def test_rehearsed_ledgers_keep_their_budget_and_are_new_each_time(tmp_path):
                 ledger.spend(PureEvent(0.5))
             assert [ledger.epsilon for ledger in ledgers.values()] == [1.0]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_outlives_a_rehearsal_has_no_ledger(tmp_path):
+    """A task has the context of where it was begun: it must not go on spending from memory."""
+    budget = Budget(tmp_path / "spent.ledger", 1.0, 0.0)
+    with rehearsed():
+        context = contextvars.copy_context()
+    with pytest.raises(ldpkernels.accounting.LedgerError, match="a rehearsal that is over"):
+        context.run(budget.opened({}).__enter__)
 
 
 def raises(update):

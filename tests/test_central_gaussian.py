@@ -9,7 +9,7 @@ import pytest
 import ldpkernels
 from ldpkernels import CentralGaussian
 from ldpkernels.accounting import composed_epsilon
-from ldpkernels.laws.vector_gaussian import GRID_STD, MARGIN
+from ldpkernels.laws.vector_gaussian import GRID_STD, MARGIN, VectorGaussian
 
 LAW = CentralGaussian(0.5, dimension=1000, norm=2.0, clients=10)
 
@@ -78,3 +78,10 @@ def test_calibration_is_for_all_rounds(rounds):
 def test_what_is_no_law_is_refused(changed, words):
     with pytest.raises(ValueError, match=words):
         CentralGaussian(**{"sigma": 1.0, "dimension": 10**6, "norm": 1.0, "clients": 5, **changed})
+
+
+def test_neighbours_are_an_update_and_zeros_as_who_takes_part_is_seen():
+    event = CentralGaussian(2.0, dimension=10).event
+    assert str(event.scope) == "central view, zero-out of a client"
+    alike = VectorGaussian(2.0, dimension=10, norm=0.5).event
+    assert (event.noise_multiplier, event.slack) == (alike.noise_multiplier, alike.slack)

@@ -37,6 +37,8 @@ from ldpkernels.secure_sums import ProtocolError, State
 
 logger = logging.getLogger("ldpkernels.flower")
 
+MOST_MODS = 16  # that are kept for nodes and runs
+
 CallNext = Callable[[Message, Context], Message]
 KeyOf = Callable[[Message, Context], Generator]
 
@@ -77,7 +79,8 @@ class LdpMod:
         bound: For "k-of-d", as for `perturb_vector`.
         upload: "updates" is what training changed; "weights" is what it arrived at, as LDP-FL has it.
         ledger: The file in which this client keeps what it has spent, over all runs. "{partition-id}" and other names
-            of the node's configuration, and "{node-id}", are filled in: clients that share a machine need a file each.
+            of the node's configuration are filled in: clients that share a machine need a file each. A node's number is
+            no name: a server that gives a new one would open a new ledger.
         budget: The epsilon in all that no round may pass; goes with `ledger`.
         delta: The delta of that epsilon, and with "gaussian" of eps.
         metrics: Names of the app's metrics that leave as they are. They are in no epsilon: a loss is private, and so is
@@ -138,8 +141,14 @@ class LdpMod:
             raise TypeError(f"metrics={metrics!r} is one name: pass a list of names")
         if buffers not in (None, "perturb", "keep"):
             raise ValueError(f"buffers={buffers!r} must be 'perturb', 'keep' or None")
+        if ledger is not None and "{node-id" in os.fspath(ledger):
+            raise ValueError(
+                f"ledger={os.fspath(ledger)!r}: the server gives nodes their numbers, and a new one would begin a new "
+                "budget: name the ledger by {partition-id}, or by a path of this client's own"
+            )
         self.budget = Budget(ledger, budget, delta)
         self.limit: float | None = None  # a run's own end, below the budget
+        self.pinned = like is None  # the first round's layout is all that the ledger takes
         self.answer_after = arguments.non_negative("answer_after", answer_after)
         self.like = None if like is None else Layouts.of(like, buffers)
         self.metrics, self.buffers, self.generator = tuple(metrics), buffers, generator
@@ -150,10 +159,10 @@ class LdpMod:
     ) -> NodesMod:
         """A mod whose numbers are the node's own: no app has them in its source, and no run makes them looser.
 
-        They are read at a node's first message, from the TOML file that its configuration names
+        They are what the TOML file says when a message comes that the node's configuration names
         (`--node-config "ldp='/etc/ldp/site.toml'"`), or from `ldp.eps=4.0` and the like there. Keys are named as the
-        arguments of `LdpMod`. A run's configuration may have a smaller `ldp.eps` or `ldp.budget`.
-        docs/integrations/flower.md has a file.
+        arguments of `LdpMod`. A run's configuration may have a smaller `ldp.budget`. The ledger pins the first round's
+        layout. docs/integrations/flower.md has a file.
 
         >>> from flwr.clientapp import ClientApp
         >>> app = ClientApp(mods=[LdpMod.from_node()])
@@ -186,7 +195,7 @@ class LdpMod:
             self._upload(message, turn, unchanged, told, None, metrics)
             sizes = [array.size for array in before.values()]
             self.release.event(sizes)  # it refuses arrays that the law is not of
-            layout = Layouts.of(before, self.buffers).digest if self.like is None else ""
+            layout = Layouts.of(before, self.buffers).digest if self.pinned else ""
             with self._opened(context) as ledger:
                 if ledger is not None:  # before the app is called: from here on a report leaves
                     metrics[records.EPSILON] = spent(ledger, self.release, sizes, layout, self.limit)
@@ -248,15 +257,15 @@ class LdpMod:
         return records.answer(message, self.release.report(update, told, key), metrics), None
 
     def _opened(self, context: Context) -> AbstractContextManager[Ledger | None]:
-        return self.budget.opened({"node-id": context.node_id, **context.node_config})
+        return self.budget.opened(context.node_config)
 
 
 class NodesMod:
-    """A mod that is made of a node's own configuration at its first message: `LdpMod.from_node`."""
+    """A mod that is made of a node's own configuration when a message comes: `LdpMod.from_node`."""
 
     def __init__(self, task: Mapping[str, object]) -> None:
         self._task = dict(task)
-        self._mods: dict[str, LdpMod] = {}  # a process may serve several nodes
+        self._mods: dict[str, LdpMod] = {}  # a process may serve several nodes, and a calibration takes time
 
     def __call__(self, message: Message, context: Context, call_next: CallNext) -> Message:
         """Flower's call."""
@@ -268,13 +277,17 @@ class NodesMod:
         return mod(message, context, call_next)
 
     def _mod(self, context: Context) -> LdpMod:
-        name = repr((sorted(context.node_config.items()), sorted(context.run_config.items())))
-        if name not in self._mods:
-            found = node.settings_of(context.node_config, context.run_config)
-            try:
-                mod = LdpMod(**{**self._task, **found.settings})  # type: ignore[arg-type]
-            except (ValueError, TypeError) as error:
-                raise ValueError(f"{found.source}: {error}") from error
-            mod.limit = found.limit
-            self._mods[name] = mod
-        return self._mods[name]
+        name = repr((node.read(context.node_config), sorted(context.run_config.items())))
+        if name in self._mods:
+            return self._mods[name]
+        found = node.settings_of(context.node_config, context.run_config)
+        try:
+            mod = LdpMod(**{**self._task, **found.settings})  # type: ignore[arg-type]
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{found.source}: {error}") from error
+        # A `like` is the app's, and events that a run chooses by what it has seen do not add up as the ledger has it.
+        mod.limit, mod.pinned = found.limit, True
+        if len(self._mods) == MOST_MODS:
+            self._mods.clear()
+        self._mods[name] = mod
+        return mod

@@ -13,7 +13,8 @@ from ldpkernels.releases.written import law_of
 
 FILE = "ldp"  # the key of a node's configuration that has the path; others begin with it and a dot
 PREFIX = "ldp."
-NARROWER = ("eps", "budget")  # what a run may ask less of
+NARROWER = ("budget",)  # what a run may ask less of. An eps that runs choose one after another is in no composition.
+PATHS = ("ledger", "claims")
 _TEXT = ("mechanism", "ledger", "claims")
 _NUMBERS = ("eps", "norm", "bound", "budget", "delta", "answer_after")
 _COUNTS = ("threshold", "colluders")
@@ -33,11 +34,11 @@ class Settings:
 def settings_of(node: Mapping[str, object], run: Mapping[str, object]) -> Settings:
     """What a node's configuration and a run's say together. An error names the file, the key, the value and the cure.
 
-    >>> settings_of({"ldp.eps": 4.0, "partition-id": 0}, {"ldp.eps": 2.0}).settings
-    {'eps': 2.0}
-    >>> settings_of({"ldp.eps": 4.0}, {"ldp.eps": 8.0})
+    >>> settings_of({"ldp.eps": 1.0, "ldp.budget": 4.0, "partition-id": 0}, {"ldp.budget": 2.0}).limit
+    2.0
+    >>> settings_of({"ldp.eps": 1.0, "ldp.budget": 4.0}, {"ldp.budget": 8.0})
     Traceback (most recent call last):
-    ValueError: the run's configuration: ldp.eps = 8.0 is more than the node's 4.0: a run can ask for less, not for more
+    ValueError: the run's configuration: ldp.budget = 8.0 is more than the node's 4.0: a run can ask for less, not more
     """
     found, source = _own({name.removeprefix(PREFIX): v for name, v in node.items() if name.startswith(PREFIX)}, node)
     asked = {name.removeprefix(PREFIX): value for name, value in run.items() if name.startswith(PREFIX)}
@@ -45,37 +46,44 @@ def settings_of(node: Mapping[str, object], run: Mapping[str, object]) -> Settin
     for name, value in asked.items():
         where = f"the run's configuration: {PREFIX}{name} = {value!r}"
         if name not in NARROWER:
-            raise ValueError(f"{where} is not a run's to say: only {' and '.join(NARROWER)} are, and only less of them")
+            raise ValueError(f"{where} is not a run's to say: only {' and '.join(NARROWER)} is, and only less of it")
         if name not in found:
             raise ValueError(f"{where}, of which {source} says nothing: let the node's owner set it")
         number, most = _number(value, where), found[name]
         assert isinstance(most, float)
         if not 0 < number <= most:
-            raise ValueError(f"{where} is more than the node's {most!r}: a run can ask for less, not for more")
-        if name == "budget":
-            limit = number  # the ledger's own stays what it was begun with
-        else:
-            found[name] = number
+            raise ValueError(f"{where} is more than the node's {most!r}: a run can ask for less, not more")
+        limit = number  # the ledger's own stays what it was begun with
     return Settings(found, source, limit)
+
+
+def read(node: Mapping[str, object]) -> tuple[list[tuple[str, object]], str]:
+    """A node's configuration, and the text of the file that it names."""
+    if FILE not in node:
+        return sorted(node.items()), ""
+    try:
+        return sorted(node.items()), Path(str(node[FILE])).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{node[FILE]}, of the node's configuration {FILE}, can't be read: {error}") from error
 
 
 def _own(given: dict[str, object], node: Mapping[str, object]) -> tuple[dict[str, object], str]:
     """The settings of a node's owner, and where they are from."""
-    source, read = "the node's configuration", given
+    source, said = "the node's configuration", given
     if FILE in node:
         source = str(node[FILE])
         try:
-            read = tomllib.loads(Path(source).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            said = tomllib.loads(read(node)[1])
+        except tomllib.TOMLDecodeError as error:
             raise ValueError(f"{source}, of the node's configuration {FILE}, can't be read: {error}") from error
-        if twice := sorted(read.keys() & given.keys()):
+        if twice := sorted(said.keys() & given.keys()):
             raise ValueError(f"{source}: {twice[0]} is in the node's configuration too: say it in one of them")
-        read = {**given, **read}
-    if not read:
+        said = {**given, **said}
+    if not said:
         raise ValueError(
             f"the node's configuration has no {FILE}: start the SuperNode with --node-config \"{FILE}='/path/of.toml'\""
         )
-    return {name: _value(name, value, f"{source}: {name} = {value!r}") for name, value in read.items()}, source
+    return {name: _value(name, value, f"{source}: {name} = {value!r}") for name, value in said.items()}, source
 
 
 def _value(name: str, value: object, where: str) -> object:
@@ -89,6 +97,8 @@ def _value(name: str, value: object, where: str) -> object:
     if name in _TEXT:
         if not isinstance(value, str):
             raise ValueError(f"{where} is no text: put it in quotes")
+        if name in PATHS and not Path(value).is_absolute():
+            raise ValueError(f"{where} is no absolute path: from another folder it would be another file")
         return value
     if name == "metrics":
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):

@@ -11,7 +11,7 @@ import numpy as np
 from ldpkernels import arguments, launch
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import GaussianEvent
-from ldpkernels.accounting.neighbours import CENTRAL
+from ldpkernels.accounting.neighbours import CENTRAL, Relation, Scope
 from ldpkernels.arrays import Array, Floats, Integers
 from ldpkernels.dtypes import FLOAT64
 from ldpkernels.inputs.spans import span_table
@@ -25,8 +25,9 @@ MOST_CLIENTS = 2**30  # integers of 32 bits, of which int64 holds the sum
 class CentralGaussian:
     """Clip to `norm`, cut to a grid of sigma / 2^22, add up as integers, add a discrete Gaussian of deviation sigma.
 
-    Neighbours are the clients of a run, one added or removed, so that the distance is the norm. **The server sees every
-    update and is trusted**: the guarantee is against whoever sees what it makes of the sums. A `VectorLaw`
+    Neighbours are a client's update and zeros in its place, so that the distance is the norm: who takes part is no
+    secret, as rounds of too few clients are seen. **The server sees every update and is trusted**: the guarantee is
+    against whoever sees what it makes of the sums. A `VectorLaw`
     (ldpkernels/laws/vector_law.py), and the grid and the proof are those of `VectorGaussian`.
 
     Args:
@@ -41,6 +42,7 @@ class CentralGaussian:
     """
 
     name: ClassVar[str] = "central-gaussian"
+    scope: ClassVar[Scope] = replace(CENTRAL, relation=Relation.ZERO_OUT)
     sigma: float
     dimension: int
     norm: float = 1.0
@@ -73,7 +75,7 @@ class CentralGaussian:
     @property
     def event(self) -> GaussianEvent:
         """What one sum costs, for `ldpkernels.accounting`."""
-        return replace(self._alike.event, scope=CENTRAL)
+        return replace(self._alike.event, scope=self.scope)
 
     def epsilon(self, delta: float, rounds: int = 1) -> float:
         """The eps of so many sums at delta, the table's distance included; rounded up."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ldpkernels.accounting import CENTRAL, SUMMED, GaussianEvent, PrivacyResult
+from ldpkernels.accounting import CENTRAL, SUMMED, GaussianEvent, PrivacyResult, Scope
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.dtypes import FLOAT32
 from ldpkernels.laws import clipped_noise
@@ -104,7 +104,7 @@ def central(setting: Setting, name: str) -> Answer:
         law.sigma,
         f"(law := {written(law)}).released(sum(map(law.integers, updates)))",
         f"what the call gives: the sum over {law.clients:,}",
-        _noised_sums(setting, law.epsilon(setting.delta, setting.rounds), EXACT, noised),
+        _noised_sums(setting, law.scope, law.epsilon(setting.delta, setting.rounds), EXACT, noised),
         law.mean_error(setting.clients),
         law.bytes,
         setting,
@@ -133,7 +133,7 @@ def _in_real_numbers(setting: Setting, name: str) -> Answer:
         sigma,
         f"ldpkernels.clipped_noised_sum(updates, C={setting.ball!r}, sigma={sigma!r})",
         f"the sum over {setting.clients:,}",
-        _noised_sums(setting, total, EXACT, *((drawn,) if rate < 1 else ()), REAL, noised),
+        _noised_sums(setting, CENTRAL, total, EXACT, *((drawn,) if rate < 1 else ()), REAL, noised),
         _error(setting, sigma),
         4 * setting.weights,
         setting,
@@ -167,6 +167,7 @@ def adaptive(setting: Setting, name: str) -> Answer:
         f" law.noised(bits), clients={setting.clients}), of each client's law.bit(length, norm)",
         _noised_sums(
             setting,
+            CENTRAL,
             total(law.noise_multiplier),
             "Renyi composition",
             f"noise of {sigma:.6g} times the norm of the round in each of {setting.rounds:,} sums",
@@ -206,13 +207,13 @@ def _error(setting: Setting, sigma: float) -> float:
     return setting.weights * (sigma * setting.ball / setting.clients) ** 2
 
 
-def _noised_sums(setting: Setting, total: float, method: str, *assumptions: str) -> PrivacyResult:
+def _noised_sums(setting: Setting, scope: Scope, total: float, method: str, *assumptions: str) -> PrivacyResult:
     """The total of all rounds."""
     return PrivacyResult(
         total,
         setting.delta,
-        CENTRAL.adversary,
-        CENTRAL.neighbouring,
+        scope.adversary,
+        scope.neighbouring,
         ("the server that adds the noise sees every update, and is trusted", *assumptions),
         method,
     )

@@ -19,7 +19,14 @@ from ldpkernels.releases.summed import Summed
 
 logger = logging.getLogger("ldpkernels.releases")
 
-_REHEARSED: ContextVar[dict[Path, Ledger] | None] = ContextVar("rehearsed", default=None)
+
+@dataclass
+class _Rehearsal:
+    ledgers: dict[Path, Ledger]
+    over: bool = False  # tasks that were begun within it may outlive it
+
+
+_REHEARSED: ContextVar[_Rehearsal | None] = ContextVar("rehearsed", default=None)
 
 
 @contextlib.contextmanager
@@ -33,11 +40,12 @@ def rehearsed() -> Iterator[dict[Path, Ledger]]:
     ...     print([str(path) for path in ledgers])
     ['here.ledger']
     """
-    ledgers: dict[Path, Ledger] = {}
-    token = _REHEARSED.set(ledgers)
+    rehearsal = _Rehearsal({})
+    token = _REHEARSED.set(rehearsal)
     try:
-        yield ledgers
+        yield rehearsal.ledgers
     finally:
+        rehearsal.over = True
         _REHEARSED.reset(token)
 
 
@@ -80,11 +88,15 @@ class Budget:
             raise LedgerError(
                 f"ledger={template!r} names {error}, which this client's configuration has not"
             ) from error
-        ledgers = _REHEARSED.get()
-        if ledgers is not None:
-            yield ledgers.setdefault(path, Ledger(None, epsilon=self.epsilon, delta=self.delta))
+        rehearsal = _REHEARSED.get()
+        if rehearsal is not None:
+            if rehearsal.over:
+                raise LedgerError("this task was begun in a rehearsal that is over: it has no ledger")
+            yield rehearsal.ledgers.setdefault(path, Ledger(None, epsilon=self.epsilon, delta=self.delta))
             return
         path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            logger.warning("a new ledger is begun, and with it a new budget: %s", path.absolute())
         with Ledger(path, epsilon=self.epsilon, delta=self.delta) as ledger:
             yield ledger
 

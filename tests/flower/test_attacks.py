@@ -19,9 +19,9 @@ from tests.flower.test_rounds import NODES, START, app_of, keyed
 RANGES = (0.0, 0.1)
 
 
-def message_of(kind="train", eps=1.0, upload="updates"):
-    terms = records.terms(released(eps, "two-point"), upload, 1, START, RANGES)
-    message = Message(RecordDict({"arrays": records.record_of(START), "ldp": terms}), NODES[0], kind)
+def message_of(kind="train", eps=1.0, upload="updates", start=START):
+    terms = records.terms(released(eps, "two-point"), upload, 1, start, RANGES)
+    message = Message(RecordDict({"arrays": records.record_of(start), "ldp": terms}), NODES[0], kind)
     message.metadata.__dict__["_message_id"] = "1"
     return message
 

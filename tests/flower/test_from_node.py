@@ -2,6 +2,7 @@
 """Numbers of the node's owner: read where they are set down, narrowed by a run, and never widened by one."""
 
 import logging
+from pathlib import Path
 
 import pytest
 from flwr.app import Context, RecordDict
@@ -13,7 +14,7 @@ from ldpkernels.flower import LdpFedAvg, LdpMod
 from ldpkernels.flower.node import settings_of
 from ldpkernels.secure_sums import new_identity
 from tests.flower.grid import LocalGrid
-from tests.flower.test_attacks import answering, message_of, never
+from tests.flower.test_attacks import START, answering, message_of, never
 from tests.flower.test_rounds import NODES, app_of, started
 
 
@@ -50,18 +51,35 @@ def test_one_mod_serves_nodes_of_different_owners(site):
     assert answer(message_of(eps=3.0), site, mod=mod, train=never).has_error()
 
 
+def test_a_file_that_was_changed_is_read_again(site):
+    mod = LdpMod.from_node()
+    assert not answer(message_of(eps=2.0), site, mod=mod).has_error()
+    path = Path(site["ldp"])
+    path.write_text(path.read_text().replace("eps = 2.0", "eps = 0.5"))
+    assert answer(message_of(eps=2.0), site, mod=mod, train=never).has_error()
+    assert not answer(message_of(eps=0.5), site, mod=mod).has_error()
+
+
+def test_an_app_cannot_choose_what_a_round_costs(site):
+    """Rounds of a size that is chosen by what came before are in no composition: the ledger takes the first one's."""
+    smaller = dict(list(START.items())[:1])
+    assert not answer(message_of(eps=2.0), site, mod=LdpMod.from_node(like=START)).has_error()
+    mod = LdpMod.from_node(like=smaller)
+    reply = answer(message_of(eps=2.0, start=smaller), site, mod=mod, train=never)
+    assert "whose names, shapes and dtypes are pinned" in reply.error.reason
+
+
 def test_a_run_asks_for_less_and_not_for_more(site, tmp_path, caplog):
-    assert not answer(message_of(eps=1.0), site, {"ldp.eps": 1.0, "lr": 0.1}).has_error()
-    spent = answer(message_of(eps=2.0), site).content["metrics"]["ldp-epsilon"]
+    spent = answer(message_of(eps=2.0), site, {"ldp.budget": 99.0, "lr": 0.1}).content["metrics"]["ldp-epsilon"]
     words = answer(message_of(eps=2.0), site, {"ldp.budget": spent}, train=never).error.reason
     assert f"past the budget of {spent:g}" in words
     with Ledger(tmp_path / "3.ledger", epsilon=100.0) as ledger:  # the owner's, which the run's end is not written to
-        assert len(ledger.history) == 2
+        assert len(ledger.history) == 1
     for run in (
-        {"ldp.eps": 2.1},
+        {"ldp.eps": 1.0},
         {"ldp.budget": 101},
         {"ldp.ledger": "/tmp/mine"},
-        {"ldp.eps": "2"},
+        {"ldp.budget": "2"},
         {"ldp.norm": 1.0},
     ):
         caplog.clear()
@@ -79,7 +97,8 @@ def test_a_run_asks_for_less_and_not_for_more(site, tmp_path, caplog):
         ("eps = -1.0", "eps=-1.0 must be a finite number above 0"),
         ("epsilon = 2.0", "epsilon = 2.0 is of no meaning here: keys are eps, norm"),
         ("eps = 2.0\nledger = 5", "ledger = 5 is no text"),
-        ("eps = 2.0\nledger = 'a'", "ledger and budget go together"),
+        ("eps = 2.0\nledger = '/a'", "ledger and budget go together"),
+        ("eps = 2.0\nledger = 'a'", "ledger = 'a' is no absolute path"),
         ("eps = 2.0\nmetrics = 'loss'", "metrics = 'loss' is no list of names"),
         ("eps = 2.0\nthreshold = 2.5", "threshold = 2.5 is no whole number"),
         ("law = 'VectorGaussian'", "is no table: begin it with [law]"),
@@ -106,9 +125,9 @@ def test_an_error_names_the_file_the_key_the_value_and_the_cure(tmp_path, text, 
 
 def test_flower_reads_what_the_page_says():
     """Its command's --node-config, and the table of an app's configuration."""
-    node = parse_config_args(["partition-id=0 ldp.eps=4.0 ldp.budget=1000 ldp.ledger='{partition-id}.ledger'"])
-    found = settings_of(node, flatten_dict({"lr": 0.1, "ldp": {"eps": 2.0, "budget": 10.0}}))
-    assert found.settings == {"eps": 2.0, "budget": 1000.0, "ledger": "{partition-id}.ledger"}
+    node = parse_config_args(["partition-id=0 ldp.eps=4.0 ldp.budget=1000 ldp.ledger='/here/{partition-id}.ledger'"])
+    found = settings_of(node, flatten_dict({"lr": 0.1, "ldp": {"budget": 10.0}}))
+    assert found.settings == {"eps": 4.0, "budget": 1000.0, "ledger": "/here/{partition-id}.ledger"}
     assert found.limit == 10.0
     assert parse_config_args(["partition-id=0 ldp='/etc/ldp/site.toml'"])["ldp"] == "/etc/ldp/site.toml"
 

@@ -106,9 +106,9 @@ def test_a_client_that_dies_has_spent_its_round(tmp_path, when):
 def test_gaussian_updates_spend_a_gaussian_event(tmp_path):
     """A ledger composes them as what they are, which is less than their eps added up."""
     both = {"norm": 0.5, "delta": 1e-6}
-    mod = LdpMod(2.0, "gaussian", ledger=tmp_path / "{node-id}.ledger", budget=100.0, generator=keyed, **both)
+    mod = LdpMod(2.0, "gaussian", ledger=tmp_path / "{partition-id}.ledger", budget=100.0, generator=keyed, **both)
     started(LdpFedAvg(2.0, "gaussian", **both), LocalGrid(app_of(mod), NODES[:2]), rounds=4)
-    with Ledger(tmp_path / f"{NODES[0]}.ledger", epsilon=100.0, delta=1e-6) as ledger:
+    with Ledger(tmp_path / "0.ledger", epsilon=100.0, delta=1e-6) as ledger:
         event = released(2.0, "gaussian", **both).event([34])[0]
         assert ledger.epsilon == composed_epsilon([(event, 4)], 1e-6)
         assert 2.0 < ledger.epsilon < 8.0
@@ -144,3 +144,17 @@ def test_a_server_that_dies_in_a_round_asks_for_it_anew(tmp_path):
             rounds.append(len(ledger.history))
     assert rounds[2] == 3
     assert set(rounds) <= {2, 3}
+
+
+def test_a_server_cannot_choose_the_ledger(tmp_path, caplog):
+    """Nodes' numbers are the server's to give; a ledger that is begun is in the log."""
+    with pytest.raises(ValueError, match=r"the server gives nodes their numbers.*name the ledger by \{partition-id\}"):
+        LdpMod(1.0, ledger=tmp_path / "{node-id}.ledger", budget=10.0)
+    mod = LdpMod(1.0, ledger=tmp_path / "{partition-id}.ledger", budget=1e6)
+    for node in NODES[:2]:
+        assert not app_of(mod)(message_of(), context_of(node)).has_error()
+    assert [record.getMessage() for record in caplog.records if "new budget" in record.getMessage()] == [
+        f"a new ledger is begun, and with it a new budget: {tmp_path}/0.ledger"
+    ]
+    with Ledger(tmp_path / "0.ledger", epsilon=1e6) as ledger:
+        assert len(ledger.history) == 2
