@@ -68,4 +68,4 @@ def draw(cells: dict[str, Cell], path: Path) -> None:
               crosses=[("paper", list(CYCLES.items()), "k")]),
         Panel("Where noise matters: 20 rounds, 300 examples", "alpha", (0, 100), sweep, log=True),
     ]  # fmt: skip
-    pictures.save(panels, path, columns=2)
+    pictures.save(panels, path)

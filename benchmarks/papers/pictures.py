@@ -75,12 +75,13 @@ class Panel:
                 axis.plot([x, x], [low, low + 0.18 * (high - low)], alpha=0)  # so that no legend lies on it
 
 
-def save(panels: Sequence[Panel], path: Path, columns: int = 3) -> None:
+def save(panels: Sequence[Panel], path: Path) -> None:
     """The panels of which something was run as one picture, PNG and SVG, of the path's stem."""
     from ldpkernels import plot
 
     panels = [panel for panel in panels if any(values for _, points in panel.lines for _, values in points)]
     assert len(panels) <= 6, path
+    columns = 2 if len(panels) == 4 else 3
     rows = -(-len(panels) // columns)
     figure, axes = plot.new_figure(rows, columns, width=4.4 * columns, height=3.7 * rows)
     for axis, panel in zip(axes, panels, strict=False):
