@@ -49,7 +49,11 @@ def draw(cells: dict[str, Cell], path: Path) -> None:
     theirs.append(("paper: basic, below 10%", 0.1, "C0"))
     private = [Run(method, sigma=EQUIVALENT_SIGMA) for method in ("dpsgd", "hybrid-one")]
     others = [by_round(run, f"{NAMES[run.method]}, sigma = {run.sigma:g}") for run in private]
-    others = [by_round(Run("non-private"), "no noise"), by_round(ALONE, "alone"), *others]
+    others = [
+        by_round(Run("non-private"), "no noise"),
+        by_round(ALONE if ALONE in kept else replace(ALONE, rounds=14), "alone"),
+        *others,
+    ]
     cycles = [
         (f"{n:,} examples a client", [(c, finals(replace(FED, cycles=c, examples=n))) for c in CYCLES])
         for n in (EXAMPLES, *FEWER)
@@ -64,4 +68,4 @@ def draw(cells: dict[str, Cell], path: Path) -> None:
               crosses=[("paper", list(CYCLES.items()), "k")]),
         Panel("Where noise matters: 20 rounds, 300 examples", "alpha", (0, 100), sweep, log=True),
     ]  # fmt: skip
-    pictures.save(panels, path, columns=2)
+    pictures.save(panels, path)

@@ -78,7 +78,7 @@ def mnist_panels(curves: Curves) -> list[Panel]:
 
 
 def fashion_panels(curves: Curves) -> list[Panel]:
-    """Fashion-MNIST, where 20 clients stand for all, but for Figure 4b."""
+    """Fashion-MNIST, where 20 clients stand for all, but for those of Figure 4b."""
     dataset, headline = "fashion-mnist", HEADLINES["fashion-mnist", 4.0]
 
     def noisy(eps: float = 4.0, trained: int = 20, **changes: Any) -> Setting:

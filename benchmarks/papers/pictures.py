@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 Points = Sequence[tuple[float, Sequence[float]]]  # over x, the accuracies of the seeds
@@ -40,7 +40,7 @@ class Panel:
         assert len(self.lines) <= len(MARKS), self.title
         axis.set(title=self.title, xlabel=self.xlabel, ylim=self.ylim, xscale="log" if self.log else "linear")
         for i, (label, points) in enumerate(self.lines):
-            rows = [(x, 100 * statistics.fmean(v), deviation(v)) for x, v in sorted(points) if v]
+            rows = [(x, 100 * fmean(v), 100 * stdev(v) if len(v) > 1 else 0.0) for x, v in sorted(points) if v]
             if not rows:
                 continue
             plain = label.startswith("no noise")
@@ -75,16 +75,13 @@ class Panel:
                 axis.plot([x, x], [low, low + 0.18 * (high - low)], alpha=0)  # so that no legend lies on it
 
 
-def deviation(values: Sequence[float]) -> float:
-    """The deviation of a seed, in percent; nothing of one."""
-    return 100 * statistics.stdev(values) if len(values) > 1 else 0.0
-
-
-def save(panels: Sequence[Panel], path: Path, columns: int = 3) -> None:
-    """The panels as one picture, PNG and SVG, of the path's stem."""
+def save(panels: Sequence[Panel], path: Path) -> None:
+    """The panels of which something was run as one picture, PNG and SVG, of the path's stem."""
     from ldpkernels import plot
 
+    panels = [panel for panel in panels if any(values for _, points in panel.lines for _, values in points)]
     assert len(panels) <= 6, path
+    columns = 2 if len(panels) == 4 else 3
     rows = -(-len(panels) // columns)
     figure, axes = plot.new_figure(rows, columns, width=4.4 * columns, height=3.7 * rows)
     for axis, panel in zip(axes, panels, strict=False):

@@ -25,7 +25,7 @@ def draw(path: str | Path, world: World, state: State) -> None:
     owners = [used.index(kind) for kind in dict.fromkeys(used)]
     images = len(world.shape) == 3 and world.shape[0] in (1, 3)
     strip: Callable[[Axes, torch.Tensor, str, World], None] = _images if images else _features
-    figure, axes = new_figure(2 * len(owners), 1, width=9, height=(1.5 if images else 3.6) * len(owners))
+    figure, axes = new_figure(2 * len(owners), 1, width=9, height=(1.5 if images else 4.6) * len(owners))
     for row, party in enumerate(owners):
         real = world.dataset.train_x[world.shards[party][:_EACH]]
         made = world.samples_of(state, party, _EACH)

@@ -50,7 +50,7 @@ class Config:
         C: Centers of the ranges, by layer or one for all; None takes them from the initial weights, which are public.
         R: Radii, likewise.
         upload: "weights" is Algorithm 1. "updates" sends their change since the cloud's weights, within the same
-            ranges: with Fashion-MNIST's radius of .015 weights give a dead network (docs/federated/ldp_fl.md).
+            ranges, which a small radius cuts less off (docs/federated/ldp_fl.md).
         adaptive: New ranges from the averaged uploads after each round (`ldpkernels.ranges`); else they stay.
         ranges: Further arguments of `ldpkernels.ranges`: method, growth, quantile, by.
         fraction: The fraction of the clients that a round selects, k_l / n.
