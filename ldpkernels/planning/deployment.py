@@ -77,7 +77,7 @@ def deployment(setting: Setting, law: Mechanism | None) -> Deployment:
     own = f', ledger="{LEDGER}", '
     if isinstance(law, CentralGaussian):
         return Deployment(code, "central=law", f'central=law, ledger="server.ledger", {total}')
-    least = f", at_least={setting.sure}" if setting.at_least is not None or setting.drawn else ""
+    least = f", at_least={setting.sure}" if setting.enforced or setting.drawn else ""
     threshold = f", threshold={setting.opened}"
     if setting.trust == "secure-aggregation" and setting.most > MOST_SUMMED:
         return Deployment(code, notes=(TOO_MANY,))

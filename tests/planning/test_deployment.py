@@ -6,7 +6,9 @@ import importlib.util
 import pytest
 
 import ldpkernels
+from ldpkernels.accounting import composed_epsilon
 from ldpkernels.planning.deployment import BY_HAND, NO_SHUFFLER, TOO_MANY
+from ldpkernels.releases.choice import released
 from tests.planning.test_calls import CANDIDATES, IDS, N
 
 FLOWER = importlib.util.find_spec("flwr") is not None
@@ -51,6 +53,18 @@ def test_without_a_shuffler_a_sum_of_reports_serves_or_the_ledger_says_what_is_l
     assert summed.notes[0] == alone.notes[0] == NO_SHUFFLER
     assert 50.0 < float(alone.client.partition("budget=")[2].partition(",")[0]) < 60.0
     assert deployed("privunitg", "shuffled").notes == ()  # whose total is the local one
+
+
+@pytest.mark.parametrize("trust", ["shuffled", "secure-aggregation"])
+@pytest.mark.parametrize("given", [{"threshold": 20}, {"threshold": 20, "participation": 0.5}, {"at_least": 20}])
+def test_a_ledger_under_the_lines_has_the_rounds_that_were_planned(trust, given):
+    """With trust="shuffled" eps was of all clients, whatever the threshold of the sum: no round was within the total."""
+    found = ldpkernels.plan(2.0, rounds=3, clients=60, weights=9, trust=trust, norm=1.0, **given)
+    one = next(one for one in found if one.name == "two-point")
+    asked = eval(f"dict({one.deploy.client})", {"law": one.law})
+    event, times = released(law=one.law, threshold=asked["threshold"]).event([9])
+    assert one.setting.sure == 20 - ("threshold" in given)
+    assert 1.9 < composed_epsilon([(event, 3 * times)], asked["delta"]) <= one.epsilon <= asked["budget"] == 2.0
 
 
 def test_more_clients_than_a_secure_sum_has_are_told():
