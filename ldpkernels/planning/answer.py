@@ -134,7 +134,7 @@ def guarantee_of(setting: Setting, law: Mechanism, positions: int) -> PrivacyRes
         if mixed.epsilon < result.epsilon:
             result = mixed
             if setting.trust == "secure-aggregation":
-                result = dataclasses.replace(mixed, adversary=SUMS_ADVERSARY, assumptions=_of_sums(setting, mixed))
+                result = of_sums(setting, mixed)
             elif positions == 1:
                 reports = f"{setting.rounds:,} reports of each client in all"
                 kept = (WHOLE, mixed.assumptions[1], reports, mixed.assumptions[3])
@@ -163,9 +163,12 @@ SUMS_ADVERSARY = "anyone who sees the sums, the server included, and knows the i
 WHOLE = "an ideal shuffler of whole reports, which can't be told apart nor linked from round to round"
 
 
-def _of_sums(setting: Setting, mixed: PrivacyResult) -> tuple[str, ...]:
-    sums = "a protocol that shows nothing of the reports but, at each position, how many ones there are"
-    return (sums, *mixed.assumptions[1:3], f"the reports of at least {setting.sure:,} honest clients are in every sum")
+def of_sums(setting: Setting, mixed: PrivacyResult) -> PrivacyResult:
+    """The total of mixed reports in the view of a secure sum, which shows what a shuffler leaves."""
+    sums = "a protocol that shows nothing of the reports but, at each position, how many clients sent what"
+    honest = f"the reports of at least {setting.sure:,} honest clients are in every sum"
+    assumptions = (sums, *mixed.assumptions[1:3], honest, *mixed.assumptions[4:])
+    return dataclasses.replace(mixed, adversary=SUMS_ADVERSARY, assumptions=assumptions)
 
 
 def assuming(answer: Answer, *assumptions: str) -> Answer:

@@ -9,14 +9,13 @@ from ldpkernels.accounting import local_epsilon
 from ldpkernels.accounting.events import Mechanism
 from ldpkernels.laws.central_gaussian import CentralGaussian
 from ldpkernels.laws.distributed import Shares
+from ldpkernels.laws.projected_code import ProjectedCode
 from ldpkernels.laws.registry import KINDS
 from ldpkernels.planning.setting import Setting
 
 LEDGER = "{partition-id}.ledger"  # a file of each client: Flower fills its number in
-NO_SHUFFLER = (
-    "No shuffler comes with ldpkernels or Flower: the party that mixes the reports is yours to bring. Without it the"
-    " total is the one below, which is what a ledger charges."
-)
+NO_SHUFFLER = "No shuffler comes with ldpkernels or Flower: the party that mixes the reports is yours to bring."
+CHARGED = "Without it the total is the one below, which is what a ledger charges."
 SUMS_SERVE = "A secure sum of the reports serves in its stead: it shows no more than a shuffler leaves."
 MOST_SUMMED = 2**16  # clients, of a complete graph
 TOO_MANY = "No secure sum here has so many clients: docs/secure_sums.md says what others have."
@@ -93,7 +92,11 @@ def deployment(setting: Setting, law: Mechanism | None) -> Deployment:
             ranks = f"ldpkernels.distributed.mean(update, C=0.0{radius}, eps={law.eps!r}, mechanism={law.name!r})"
         return Deployment(code, f"law=law{own}{total}", f"law=law{radius}{least}", ranks)
     if each:
+        if setting.most > MOST_SUMMED:
+            return Deployment(code, notes=(NO_SHUFFLER, TOO_MANY))
         notes = (NO_SHUFFLER, SUMS_SERVE) if setting.trust == "shuffled" else ()
         return Deployment(code, f"law=law{threshold}{own}{total}", f"law=law{threshold}{radius}", notes=notes)
+    if isinstance(law, ProjectedCode):  # a server of Flower reads codes by the numbers of their nodes
+        return Deployment(code, notes=(NO_SHUFFLER, BY_HAND))
     alone = f"budget={local.epsilon!r}, delta={setting.kept_delta!r}"
-    return Deployment(code, f"law=law{own}{alone}", f"law=law{least}", notes=(NO_SHUFFLER,))
+    return Deployment(code, f"law=law{own}{alone}", f"law=law{least}", notes=(NO_SHUFFLER, CHARGED))

@@ -49,6 +49,8 @@ def test_without_a_shuffler_a_sum_of_reports_serves_or_the_ledger_says_what_is_l
     assert f"threshold={N + 1}" in summed.client
     assert "budget=16.0" in summed.client
     alone = ldpkernels.plan(8.0, rounds=20, clients=200, weights=9, trust="shuffled", norm=1.0)
+    code = next(one for one in alone if one.name == "projected-code").deploy
+    assert (code.client, code.notes) == ("", (NO_SHUFFLER, BY_HAND))  # Flower's server reads codes by their nodes
     alone = next(one for one in alone if one.name == "privunitg").deploy
     assert summed.notes[0] == alone.notes[0] == NO_SHUFFLER
     assert 50.0 < float(alone.client.partition("budget=")[2].partition(",")[0]) < 60.0
@@ -58,7 +60,7 @@ def test_without_a_shuffler_a_sum_of_reports_serves_or_the_ledger_says_what_is_l
 @pytest.mark.parametrize("trust", ["shuffled", "secure-aggregation"])
 @pytest.mark.parametrize("given", [{"threshold": 20}, {"threshold": 20, "participation": 0.5}, {"at_least": 20}])
 def test_a_ledger_under_the_lines_has_the_rounds_that_were_planned(trust, given):
-    """With trust="shuffled" eps was of all clients, whatever the threshold of the sum: no round was within the total."""
+    """With trust="shuffled" eps was of all clients, whatever the sum's threshold: no round was within the total."""
     found = ldpkernels.plan(2.0, rounds=3, clients=60, weights=9, trust=trust, norm=1.0, **given)
     one = next(one for one in found if one.name == "two-point")
     asked = eval(f"dict({one.deploy.client})", {"law": one.law})
@@ -70,3 +72,5 @@ def test_a_ledger_under_the_lines_has_the_rounds_that_were_planned(trust, given)
 def test_more_clients_than_a_secure_sum_has_are_told():
     many = ldpkernels.plan(8.0, rounds=1, clients=10**5, weights=9, trust="secure-aggregation", norm=1.0)
     assert all(one.deploy.notes == (TOO_MANY,) for one in many if one.law)
+    mixed = ldpkernels.plan(2.0, rounds=5, clients=10**5, weights=85, trust="shuffled", norm=1.0)
+    assert next(one for one in mixed if one.name == "two-point").deploy.notes == (NO_SHUFFLER, TOO_MANY)
