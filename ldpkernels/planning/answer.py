@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ldpkernels.accounting import PrivacyResult, PureEvent, local_epsilon, shuffle_epsilon
+from ldpkernels.accounting import SUMMED, PrivacyResult, PureEvent, local_epsilon, shuffle_epsilon
 from ldpkernels.accounting.events import Mechanism, event_of
 from ldpkernels.accounting.shuffle import Method, shuffled_epsilon
 from ldpkernels.planning import calibration
@@ -159,7 +159,7 @@ def in_rounds(setting: Setting, result: PrivacyResult) -> PrivacyResult:
     return dataclasses.replace(result, delta=result.delta + setting.excluded, assumptions=assumptions)
 
 
-SUMS_ADVERSARY = "anyone who sees the sums, the server included, and knows the inputs of all the other clients"
+FOLLOWED = "a server that follows the protocol, or a roster of the clients' signing keys"
 WHOLE = "an ideal shuffler of whole reports, which can't be told apart nor linked from round to round"
 
 
@@ -167,8 +167,8 @@ def of_sums(setting: Setting, mixed: PrivacyResult) -> PrivacyResult:
     """The total of mixed reports in the view of a secure sum, which shows what a shuffler leaves."""
     sums = "a protocol that shows nothing of the reports but, at each position, how many clients sent what"
     honest = f"the reports of at least {setting.sure:,} honest clients are in every sum"
-    assumptions = (sums, *mixed.assumptions[1:3], honest, *mixed.assumptions[4:])
-    return dataclasses.replace(mixed, adversary=SUMS_ADVERSARY, assumptions=assumptions)
+    assumptions = (sums, FOLLOWED, *mixed.assumptions[1:3], honest, *mixed.assumptions[4:])
+    return dataclasses.replace(mixed, adversary=SUMMED.adversary, assumptions=assumptions)
 
 
 def assuming(answer: Answer, *assumptions: str) -> Answer:

@@ -17,6 +17,10 @@ LEDGER = "{partition-id}.ledger"  # a file of each client: Flower fills its numb
 NO_SHUFFLER = "No shuffler comes with ldpkernels or Flower: the party that mixes the reports is yours to bring."
 CHARGED = "Without it the total is the one below, which is what a ledger charges."
 SUMS_SERVE = "A secure sum of the reports serves in its stead: it shows no more than a shuffler leaves."
+NO_ROSTER = (
+    "These lines hold off whoever sees the sums of a server that follows the protocol. Against one that does not, give"
+    " LdpMod the clients' signing keys: roster= and identity= (docs/secure_sums.md)."
+)
 MOST_SUMMED = 2**16  # clients, of a complete graph
 TOO_MANY = "No secure sum here has so many clients: docs/secure_sums.md says what others have."
 BY_HAND = "No framework here runs this law: run the call, and the mean that goes with it, by yourself."
@@ -82,7 +86,7 @@ def deployment(setting: Setting, law: Mechanism | None) -> Deployment:
         return Deployment(code, notes=(TOO_MANY,))
     if isinstance(law, Shares):
         ranks = "ldpkernels.distributed.mean(update, law=law, secure=True)"
-        return Deployment(code, f"law=law{threshold}{own}{total}", f"law=law{threshold}", ranks)
+        return Deployment(code, f"law=law{threshold}{own}{total}", f"law=law{threshold}", ranks, (NO_ROSTER,))
     each = isinstance(law, KINDS)
     radius = f", R={setting.box!r}" if each else ""
     local = local_epsilon(law, d=setting.weights if each else 1, rounds=setting.rounds, delta=setting.kept_delta)
@@ -94,7 +98,7 @@ def deployment(setting: Setting, law: Mechanism | None) -> Deployment:
     if each:
         if setting.most > MOST_SUMMED:
             return Deployment(code, notes=(NO_SHUFFLER, TOO_MANY))
-        notes = (NO_SHUFFLER, SUMS_SERVE) if setting.trust == "shuffled" else ()
+        notes = ((NO_SHUFFLER, SUMS_SERVE) if setting.trust == "shuffled" else ()) + (NO_ROSTER,)
         return Deployment(code, f"law=law{threshold}{own}{total}", f"law=law{threshold}{radius}", notes=notes)
     if isinstance(law, ProjectedCode):  # a server of Flower reads codes by the numbers of their nodes
         return Deployment(code, notes=(NO_SHUFFLER, BY_HAND))

@@ -50,6 +50,9 @@ def test_an_app_is_whole(trust, name):
         kept = one.assumptions[trust == "shuffled" :]  # the first of which is a shuffler's
         assert all(text in files[page] for text in kept if "colludes" not in text)
         assert all(note in files[page] for note in one.deploy.notes)
+    if "threshold=" in one.deploy.client:
+        assert all("a server that follows the protocol" in files[page] for page in ("README.md", "ldp_app/__init__.py"))
+        assert not any("server included" in text for text in files.values())
     assert one.deploy.law in files["ldp_app/__init__.py"]
     assert "rounds = 2" in files["pyproject.toml"]
     planned = re.search(r"# What was asked: (.*)", files["ldp_app/__init__.py"])[1]

@@ -64,7 +64,9 @@ def test_a_ledger_under_the_lines_has_the_rounds_that_were_planned(trust, given)
     found = ldpkernels.plan(2.0, rounds=3, clients=60, weights=9, trust=trust, norm=1.0, **given)
     one = next(one for one in found if one.name == "two-point")
     asked = eval(f"dict({one.deploy.client})", {"law": one.law})
-    event, times = released(law=one.law, threshold=asked["threshold"]).event([9])
+    release = released(law=one.law, threshold=asked["threshold"])
+    assert any(release.against in note for note in one.deploy.notes)
+    event, times = release.event([9])
     assert one.setting.sure == 20 - ("threshold" in given)
     assert 1.9 < composed_epsilon([(event, 3 * times)], asked["delta"]) <= one.epsilon <= asked["budget"] == 2.0
 
