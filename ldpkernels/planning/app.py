@@ -9,7 +9,7 @@ from string import Template
 
 from ldpkernels.accounting.records import rounded_up
 from ldpkernels.planning.answer import Answer, of_sums
-from ldpkernels.planning.deployment import CHARGED, NO_SHUFFLER, SUMS_SERVE, written
+from ldpkernels.planning.deployment import CHARGED, LEDGERS, NO_SHUFFLER, SUMS_SERVE, written
 
 PACKAGE = "ldp_app"
 AT_THE_ROOT = ("pyproject.toml", "README.md")
@@ -83,4 +83,4 @@ def rendered(one: Answer) -> dict[str, str]:
 
 def _in_folder(arguments: str) -> str:
     """The arguments with ledgers in the app's folder of them."""
-    return arguments.replace('ledger="', 'ledger=LEDGERS + "/')
+    return arguments.replace(f'ledger="{LEDGERS}', 'ledger=LEDGERS + "/')

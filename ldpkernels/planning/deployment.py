@@ -13,7 +13,8 @@ from ldpkernels.laws.projected_code import ProjectedCode
 from ldpkernels.laws.registry import KINDS
 from ldpkernels.planning.setting import Setting
 
-LEDGER = "{partition-id}.ledger"  # a file of each client: Flower fills its number in
+LEDGERS = "/var/lib/ldp/"  # one place, from whatever folder a process starts: elsewhere is another budget
+LEDGER = LEDGERS + "{partition-id}.ledger"  # a file of each client: Flower fills its number in
 NO_SHUFFLER = "No shuffler comes with ldpkernels or Flower: the party that mixes the reports is yours to bring."
 CHARGED = "Without it the total is the one below, which is what a ledger charges."
 SUMS_SERVE = "A secure sum of the reports serves in its stead: it shows no more than a shuffler leaves."
@@ -79,7 +80,7 @@ def deployment(setting: Setting, law: Mechanism | None) -> Deployment:
     code, total = written(law), f"budget={setting.epsilon!r}, delta={setting.kept_delta!r}"
     own = f', ledger="{LEDGER}", '
     if isinstance(law, CentralGaussian):
-        return Deployment(code, "central=law", f'central=law, ledger="server.ledger", {total}')
+        return Deployment(code, "central=law", f'central=law, ledger="{LEDGERS}server.ledger", {total}')
     least = f", at_least={setting.sure}" if setting.enforced or setting.drawn else ""
     threshold = f", threshold={setting.opened}"
     if setting.trust == "secure-aggregation" and setting.most > MOST_SUMMED:

@@ -53,6 +53,7 @@ def test_an_app_is_whole(trust, name):
     if "threshold=" in one.deploy.client:
         assert all("a server that follows the protocol" in files[page] for page in ("README.md", "ldp_app/__init__.py"))
         assert not any("server included" in text for text in files.values())
+    assert not any("/var/lib/ldp/" in text for text in files.values())  # an app has its own folder of ledgers
     assert one.deploy.law in files["ldp_app/__init__.py"]
     assert "rounds = 2" in files["pyproject.toml"]
     planned = re.search(r"# What was asked: (.*)", files["ldp_app/__init__.py"])[1]

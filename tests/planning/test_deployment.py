@@ -2,12 +2,14 @@
 # The lines that a candidate gives parse and construct what they name, and a ledger under them ends at the total.
 import ast
 import importlib.util
+import re
+from pathlib import PurePosixPath
 
 import pytest
 
 import ldpkernels
 from ldpkernels.accounting import composed_epsilon
-from ldpkernels.planning.deployment import BY_HAND, NO_SHUFFLER, TOO_MANY
+from ldpkernels.planning.deployment import BY_HAND, LEDGERS, NO_SHUFFLER, TOO_MANY
 from ldpkernels.releases.choice import released
 from tests.planning.test_calls import CANDIDATES, IDS, N
 
@@ -15,8 +17,11 @@ FLOWER = importlib.util.find_spec("flwr") is not None
 
 
 @pytest.mark.parametrize("one", CANDIDATES, ids=IDS)
-def test_the_lines_run(one):
+def test_the_lines_run(one, tmp_path):
     lines = str(one.deploy)
+    ledgers = re.findall('ledger="(.*?)"', lines)
+    assert len(ledgers) == ("LdpMod" in lines)
+    assert all(PurePosixPath(path).is_absolute() for path in ledgers)  # from another folder it was another budget
     tree = ast.parse(lines)
     if one.law is None:
         assert one.name.startswith("adaptive")
@@ -26,7 +31,7 @@ def test_the_lines_run(one):
     if FLOWER:
         names = {}
         kept = [line for line in lines.splitlines() if "distributed" not in line]
-        exec("\n".join(kept), names)
+        exec("\n".join(kept).replace(LEDGERS, f"{tmp_path}/"), names)
         assert names["mod"].release.terms == names["strategy"].release.terms
     assert any("LdpMod" in ast.unparse(node) for node in tree.body)
 
