@@ -112,9 +112,9 @@ def main(args: argparse.Namespace) -> Outcome:
 
 def _chosen(found: Plan, name: str | None) -> Candidate:
     """The candidate of this name, or the best that has an app."""
-    candidates = [one for one in found if one.name == name or (name is None and one.deploy.client)]
+    candidates = [one for one in found if one.name == name or (name is None and app.has_app(one))]
     if not candidates:
-        known = ", ".join(repr(one.name) for one in found if one.deploy.client)
+        known = ", ".join(repr(one.name) for one in found if app.has_app(one))
         raise ValueError(f"choose = {name!r} is no candidate here: choose one of {known or 'another trust'}")
     return candidates[0]
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ldpkernels.accounting import PrivacyResult, PureEvent, local_epsilon, shuffle_epsilon
+from ldpkernels.accounting import SUMMED, PrivacyResult, PureEvent, local_epsilon, shuffle_epsilon
 from ldpkernels.accounting.events import Mechanism, event_of
 from ldpkernels.accounting.shuffle import Method, shuffled_epsilon
 from ldpkernels.planning import calibration
@@ -134,7 +134,7 @@ def guarantee_of(setting: Setting, law: Mechanism, positions: int) -> PrivacyRes
         if mixed.epsilon < result.epsilon:
             result = mixed
             if setting.trust == "secure-aggregation":
-                result = dataclasses.replace(mixed, adversary=SUMS_ADVERSARY, assumptions=_of_sums(setting, mixed))
+                result = of_sums(setting, mixed)
             elif positions == 1:
                 reports = f"{setting.rounds:,} reports of each client in all"
                 kept = (WHOLE, mixed.assumptions[1], reports, mixed.assumptions[3])
@@ -159,13 +159,16 @@ def in_rounds(setting: Setting, result: PrivacyResult) -> PrivacyResult:
     return dataclasses.replace(result, delta=result.delta + setting.excluded, assumptions=assumptions)
 
 
-SUMS_ADVERSARY = "anyone who sees the sums, the server included, and knows the inputs of all the other clients"
+FOLLOWED = "a server that follows the protocol, or a roster of the clients' signing keys"
 WHOLE = "an ideal shuffler of whole reports, which can't be told apart nor linked from round to round"
 
 
-def _of_sums(setting: Setting, mixed: PrivacyResult) -> tuple[str, ...]:
-    sums = "a protocol that shows nothing of the reports but, at each position, how many ones there are"
-    return (sums, *mixed.assumptions[1:3], f"the reports of at least {setting.sure:,} honest clients are in every sum")
+def of_sums(setting: Setting, mixed: PrivacyResult) -> PrivacyResult:
+    """The total of mixed reports in the view of a secure sum, which shows what a shuffler leaves."""
+    sums = "a protocol that shows nothing of the reports but, at each position, how many clients sent what"
+    honest = f"the reports of at least {setting.sure:,} honest clients are in every sum"
+    assumptions = (sums, FOLLOWED, *mixed.assumptions[1:3], honest, *mixed.assumptions[4:])
+    return dataclasses.replace(mixed, adversary=SUMMED.adversary, assumptions=assumptions)
 
 
 def assuming(answer: Answer, *assumptions: str) -> Answer:

@@ -8,8 +8,8 @@ from pathlib import Path
 from string import Template
 
 from ldpkernels.accounting.records import rounded_up
-from ldpkernels.planning.answer import Answer
-from ldpkernels.planning.deployment import written
+from ldpkernels.planning.answer import Answer, of_sums
+from ldpkernels.planning.deployment import CHARGED, LEDGERS, NO_SHUFFLER, SUMS_SERVE, written
 
 PACKAGE = "ldp_app"
 AT_THE_ROOT = ("pyproject.toml", "README.md")
@@ -32,11 +32,25 @@ def write_app(one: Answer, folder: Path) -> None:
         (folder / name).write_text(text)
 
 
+def has_app(one: Answer) -> bool:
+    """Whether an app can keep the candidate's total by itself."""
+    lines = one.deploy
+    return bool(lines.client) and CHARGED not in lines.notes
+
+
 def rendered(one: Answer) -> dict[str, str]:
     """The text of each file, by its path."""
     setting, lines, guarantee = one.setting, one.deploy, one.guarantee
-    if not lines.client:
-        raise ValueError(f"{one.name!r} has no app: {' '.join(lines.notes)}")
+    if not has_app(one):
+        why = " ".join(note for note in lines.notes if note != CHARGED)
+        cure = (
+            " Plan with trust='local', or bring one and use the candidate's .call."
+            if NO_SHUFFLER in lines.notes
+            else ""
+        )
+        raise ValueError(f"{one.name!r} has no app: {why}{cure}")
+    if SUMS_SERVE in lines.notes:
+        guarantee = of_sums(setting, guarantee)
     if not LEAST_WEIGHTS <= setting.weights <= MOST_WEIGHTS:
         raise ValueError(
             f"weights = {setting.weights:,} is outside [{LEAST_WEIGHTS}, {MOST_WEIGHTS:,}], of which the app's network"
@@ -49,7 +63,9 @@ def rendered(one: Answer) -> dict[str, str]:
         "adversary": guarantee.adversary,
         "neighbours": guarantee.neighbouring,
         "assumptions": "\n".join(f"#   - {text}" for text in guarantee.assumptions),
+        "needed": "\n".join(f"- {text}" for text in guarantee.assumptions),
         "notes": "\n".join(f"# {note}" for note in lines.notes) or "#",
+        "told": "".join(f"\n{note}\n" for note in lines.notes),
         "planned": written(setting).replace("Setting", "plan", 1),
         "law": lines.law,
         "client": _in_folder(lines.client),
@@ -67,4 +83,4 @@ def rendered(one: Answer) -> dict[str, str]:
 
 def _in_folder(arguments: str) -> str:
     """The arguments with ledgers in the app's folder of them."""
-    return arguments.replace('ledger="', 'ledger=LEDGERS + "/')
+    return arguments.replace(f'ledger="{LEDGERS}', 'ledger=LEDGERS + "/')

@@ -9,15 +9,19 @@ from ldpkernels.accounting import local_epsilon
 from ldpkernels.accounting.events import Mechanism
 from ldpkernels.laws.central_gaussian import CentralGaussian
 from ldpkernels.laws.distributed import Shares
+from ldpkernels.laws.projected_code import ProjectedCode
 from ldpkernels.laws.registry import KINDS
 from ldpkernels.planning.setting import Setting
 
-LEDGER = "{partition-id}.ledger"  # a file of each client: Flower fills its number in
-NO_SHUFFLER = (
-    "No shuffler comes with ldpkernels or Flower: the party that mixes the reports is yours to bring. Without it the"
-    " total is the one below, which is what a ledger charges."
-)
+LEDGERS = "/var/lib/ldp/"  # one place, from whatever folder a process starts: elsewhere is another budget
+LEDGER = LEDGERS + "{partition-id}.ledger"  # a file of each client: Flower fills its number in
+NO_SHUFFLER = "No shuffler comes with ldpkernels or Flower: the party that mixes the reports is yours to bring."
+CHARGED = "Without it the total is the one below, which is what a ledger charges."
 SUMS_SERVE = "A secure sum of the reports serves in its stead: it shows no more than a shuffler leaves."
+NO_ROSTER = (
+    "These lines hold off whoever sees the sums of a server that follows the protocol. Against one that does not, give"
+    " LdpMod the clients' signing keys: roster= and identity= (docs/secure_sums.md)."
+)
 MOST_SUMMED = 2**16  # clients, of a complete graph
 TOO_MANY = "No secure sum here has so many clients: docs/secure_sums.md says what others have."
 BY_HAND = "No framework here runs this law: run the call, and the mean that goes with it, by yourself."
@@ -76,14 +80,14 @@ def deployment(setting: Setting, law: Mechanism | None) -> Deployment:
     code, total = written(law), f"budget={setting.epsilon!r}, delta={setting.kept_delta!r}"
     own = f', ledger="{LEDGER}", '
     if isinstance(law, CentralGaussian):
-        return Deployment(code, "central=law", f'central=law, ledger="server.ledger", {total}')
-    least = f", at_least={setting.sure}" if setting.at_least is not None or setting.drawn else ""
+        return Deployment(code, "central=law", f'central=law, ledger="{LEDGERS}server.ledger", {total}')
+    least = f", at_least={setting.sure}" if setting.enforced or setting.drawn else ""
     threshold = f", threshold={setting.opened}"
     if setting.trust == "secure-aggregation" and setting.most > MOST_SUMMED:
         return Deployment(code, notes=(TOO_MANY,))
     if isinstance(law, Shares):
         ranks = "ldpkernels.distributed.mean(update, law=law, secure=True)"
-        return Deployment(code, f"law=law{threshold}{own}{total}", f"law=law{threshold}", ranks)
+        return Deployment(code, f"law=law{threshold}{own}{total}", f"law=law{threshold}", ranks, (NO_ROSTER,))
     each = isinstance(law, KINDS)
     radius = f", R={setting.box!r}" if each else ""
     local = local_epsilon(law, d=setting.weights if each else 1, rounds=setting.rounds, delta=setting.kept_delta)
@@ -93,7 +97,11 @@ def deployment(setting: Setting, law: Mechanism | None) -> Deployment:
             ranks = f"ldpkernels.distributed.mean(update, C=0.0{radius}, eps={law.eps!r}, mechanism={law.name!r})"
         return Deployment(code, f"law=law{own}{total}", f"law=law{radius}{least}", ranks)
     if each:
-        notes = (NO_SHUFFLER, SUMS_SERVE) if setting.trust == "shuffled" else ()
+        if setting.most > MOST_SUMMED:
+            return Deployment(code, notes=(NO_SHUFFLER, TOO_MANY))
+        notes = ((NO_SHUFFLER, SUMS_SERVE) if setting.trust == "shuffled" else ()) + (NO_ROSTER,)
         return Deployment(code, f"law=law{threshold}{own}{total}", f"law=law{threshold}{radius}", notes=notes)
+    if isinstance(law, ProjectedCode):  # a server of Flower reads codes by the numbers of their nodes
+        return Deployment(code, notes=(NO_SHUFFLER, BY_HAND))
     alone = f"budget={local.epsilon!r}, delta={setting.kept_delta!r}"
-    return Deployment(code, f"law=law{own}{alone}", f"law=law{least}", notes=(NO_SHUFFLER,))
+    return Deployment(code, f"law=law{own}{alone}", f"law=law{least}", notes=(NO_SHUFFLER, CHARGED))

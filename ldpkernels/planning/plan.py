@@ -147,8 +147,8 @@ def plan(
             one (`LdpFedAvg(at_least=...)`), and what clients hide in is that many.
         invited: The most clients that may upload to a secure sum, which its integers must hold. By default as many as
             may come, and one more.
-        threshold: The fewest clients whose secure sum is opened, of which one may collude. By default all honest ones,
-            and one more.
+        threshold: The fewest clients whose secure sum is opened, of which one may collude; behind a shuffler, of the
+            sum that serves in its stead. By default all honest ones, and one more.
 
     >>> import ldpkernels
     >>> found = ldpkernels.plan(8.0, rounds=10, clients=50_000, weights=2_000, trust="local", radius=0.1, norm=1.0)

@@ -94,10 +94,14 @@ class Setting:
         return replace(self, **{name: times * count for name, count in counts.items() if count is not None})
 
     @property
+    def enforced(self) -> bool:
+        """Whether whoever serves is told the fewest clients of a round."""
+        return self.at_least is not None or (self.trust in HIDING and self.threshold is not None)
+
+    @property
     def drawn(self) -> bool:
         """Whether a round may be smaller than any that the total is calibrated for."""
-        enforced = self.at_least or (self.threshold if self.trust == "secure-aggregation" else None)
-        return self.trust in HIDING and self.participation < 1 and enforced is None
+        return self.trust in HIDING and self.participation < 1 and not self.enforced
 
     @property
     def excluded(self) -> float:
@@ -120,7 +124,7 @@ class Setting:
         if self.drawn:
             return max(1, turnout.smallest(self.population, self.participation, self.excluded / self.rounds))
         sure = min(self.clients, self.at_least or self.clients)
-        if self.trust == "secure-aggregation" and self.threshold is not None:
+        if self.trust in HIDING and self.threshold is not None:  # a sum serves in a shuffler's stead
             sure = min(sure, self.threshold - COLLUDERS)
         return sure
 

@@ -14,7 +14,7 @@ from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
 from ldpkernels.laws.central_gaussian import CentralGaussian
 from ldpkernels.laws.distributed import DistributedGaussian, DistributedSkellam
 from ldpkernels.planning import calibration
-from ldpkernels.planning.answer import REAL, Answer, Unsuitable, in_rounds
+from ldpkernels.planning.answer import FOLLOWED, REAL, Answer, Unsuitable, in_rounds
 from ldpkernels.planning.deployment import written
 from ldpkernels.planning.setting import Setting
 
@@ -53,6 +53,7 @@ def shares(setting: Setting, name: str) -> Answer:
         SUMMED.neighbouring,
         (
             "a protocol that shows nothing of what clients send but the sum modulo a power of two",
+            FOLLOWED,
             f"at least {setting.sure:,} honest clients are in every sum",
             f"{setting.rounds:,} sums, and no other release",
             *noised,

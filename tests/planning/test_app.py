@@ -46,11 +46,32 @@ def test_an_app_is_whole(trust, name):
     for path, text in files.items():
         if path.endswith(".py"):
             ast.parse(text)
-    assert all(assumption in files["ldp_app/__init__.py"] for assumption in one.assumptions)
+    for page in ("README.md", "ldp_app/__init__.py"):
+        kept = one.assumptions[trust == "shuffled" :]  # the first of which is a shuffler's
+        assert all(text in files[page] for text in kept if "colludes" not in text)
+        assert all(note in files[page] for note in one.deploy.notes)
+    if "threshold=" in one.deploy.client:
+        assert all("a server that follows the protocol" in files[page] for page in ("README.md", "ldp_app/__init__.py"))
+        assert not any("server included" in text for text in files.values())
+    assert not any("/var/lib/ldp/" in text for text in files.values())  # an app has its own folder of ledgers
     assert one.deploy.law in files["ldp_app/__init__.py"]
     assert "rounds = 2" in files["pyproject.toml"]
     planned = re.search(r"# What was asked: (.*)", files["ldp_app/__init__.py"])[1]
     assert name in {again.name for again in eval(planned, {"ldpkernels": ldpkernels})}
+
+
+def test_an_app_states_the_view_that_its_ledger_charges():
+    """It stated the total of shuffled reports, and sent each by itself, under five times as much."""
+    found = ldpkernels.plan(2.0, rounds=5, clients=300, weights=85, trust="shuffled", norm=1.0)
+    named = {one.name: one for one in found}
+    for name in ("privunitg", "projected-code"):
+        with pytest.raises(ValueError, match=f"'{name}' has no app: No shuffler .* Plan with trust='local', or bring"):
+            rendered(named[name])
+    files = rendered(named["two-point"])
+    for page in ("README.md", "ldp_app/__init__.py"):
+        assert "sees the sums" in files[page]
+        assert "shuffled view" not in files[page]
+        assert "an ideal shuffler" not in files[page]
 
 
 def test_its_network_has_the_weights(tmp_path, monkeypatch):

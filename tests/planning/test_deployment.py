@@ -2,19 +2,26 @@
 # The lines that a candidate gives parse and construct what they name, and a ledger under them ends at the total.
 import ast
 import importlib.util
+import re
+from pathlib import PurePosixPath
 
 import pytest
 
 import ldpkernels
-from ldpkernels.planning.deployment import BY_HAND, NO_SHUFFLER, TOO_MANY
+from ldpkernels.accounting import composed_epsilon
+from ldpkernels.planning.deployment import BY_HAND, LEDGERS, NO_SHUFFLER, TOO_MANY
+from ldpkernels.releases.choice import released
 from tests.planning.test_calls import CANDIDATES, IDS, N
 
 FLOWER = importlib.util.find_spec("flwr") is not None
 
 
 @pytest.mark.parametrize("one", CANDIDATES, ids=IDS)
-def test_the_lines_run(one):
+def test_the_lines_run(one, tmp_path):
     lines = str(one.deploy)
+    ledgers = re.findall('ledger="(.*?)"', lines)
+    assert len(ledgers) == ("LdpMod" in lines)
+    assert all(PurePosixPath(path).is_absolute() for path in ledgers)  # from another folder it was another budget
     tree = ast.parse(lines)
     if one.law is None:
         assert one.name.startswith("adaptive")
@@ -24,7 +31,7 @@ def test_the_lines_run(one):
     if FLOWER:
         names = {}
         kept = [line for line in lines.splitlines() if "distributed" not in line]
-        exec("\n".join(kept), names)
+        exec("\n".join(kept).replace(LEDGERS, f"{tmp_path}/"), names)
         assert names["mod"].release.terms == names["strategy"].release.terms
     assert any("LdpMod" in ast.unparse(node) for node in tree.body)
 
@@ -47,12 +54,30 @@ def test_without_a_shuffler_a_sum_of_reports_serves_or_the_ledger_says_what_is_l
     assert f"threshold={N + 1}" in summed.client
     assert "budget=16.0" in summed.client
     alone = ldpkernels.plan(8.0, rounds=20, clients=200, weights=9, trust="shuffled", norm=1.0)
+    code = next(one for one in alone if one.name == "projected-code").deploy
+    assert (code.client, code.notes) == ("", (NO_SHUFFLER, BY_HAND))  # Flower's server reads codes by their nodes
     alone = next(one for one in alone if one.name == "privunitg").deploy
     assert summed.notes[0] == alone.notes[0] == NO_SHUFFLER
     assert 50.0 < float(alone.client.partition("budget=")[2].partition(",")[0]) < 60.0
     assert deployed("privunitg", "shuffled").notes == ()  # whose total is the local one
 
 
+@pytest.mark.parametrize("trust", ["shuffled", "secure-aggregation"])
+@pytest.mark.parametrize("given", [{"threshold": 20}, {"threshold": 20, "participation": 0.5}, {"at_least": 20}])
+def test_a_ledger_under_the_lines_has_the_rounds_that_were_planned(trust, given):
+    """With trust="shuffled" eps was of all clients, whatever the sum's threshold: no round was within the total."""
+    found = ldpkernels.plan(2.0, rounds=3, clients=60, weights=9, trust=trust, norm=1.0, **given)
+    one = next(one for one in found if one.name == "two-point")
+    asked = eval(f"dict({one.deploy.client})", {"law": one.law})
+    release = released(law=one.law, threshold=asked["threshold"])
+    assert any(release.against in note for note in one.deploy.notes)
+    event, times = release.event([9])
+    assert one.setting.sure == 20 - ("threshold" in given)
+    assert 1.9 < composed_epsilon([(event, 3 * times)], asked["delta"]) <= one.epsilon <= asked["budget"] == 2.0
+
+
 def test_more_clients_than_a_secure_sum_has_are_told():
     many = ldpkernels.plan(8.0, rounds=1, clients=10**5, weights=9, trust="secure-aggregation", norm=1.0)
     assert all(one.deploy.notes == (TOO_MANY,) for one in many if one.law)
+    mixed = ldpkernels.plan(2.0, rounds=5, clients=10**5, weights=85, trust="shuffled", norm=1.0)
+    assert next(one for one in mixed if one.name == "two-point").deploy.notes == (NO_SHUFFLER, TOO_MANY)
