@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ldpkernels import OrdinalCLDP, _native
-from ldpkernels.accounting import MetricEvent
+from ldpkernels.accounting import LOCAL, MetricEvent, Unit
 from ldpkernels.laws.ordinal_cldp_integers import MASS, alias, magnitudes_for
 from ldpkernels.laws.ordinal_cldp_integers import RANGE as N
 from ldpkernels.laws.ordinal_cldp_thresholds import law_row
@@ -234,7 +234,7 @@ def test_worst_case_eps_bounds_every_pair():
 
 def test_event():
     mechanism = OrdinalCLDP(0.25, 1.0, 1)
-    assert mechanism.event == MetricEvent(mechanism.effective_alpha, "linf", 20.0)
+    assert mechanism.event == MetricEvent(mechanism.effective_alpha, "linf", 20.0, scope=LOCAL.per(Unit.WEIGHT))
     assert mechanism.event.pure_epsilon == 2 * mechanism.worst_case_eps == 5
     assert OrdinalCLDP(0.25, 1.0, 1, "laplace").event.pure_epsilon == 5
 

@@ -14,6 +14,7 @@ import pytest
 import ldpkernels
 from ldpkernels import (
     AdaptiveClipping,
+    CentralGaussian,
     DistributedGaussian,
     DistributedSkellam,
     Hybrid,
@@ -96,6 +97,10 @@ def vector_gaussian(law: VectorGaussian) -> Attack:
     return shifted(noise(law.table), math.floor(2 * law.norm / law.sigma * FINE))
 
 
+def central_gaussian(law: CentralGaussian) -> Attack:
+    return shifted(noise(law.grid.table), math.floor(law.norm / law.sigma * FINE))
+
+
 def sums(law: Any) -> Attack:
     return shifted(noise(law.table), math.floor(law.grid_norm), law.clients)
 
@@ -115,6 +120,7 @@ LAWS: dict[type, tuple[Callable[[Any], Attack], list[Any]]] = {
         lambda law: outcome(law.pmf(law.M)[-1], law.pmf(-law.M)[-1]),
         [OrdinalCLDP(alpha, 1.0, 1, noise) for alpha in (1e-3, 0.5, 3.0) for noise in ("exponential", "laplace")],
     ),
+    CentralGaussian: (central_gaussian, [CentralGaussian(sigma, 1) for sigma in (0.05, 0.2, 1.0, 4.0)]),
     VectorGaussian: (vector_gaussian, [VectorGaussian(sigma, 1) for sigma in (0.05, 0.2, 0.25, 0.35, 1.0, 4.0)]),
     DistributedGaussian: (
         sums,

@@ -9,7 +9,7 @@ from torch import nn
 
 import ldpkernels
 from ldpkernels.__main__ import main
-from ldpkernels.accounting import GaussianEvent, Ledger
+from ldpkernels.accounting import CENTRAL, GaussianEvent, Ledger
 from ldpkernels.accounting.ledger import recorded
 from ldpkernels.federated import data, han_xue, han_xue_privacy, ldp_fed, ldp_fl, networks, runs, training
 from ldpkernels.federated.dp_gan import Recipe
@@ -169,7 +169,7 @@ def test_a_test_label_without_an_output(algorithm, tmp_path, monkeypatch):
 def parties_paid(config, models, ledger):
     """As whoever runs the parties does."""
     world = han_xue.World(data.load("digits"), config, models)
-    ledger.spend(GaussianEvent(1.0))
+    ledger.spend(GaussianEvent(1.0, scope=CENTRAL))
     han_xue.round_(han_xue.State(), world)
 
 
