@@ -72,12 +72,7 @@ def dp_sgd_step(
     """
     import torch
 
-    if is_sharded(model):
-        raise TypeError("model holds DTensors, of which every rank has a part: dp_sgd_step takes whole models")
-    named = _by_own_names({name: p for name, p in model.named_parameters() if p.requires_grad})
-    if not named:
-        raise ValueError("model has no trainable parameters: there is nothing to step")
-    _refuse_mixing_layers(model)
+    named = check_trained(model)
     engine = optimizer if _is_opacus(optimizer) else None
     if engine is not None:
         _check_engine(engine, sigma, grads)
@@ -110,6 +105,19 @@ def dp_sgd_step(
     if stepped is not None:
         stepped.step()
     return info
+
+
+def check_trained(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None) -> dict[str, torch.Tensor]:
+    """The trainable parameters by name, of a model (and a torch optimizer) that a private step takes."""
+    if is_sharded(model):
+        raise TypeError("model holds DTensors, of which every rank has a part: dp_sgd_step takes whole models")
+    named = _by_own_names({name: p for name, p in model.named_parameters() if p.requires_grad})
+    if not named:
+        raise ValueError("model has no trainable parameters: there is nothing to step")
+    _refuse_mixing_layers(model)
+    if optimizer is not None:
+        _check_optimizer(optimizer, named)
+    return named
 
 
 def _by_own_names(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
