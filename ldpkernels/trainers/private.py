@@ -36,16 +36,17 @@ def train_privately(
     """Take steps of DP-SGD on a silo's data, once its ledger has counted them all.
 
     The ledger refuses a run past its budget before anything is computed. What it counts holds for one example, added or
-    removed, against whoever sees the model after each step. It is no guarantee for a person with several examples, nor
-    for the silo. No loss and no accuracy is returned: they would leave without noise.
+    removed, against whoever sees the model after each step, the federation's server included. The "trusted server" of
+    the result's words is the silo itself. It is no guarantee for a person with several examples, nor for the silo. No
+    loss and no accuracy is returned: they would leave without noise. The noise is proved in real arithmetic, and drawn
+    in floats.
 
     Args:
         model: A module whose layers don't mix the samples of a batch.
         optimizer: A torch optimizer that needs no closure.
         loss: `loss(output, *rest)` of a batch of one example: a number.
         data: Tensors with the same number of rows: the model's input, and what the loss takes besides.
-        ledger: The silo's own, kept over all runs. Runs of another q or sigma
-            need one of method="rdp".
+        ledger: The silo's own, kept over all runs. Runs of another q or sigma need one of method="rdp".
         steps: How many steps.
         q: The probability with which an example is in a batch.
         C, sigma: The norm to clip to, and the noise multiplier of a step.
