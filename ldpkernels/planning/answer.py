@@ -129,7 +129,7 @@ def guarantee_of(setting: Setting, law: Mechanism, positions: int) -> PrivacyRes
     """The total of what is executed, in the view that the trust leaves."""
     delta = setting.kept_delta
     result = local_epsilon(law, d=positions, rounds=setting.rounds, delta=delta)
-    if setting.trust in HIDING and isinstance(event_of(law), PureEvent):
+    if setting.trust in HIDING and isinstance(event_of(law), PureEvent) and result.epsilon > setting.epsilon:
         mixed = shuffle_epsilon(law, setting.sure, d=positions, rounds=setting.rounds, delta=delta)
         if mixed.epsilon < result.epsilon:
             result = mixed
