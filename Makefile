@@ -121,6 +121,7 @@ PTX_ARCH ?= 90
 # test_vectors.py calls with arrays, whose memory the machine is not told of.
 ptx: export TRITON_CACHE_DIR := $(CURDIR)/build/ptx-cache
 ptx: $(STAMP)
+	$(PY) -m pytest -m exhaustive tests/triton/test_static.py
 	LDPKERNELS_TEST_PTX=$(PTX_ARCH) $(PYTEST) tests/triton --ignore tests/triton/test_static.py \
 	  --ignore tests/triton/test_first_launch.py --ignore tests/triton/test_vectors.py
 	$(PY) -m tests.ptx.changes --arch $(PTX_ARCH)

@@ -14,6 +14,8 @@ from tests.once import made_once
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+pytestmark = pytest.mark.exhaustive  # every kernel is compiled, which takes two minutes: make ptx
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
