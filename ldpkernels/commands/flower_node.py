@@ -60,4 +60,5 @@ def main(args: argparse.Namespace) -> Outcome:
 
     flower = _flowers().parse_args(args.flower)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # of which a second has a line
     return Outcome({"tasks": flower_node_run.run(args.file, flower, check=args.check)})

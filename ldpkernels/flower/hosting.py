@@ -115,7 +115,7 @@ class _Visit:
         config = {name: value for name, value in context.node_config.items() if name.partition(".")[0] != node.FILE}
         theirs = Context(context.run_id, context.node_id, config, RecordDict(), context.run_config)
         given = pickle.dumps((message, theirs, tuple(self.bundle)))  # which the guest reads; nothing is unpickled here
-        answer = self.apart.asked([sys.executable, "-I", "-m", _GUEST], given, answers.most_bytes(received))
+        answer = self.apart.asked([sys.executable, "-I", "-u", "-m", _GUEST], given, answers.most_bytes(received))
         trained, metrics = answers.unpacked(answer, received, self.metrics)
         content = RecordDict({"arrays": records.record_of(trained), records.METRICS: MetricRecord(dict(metrics))})
         return Message(content, reply_to=message)

@@ -58,9 +58,12 @@ def free_ports(count):
 class Deployment:
     """Processes of Flower's own commands, each with a log, until the `with` statement ends."""
 
-    def __init__(self, folder, nodes=0, config="", **environment):
-        """Without nodes, the SuperLink simulates them on Ray. `config` is more of each node's configuration."""
-        self.folder, self.nodes, self.config = Path(folder), nodes, config
+    def __init__(self, folder, nodes=0, config="", owner=None, **environment):
+        """Without nodes, the SuperLink simulates them on Ray. `config` is more of each node's configuration.
+
+        With an owner's file, the apps of all nodes run by `ldpkernels flower-node`.
+        """
+        self.folder, self.nodes, self.config, self.owner = Path(folder), nodes, config, owner
         binaries = Path(sys.executable).parent
         self.environment = {
             **os.environ,
@@ -88,7 +91,13 @@ class Deployment:
                     "--root-certificates", self.certificate, "--port", own,
                     "--node-config", f"partition-id={i} num-partitions={self.nodes} {self.config}",
                     "--ssl-certfile", self.certificate, "--ssl-keyfile", key, "--ssl-ca-certfile", self.certificate,
+                    *(["--isolation", "process"] if self.owner else []),
                 )  # fmt: skip
+                if self.owner:
+                    self._start(
+                        f"node{i}", sys.executable, "-m", "ldpkernels", "flower-node", self.owner, "--",
+                        "--runtime-api-address", f"127.0.0.1:{own}", "--root-certificates", self.certificate,
+                    )  # fmt: skip
         except BaseException:
             self.__exit__()
             raise
