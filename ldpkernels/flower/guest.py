@@ -52,7 +52,7 @@ def _stand_aside() -> None:
         return call_next(message, context)
 
     for kind in (mod.LdpMod, mod.NodesMod):
-        kind.__call__ = passed  # type: ignore[method-assign]
+        kind.__call__ = passed  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

@@ -131,9 +131,10 @@ def _value(name: str, value: object, where: str) -> object:
 def _like(form: object, where: str) -> Array:
     """An array of this dtype and shape that takes no memory."""
     try:
-        dtype, *shape = form  # type: ignore[misc]
-        return np.broadcast_to(np.zeros((), np.dtype(dtype)), shape)
-    except (TypeError, ValueError) as error:
+        if not isinstance(form, list):
+            raise TypeError("no list")
+        return np.broadcast_to(np.zeros((), np.dtype(form[0])), form[1:])
+    except (TypeError, ValueError, IndexError) as error:
         raise ValueError(f'{where}: {form!r} is no form of an array ({error}): write ["float32", 10, 784]') from None
 
 

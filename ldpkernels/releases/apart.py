@@ -128,12 +128,12 @@ class Apart:
         end = time.monotonic() + self.deadline
         home = tempfile.mkdtemp() if self.sandbox == "none" else "/tmp"
         own = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": home, "TMPDIR": home}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        command = self.command(program)
+        command, pipe = self.command(program), subprocess.PIPE
         try:
             with subprocess.Popen(
-                command, **pipes, env={**own, **self.environment}, cwd=home, start_new_session=True, bufsize=0
-            ) as process:
+                command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, cwd=home, start_new_session=True,
+                env={**own, **self.environment},
+            ) as process:  # fmt: skip
                 try:
                     return _exchanged(process, given, most, end)
                 finally:
@@ -193,5 +193,6 @@ def _failed(why: str, said: bytes) -> RuntimeError:
 
 
 def _text(said: bytes) -> str:
-    """A stranger's words, of which none moves a terminal's cursor."""
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in said.decode("utf-8", "replace"))
+    """A stranger's words, of which none moves a terminal's cursor, and no line looks like one of the log's own."""
+    lines = said.decode("utf-8", "replace").splitlines()
+    return "\n  | ".join("".join(c if c.isprintable() else "?" for c in line) for line in lines)
