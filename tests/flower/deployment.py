@@ -77,6 +77,8 @@ class Deployment:
 
     def __enter__(self):
         self.certificate, key = certificate(self.folder)
+        (self.folder / "secret").write_bytes(os.urandom(32))
+        signed = ["--superexec-auth-secret-file", self.folder / "secret"] if self.owner else []
         port, *others = free_ports(1 + self.nodes)
         try:
             self._start(
@@ -91,12 +93,12 @@ class Deployment:
                     "--root-certificates", self.certificate, "--port", own,
                     "--node-config", f"partition-id={i} num-partitions={self.nodes} {self.config}",
                     "--ssl-certfile", self.certificate, "--ssl-keyfile", key, "--ssl-ca-certfile", self.certificate,
-                    *(["--isolation", "process"] if self.owner else []),
+                    *(["--isolation", "process", *signed] if self.owner else []),
                 )  # fmt: skip
                 if self.owner:
                     self._start(
                         f"node{i}", sys.executable, "-m", "ldpkernels", "flower-node", self.owner, "--",
-                        "--runtime-api-address", f"127.0.0.1:{own}", "--root-certificates", self.certificate,
+                        "--runtime-api-address", f"127.0.0.1:{own}", "--root-certificates", self.certificate, *signed,
                     )  # fmt: skip
         except BaseException:
             self.__exit__()
