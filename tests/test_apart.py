@@ -195,6 +195,7 @@ def test_an_app_that_ends_with_its_node(walls):
         ({"sandbox": "docker"}, "sandbox = 'docker' is unknown"),
         ({"user": "nobody", "sandbox": "none"}, "leave it out"),
         ({"hidden": ["secrets"]}, "no absolute path"),
+        ({"environment": {"A": 1}}, "put it in quotes"),
         ({"hidden": ["/"]}, "keep them in two folders"),
     ],
 )

@@ -6,20 +6,12 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
-from typing import NoReturn
 
 from ldpkernels.commands import options
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
 
 _ADDRESS = "127.0.0.1:9094"  # where a SuperNode listens by default
-
-
-class _Flowers(argparse.ArgumentParser):
-    """What stands after `--`; a mistake in it is this command's."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"after --: {message}: {self.format_usage().strip()}")
 
 
 def add_parser(commands: Commands) -> None:
@@ -45,7 +37,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def _flowers() -> argparse.ArgumentParser:
-    parser = _Flowers(prog="", add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="ldpkernels flower-node FILE --", add_help=False, allow_abbrev=False)
     parser.add_argument("--runtime-api-address", default=_ADDRESS, metavar="HOST:PORT")
     parser.add_argument("--insecure", action="store_true")
     parser.add_argument("--root-certificates", metavar="FILE")

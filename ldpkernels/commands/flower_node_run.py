@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,17 @@ except ImportError as error:
     raise ImportError(
         f"flower-node does not speak with SuperNodes of Flower {package_version} ({error}): pip install 'flwr>=1.41,<2'"
     ) from error
+
+
+class _Known:
+    """A SuperNode that refuses a secret is told from a run that was stopped, which Flower takes it for."""
+
+    def intercept(self, context: object, call_next: Callable[[object], httpx.Response]) -> httpx.Response:
+        response = call_next(context)
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            raise PermissionError("the SuperNode refuses: give --superexec-auth-secret-file as it has it")
+        return response
+
 
 logger = logging.getLogger("ldpkernels.flower")
 
@@ -74,7 +86,7 @@ def _tasks(house: House, flower: argparse.Namespace) -> int:
     method = "/flwr.proto.Runtime/AcquireTask"
     known = load_superexec_auth_secret(flower.superexec_auth_secret_file)
     signed = [SuperExecAuthHttpInterceptor(master_secret=known, protected_methods=[method])] if known else []
-    client, _ = _client(flower, RuntimeVersionHttpInterceptor(component_name="SuperExec"), *signed)
+    client, _ = _client(flower, _Known(), RuntimeVersionHttpInterceptor(component_name="SuperExec"), *signed)
     given = ["--runtime-api-address", flower.runtime_api_address, *["--insecure"][: flower.insecure]]
     given += ["--root-certificates", flower.root_certificates] if flower.root_certificates else []
     command = [sys.executable, "-m", "ldpkernels", "flower-node", str(house.file), "--", *given, "--token-file", "-"]

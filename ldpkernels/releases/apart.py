@@ -62,6 +62,9 @@ class Apart:
         arguments.choice("sandbox", self.sandbox, SANDBOXES)
         if self.user is not None and (os.geteuid() != 0 or self.sandbox == "none"):
             raise ValueError(f"user={self.user!r} is for a root's process and namespaces: leave it out")
+        if not all(isinstance(value, str) for value in self.environment.values()):
+            raise ValueError(f"environment={dict(self.environment)!r} has what is no text: put it in quotes")
+        self.command([])  # which refuses a user
         for path in self.hidden:
             if not os.path.isabs(path):
                 raise ValueError(f"hidden={path!r} is no absolute path")
@@ -96,7 +99,7 @@ class Apart:
                 raise ValueError(f"user={self.user!r} is nobody on this machine: name one, or add it") from None
             if who.pw_uid == 0:
                 raise ValueError(f"user={self.user!r} is root, whom nothing keeps apart: name another")
-            drop += [f"--reuid={who.pw_uid}", f"--regid={who.pw_gid}", "--clear-groups"]
+            drop += [f"--reuid={who.pw_uid}", f"--regid={who.pw_gid}", "--init-groups"]
         else:
             new += ["--user", "--map-root-user"]
         hidden = json.dumps([os.path.realpath(path) for path in self.hidden])

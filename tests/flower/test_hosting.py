@@ -291,22 +291,27 @@ def test_answers_leave_later_than_any_training(owner, body):
 
 class _Other(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
-        self.send_error(404)
+        self.send_error(self.server.code)
 
     def log_message(self, *_):
         pass
 
 
-def test_the_command_refuses(owner, capsys):
-    """A SuperNode that does not speak this protocol, and mistakes after --."""
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(404, "is it a flower-supernode --isolation process, of Flower"), (401, "give --superexec-auth-secret-file")],
+)
+def test_the_command_refuses(owner, capsys, code, words):
+    """A SuperNode that does not speak this protocol, or knows another secret, and mistakes after --."""
     with http.server.HTTPServer(("127.0.0.1", 0), _Other) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
+        server.code = code
         address = f"127.0.0.1:{server.server_port}"
         with pytest.raises(SystemExit) as caught:
             main(["flower-node", str(owner.file), "--", "--runtime-api-address", address, "--insecure"])
         server.shutdown()
     assert caught.value.code == 2
-    assert "is it a flower-supernode --isolation process, of Flower" in capsys.readouterr().err
+    assert words in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["flower-node", str(owner.file), "--", "--token", "abc"])
     assert "after --: unrecognized arguments: --token abc" in capsys.readouterr().err
