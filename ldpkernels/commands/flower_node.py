@@ -22,16 +22,13 @@ def add_parser(commands: Commands) -> None:
         description="Takes the place of flower-superexec and flwr-clientapp beside `flower-supernode --isolation "
         "process`: each task's app trains in a process of its own, and what leaves is a report by the numbers of the "
         "owner's file. The log on stderr has the reasons of all refusals. Options of its own come before FILE.",
-        epilog="after --, as Flower has it: "
-        + _flowers().format_usage().removeprefix("usage: ")
-        + "example: ldpkernels "
-        "flower-node /etc/ldp/privacy.toml -- --root-certificates ca.pem",
+        epilog=f"{_flowers().format_usage()}example: ldpkernels flower-node /etc/ldp/privacy.toml -- --insecure",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="the owner's TOML file (docs/flower_node.md)")
+    parser.add_argument("--check", action="store_true", help="try the file and this machine, and end")
     parser.add_argument(
-        "--check", action="store_true", help="try the file and the app's walls on this machine, and end"
+        "flower", nargs="*", metavar="-- OPTIONS", help="how the SuperNode is reached, as Flower has it"
     )
-    parser.add_argument("flower", nargs="*", metavar="-- OPTIONS", help="how the SuperNode is reached")
     options.add_json(parser)
     parser.set_defaults(main=main, command="flower-node")
 

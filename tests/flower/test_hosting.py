@@ -314,7 +314,7 @@ def test_the_command_refuses(owner, capsys, code, words):
     assert words in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["flower-node", str(owner.file), "--", "--token", "abc"])
-    assert "after --: unrecognized arguments: --token abc" in capsys.readouterr().err
+    assert "flower-node FILE --: error: unrecognized arguments: --token abc" in capsys.readouterr().err
 
 
 def test_the_page_has_a_file_that_is_right(owner, caplog):
