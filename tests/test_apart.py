@@ -196,7 +196,7 @@ def test_an_app_that_ends_with_its_node(walls):
         ({"user": "nobody", "sandbox": "none"}, "leave it out"),
         ({"hidden": ["secrets"]}, "no absolute path"),
         ({"environment": {"A": 1}}, "put it in quotes"),
-        ({"hidden": ["/"]}, "keep them in two folders"),
+        ({"hidden": ["/"]}, "keep them apart"),
     ],
 )
 def test_refusals(how, words):

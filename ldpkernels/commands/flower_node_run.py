@@ -89,6 +89,7 @@ def _tasks(house: House, flower: argparse.Namespace) -> int:
     client, _ = _client(flower, _Known(), RuntimeVersionHttpInterceptor(component_name="SuperExec"), *signed)
     given = ["--runtime-api-address", flower.runtime_api_address, *["--insecure"][: flower.insecure]]
     given += ["--root-certificates", flower.root_certificates] if flower.root_certificates else []
+    given += ["--superexec-auth-secret-file", flower.superexec_auth_secret_file] if known else []  # which it hides
     command = [sys.executable, "-m", "ldpkernels", "flower-node", str(house.file), "--", *given, "--token-file", "-"]
     while True:
         found = client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))

@@ -87,11 +87,8 @@ class House:
         table = settings.more.get("app", {})
         try:
             apart = Apart(**table)  # type: ignore[arg-type]
-            folders = [
-                os.path.dirname(str(settings.settings[n]).partition("{")[0])
-                for n in node.PATHS
-                if n in settings.settings
-            ]
+            named = [str(settings.settings[name]) for name in node.PATHS if name in settings.settings]
+            folders = [os.path.dirname(path.partition("{")[0]) for path in named]
             return settings, replace(apart, hidden=[*apart.hidden, *folders, *self._files(), *self.secrets])
         except (TypeError, ValueError) as error:
             raise ValueError(f"{self.file}: [app] = {table!r}: {error}") from error

@@ -70,27 +70,14 @@ class Apart:
                 raise ValueError(f"hidden={path!r} is no absolute path")
             for needed in (sys.prefix, sys.base_prefix, __file__):
                 if Path(os.path.realpath(needed)).is_relative_to(os.path.realpath(path)):
-                    raise ValueError(
-                        f"{path} is hidden from the app, and {needed} lies in it: keep them in two folders"
-                    )
+                    raise ValueError(f"{path} is hidden from the app, and has {needed} in it: keep them apart")
 
     def command(self, program: Sequence[str]) -> list[str]:
         """The program's command within its namespaces."""
         if self.sandbox == "none":
             return list(program)
-        new = [
-            "setpriv",
-            "--pdeathsig=KILL",
-            "unshare",
-            "--net",
-            "--pid",
-            "--ipc",
-            "--uts",
-            "--mount",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-        ]
+        new = ["setpriv", "--pdeathsig=KILL", "unshare", "--fork", "--kill-child", "--mount-proc"]
+        new += ["--net", "--pid", "--ipc", "--uts", "--mount"]
         drop = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
         if os.geteuid() == 0:
             try:

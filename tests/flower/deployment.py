@@ -77,8 +77,10 @@ class Deployment:
 
     def __enter__(self):
         self.certificate, key = certificate(self.folder)
-        (self.folder / "secret").write_bytes(os.urandom(32))
-        signed = ["--superexec-auth-secret-file", self.folder / "secret"] if self.owner else []
+        signed = []
+        if self.owner:
+            (self.owner.parent / "secret").write_text(os.urandom(32).hex())
+            signed = ["--superexec-auth-secret-file", self.owner.parent / "secret"]
         port, *others = free_ports(1 + self.nodes)
         try:
             self._start(

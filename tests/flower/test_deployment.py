@@ -117,7 +117,7 @@ def main(grid, context):
 def test_apps_that_their_nodes_owners_do_not_trust(tmp_path, secrets, walls):
     """A SuperLink, SuperNodes and flower-node: a hostile app's answers are reports of the owner's, and are counted."""
     (secrets / "privacy.toml").write_text(
-        f"eps = 30.0\nbudget = 1000\nledger = '{secrets}/{{partition-id}}.ledger'\nanswer_after = 0\n"
+        f"eps = 30.0\nbudget = 1000\nledger = '{secrets}/ledgers/{{partition-id}}'\nanswer_after = 0\n"
         "metrics = ['accuracy']\n[like]\nw = ['float32', 40]\n[app]\ndeadline = 60.0\n"
     )
     app = tmp_path / "uploaded"
@@ -125,9 +125,9 @@ def test_apps_that_their_nodes_owners_do_not_trust(tmp_path, secrets, walls):
     (app / "app.py").write_text(hosting.source(hosting.HOSTILE) + UPLOADED)
     (app / "pyproject.toml").write_bytes(hosting.PROJECT + b'out = ""\nport = 9\nsecrets = ""\n')
     with Deployment(tmp_path, nodes=2, owner=secrets / "privacy.toml") as flower:
-        output = flower.run(app, f"out='{tmp_path}/seen.json' secrets='{secrets}/privacy.toml'")
+        output = flower.run(app, f"out='{tmp_path}/seen.json' secrets='{secrets}/privacy.toml {secrets}/secret'")
         assert (tmp_path / "seen.json").exists(), output + flower.logs()
-        logs = flower.logs()
+    logs = "".join((tmp_path / f"node{i}.log").read_text() for i in range(2))
     seen = json.loads((tmp_path / "seen.json").read_text())
     assert len(seen["replies"]) == 4
     for reply in seen["replies"][:2]:
@@ -135,10 +135,11 @@ def test_apps_that_their_nodes_owners_do_not_trust(tmp_path, secrets, walls):
         assert reply == {"keys": ["metrics", "report"], "report": seen["replies"][0]["report"], "accuracy": 0.0}
     assert min(seen["mean"]) > 0.09
     assert all("past the budget" in reply["error"] for reply in seen["replies"][2:]), seen
-    assert not [word for word in ("WROTE", "READ eps", "SENT", "TOKEN") if word in logs]
+    assert not re.findall(r"WROTE.*|READ (?!nothing).*|SENT|TOKEN", logs)
+    assert logs.count("READ nothing") == 4  # the owner's file and the secret, of each node
     assert "STATE 0" in logs
     for i in range(2):
-        with Ledger(secrets / f"{i}.ledger", epsilon=1000.0) as ledger:
+        with Ledger(secrets / "ledgers" / str(i), epsilon=1000.0) as ledger:
             assert len(ledger.history) == 1
 
 
