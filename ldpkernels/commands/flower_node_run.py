@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 from flwr.common.constant import SubStatus
@@ -119,7 +118,7 @@ def _answered(house: House, flower: argparse.Namespace, token: str) -> int:
     return 1
 
 
-def _client(flower: argparse.Namespace, *interceptors: Any) -> tuple[RuntimeHttpClient, RetryInvoker]:
+def _client(flower: argparse.Namespace, *interceptors: object) -> tuple[RuntimeHttpClient, RetryInvoker]:
     retries = make_simple_http_retry_invoker()
     certificates = validate_and_resolve_root_certificates(flower.root_certificates, flower.insecure)
     made = RuntimeHttpClient.from_server_address(

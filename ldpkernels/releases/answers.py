@@ -45,7 +45,10 @@ def unpacked(answer: bytes, received: Arrays, names: Collection[str]) -> tuple[A
     size = int.from_bytes(answer[:_HEAD], "little")
     if size > MOST_METRICS or len(answer) != _HEAD + size + _size(received):
         raise ValueError(f"the app answers {len(answer)} bytes, of which {size} of metrics: that is no answer to this")
-    said = json.loads(answer[_HEAD : _HEAD + size])
+    try:
+        said = json.loads(answer[_HEAD : _HEAD + size])
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the app's metrics are no JSON: {error}") from None
     if not isinstance(said, dict):
         raise ValueError("the app's metrics are no names and numbers")
     at, arrays = _HEAD + size, Arrays()
