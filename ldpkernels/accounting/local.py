@@ -159,7 +159,7 @@ def sampled_gaussian(
         q: The Poisson sampling rate, batch size over examples.
         steps: Steps.
         delta: The probability that the bound excludes, above 0.
-        method: "pld" (privacy loss distribution, pessimistic) or "rdp".
+        method: "pld" (the law of the privacy loss, rounded up) or "rdp".
 
     >>> print(round(sampled_gaussian(5.0, 128 / 12000, 10000).epsilon, 2))
     0.79
@@ -170,7 +170,11 @@ def sampled_gaussian(
     steps = arguments.count("steps", steps)
     assert event.scope is not None
     epsilon, used, _ = composed([(event, steps)], delta, "exact" if method == "pld" else "rdp")
-    words = {"exact": "dp-accounting, PLD", "rdp": "dp-accounting, RDP", "everyone": "as if every step took everyone"}
+    words = {
+        "exact": "the law of the privacy loss",
+        "rdp": "Renyi divergences of dp-accounting",
+        "everyone": "as if every step took everyone",
+    }
     return PrivacyResult(
         epsilon,
         delta,
@@ -182,5 +186,5 @@ def sampled_gaussian(
             f"each example's contribution is clipped, and the noise is {noise_multiplier:.6g} times the clipping norm",
             f"{steps:,} steps",
         ),
-        words[used],
+        words.get(used, WORDS[used]),
     )
