@@ -8,7 +8,7 @@ import argparse
 from ldpkernels.commands import federated_options, options
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
-from ldpkernels.optional import require
+from ldpkernels.common.optional import require
 
 DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10")
 # Local epochs, batch and learning rate. The rates are the paper's for clients of some hundred examples, whose epoch is
@@ -31,7 +31,7 @@ def add_parser(algorithms: Commands) -> None:
     federated_options.add_mean(parser)
     parser.add_argument("--network", help="one of ldpkernels.federated.networks (default: the dataset's)")
     mechanism = parser.add_argument_group("mechanism")
-    mechanism.add_argument("--eps", type=float, default=4.0, help="privacy parameter of each weight (default 4)")
+    options.add_epsilon(mechanism, type=float, default=4.0, help="privacy parameter of each weight (default 4)")
     mechanism.add_argument(
         "--mechanism", choices=("two-point", "piecewise", "hybrid"), default="two-point", help="default two-point"
     )
