@@ -173,7 +173,6 @@ def sampled_gaussian(
     words = {
         "exact": "the law of the privacy loss",
         "rdp": "Renyi divergences of dp-accounting",
-        "everyone": "as if every step took everyone",
     }
     return PrivacyResult(
         epsilon,
