@@ -37,9 +37,9 @@ from ldpkernels.accounting.losses import (
     LossDistribution,
     TooLarge,
     binomial_support,
-    bisect_upper,
     from_atoms,
     log_binomial,
+    root_upper,
 )
 from ldpkernels.accounting.shuffle import Method, shuffled_epsilon
 from ldpkernels.common import arguments
@@ -185,7 +185,8 @@ def responses_epsilon(k: int, eps: float, delta: float) -> float:
 
     if not exceeds(0.0):
         return 0.0
-    return bisect_upper(exceeds, 0.0, k * eps)
+    least = (delta - outside) / (1 + error)
+    return root_upper(exceeds, k * eps, float(losses[0]), 2 * eps, masses, least)
 
 
 # A grid of a hundredth of the narrowest group, but at most about four million points in all.

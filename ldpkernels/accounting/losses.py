@@ -19,6 +19,7 @@ from ldpkernels.common.arrays import Floats
 from ldpkernels.common.optional import require
 
 UNIT = 2.0**-53
+LEAST_INFINITE = 16 * UNIT  # of a law from a curve: what rounding can do to it
 # A bracket that was halved so often is narrower than anything that a caller could tell apart.
 HALVINGS = 200
 
@@ -41,6 +42,24 @@ def bisect_upper(exceeds: Callable[[float], bool], low: float, high: float) -> f
         else:
             high = middle
     return high
+
+
+def root_upper(
+    exceeds: Callable[[float], bool], top: float, first: float, h: float, masses: Floats, delta: float
+) -> float:
+    """Return what `bisect_upper(exceeds, 0.0, top)` does, where the masses at first, first + h, ... have to be at delta.
+
+    Between two losses the divergence is mass - e^epsilon weight, of the losses beyond: solved, and then checked.
+    """
+    last = int(np.searchsorted(-_tail_divergences(masses, h), -delta))
+    beyond = masses[last:]
+    mass, weight = float(np.sum(beyond)), float(np.sum(beyond * np.exp(-h * np.arange(len(beyond)))))
+    if mass > delta and weight > 0:
+        root = max(0.0, first + h * last + math.log((mass - delta) / weight))
+        for rounded in (1e-12, 1e-11, 1e-10, 1e-9):
+            if not exceeds(root * (1 + rounded)):
+                return root * (1 + rounded)
+    return bisect_upper(exceeds, 0.0, top)
 
 
 MOST_ATOMS = 1 << 20
@@ -120,17 +139,7 @@ class LossDistribution:
         def exceeds(epsilon: float) -> bool:
             return not self.delta(epsilon) <= delta
 
-        # between two points the divergence is mass - e^epsilon weight, of the losses beyond: solved, and then checked
-        last = int(np.searchsorted(-_tail_divergences(self.masses, self.h), self.infinite - delta))
-        beyond, at = self.masses[last:], self.h * (self.low + last)
-        mass = self.infinite + float(np.sum(beyond))
-        weight = float(np.sum(beyond * np.exp(-self.h * np.arange(len(beyond)))))
-        if mass > delta and weight > 0:
-            root = max(0.0, at + math.log((mass - delta) / weight))
-            for rounded in (1e-12, 1e-11, 1e-10, 1e-9):
-                if not exceeds(root * (1 + rounded)):
-                    return root * (1 + rounded)
-        return bisect_upper(exceeds, 0.0, top)
+        return root_upper(exceeds, top, self.h * self.low, self.h, self.masses, delta - self.infinite)
 
     def chernoff_epsilon(self, k: int, delta: float) -> float:
         """A bound on the epsilon of k compositions by moments: weaker, but good at any delta."""
@@ -245,7 +254,7 @@ def from_symmetric_curve(h: float, deltas: Floats) -> LossDistribution:
     # second differences round; whatever the rebuilt curve lost is put at infinity, where it counts in full
     rebuilt = np.append(_tail_divergences(positive, h), 0.0) + deltas[-1]
     lost = max(0.0, float(np.max(deltas - rebuilt)))
-    return LossDistribution(h, 1 - len(deltas), masses, float(deltas[-1]) + lost + 16 * UNIT)
+    return LossDistribution(h, 1 - len(deltas), masses, float(deltas[-1]) + lost + LEAST_INFINITE)
 
 
 def _tail_divergences(positive: Floats, h: float) -> Floats:

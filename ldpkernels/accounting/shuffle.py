@@ -34,7 +34,7 @@ from ldpkernels.accounting.events import (
     event_of,
 )
 from ldpkernels.accounting.gaussian import to_epsilon
-from ldpkernels.accounting.losses import TooLarge, bisect_upper, from_symmetric_curve
+from ldpkernels.accounting.losses import LEAST_INFINITE, TooLarge, bisect_upper, from_symmetric_curve
 from ldpkernels.accounting.neighbours import SHUFFLED, View
 from ldpkernels.accounting.records import PrivacyResult
 from ldpkernels.common import arguments
@@ -179,7 +179,8 @@ def shuffled_epsilon(
     plain = positions * eps0
     if n == 1 or eps0 >= HOPELESS or plain <= NEGLIGIBLE:
         return plain
-    if delta < LEAST_DELTA and (positions == 1 or method != "exact" or composition == "pld"):
+    drowned = delta < LEAST_DELTA or (positions > 1 and positions * LEAST_INFINITE >= delta)
+    if drowned and (positions == 1 or method != "exact" or composition == "pld"):
         return plain
     if method != "exact":
         n = min(n, CROWD)
@@ -198,7 +199,7 @@ def shuffled_epsilon(
     best = plain
     if composition == "rdp" or (composition == "best" and n <= RENYI_COUNTED):
         best = min(best, _renyi_epsilon(eps0, min(n, RENYI_COUNTED), positions, delta, pieces))
-    if composition != "rdp" and delta >= LEAST_DELTA:
+    if composition != "rdp" and not drowned:
         best = min(best, _distribution_epsilon(eps0, n, positions, delta, method, pieces))
     return best
 

@@ -33,7 +33,7 @@ class GridLaw(Protocol):
 LEAST_EPS, MOST_EPS = 1e-9, 500.0
 # Of noise multipliers: what `clipped_noised_sum` takes.
 LEAST_SIGMA, MOST_SIGMA = 1e-4, 1e100
-FARTHEST = 1e4  # deviations between two sums, for a start
+NEAREST, FARTHEST = 1e-6, 1e4  # deviations between two sums, for a start
 
 FEW = 5000  # clients
 CROWDED, SEVERAL = 10**5, 1 << 16  # clients, and positions or rounds, whose accountant takes its time
@@ -137,7 +137,12 @@ def executed(number: float, accountant: Accountant, target: float) -> float | No
 @lru_cache(maxsize=256)
 def local_eps(reports: int, delta: float, target: float) -> float | None:
     """Return the largest eps of so many reports of one client that together keep the target, seen one by one."""
-    return strongest(lambda eps: _composed(PureEvent(eps), reports, delta), target, LEAST_EPS, MOST_EPS, target)
+    near = target / reports
+    if delta > 0:  # were the loss of all of them normal
+        near = min(target, max(near, _apart(delta, target) / math.sqrt(reports)))
+    return strongest(
+        lambda eps: _composed(PureEvent(eps), reports, delta), target, LEAST_EPS, MOST_EPS, max(near, LEAST_EPS)
+    )
 
 
 @lru_cache(maxsize=256)
@@ -172,9 +177,14 @@ def gaussian_sigma(rate: float, rounds: int, delta: float, target: float) -> flo
         return _composed(summed(rate, sigma), rounds, delta)
 
     # were the sum of the losses normal: those of a step have the deviation q sqrt(e^(1/sigma^2) - 1)
-    apart = strongest(lambda mu: gaussian_epsilon(mu, delta), target, LEAST_SIGMA, FARTHEST)
-    near = 1.0 if apart is None else 1 / math.sqrt(math.log1p((apart / rate) ** 2 / rounds))
+    near = 1 / math.sqrt(math.log1p((_apart(delta, target) / rate) ** 2 / rounds))
     return strongest(total, target, MOST_SIGMA, LEAST_SIGMA, near, _stride(rate < 1 and rounds > SEVERAL))
+
+
+@lru_cache(maxsize=256)
+def _apart(delta: float, target: float) -> float:
+    """How many deviations apart two normal laws are at the target: a start for other searches."""
+    return strongest(lambda mu: gaussian_epsilon(mu, delta), target, NEAREST, FARTHEST, 1.0) or NEAREST
 
 
 def _stride(dear: bool) -> int:
