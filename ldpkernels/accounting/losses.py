@@ -47,7 +47,7 @@ def bisect_upper(exceeds: Callable[[float], bool], low: float, high: float) -> f
 def root_upper(
     exceeds: Callable[[float], bool], top: float, first: float, h: float, masses: Floats, delta: float
 ) -> float:
-    """Return what `bisect_upper(exceeds, 0.0, top)` does: where the divergence of masses at first, first + h, ... is delta.
+    """Return what `bisect_upper(exceeds, 0.0, top)` does: where the divergence of masses at `first + h i` is delta.
 
     Between two losses the divergence is mass - e^epsilon weight, of the losses beyond: solved, and then checked.
     """

@@ -273,8 +273,7 @@ def shuffle_epsilon(
     return PrivacyResult(
         epsilon,
         delta,
-        SHUFFLED.adversary,
-        SHUFFLED.neighbouring,
+        SHUFFLED,
         (
             f"an ideal shuffler for every position: {n:,} reports a position and round, which can't be told apart"
             " nor linked to those of other positions",
