@@ -210,7 +210,7 @@ class LdpMod:
             keep(turn.record, turn.asked.round, state)
             context.state = turn.record  # whatever the app put there
         time.sleep(max(0.0, arrived + self.answer_after - time.monotonic()))
-        return answer
+        return Message(answer.content, reply_to=message)  # made as it leaves: a message says when it was made
 
     def _trained(
         self,

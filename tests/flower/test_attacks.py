@@ -239,9 +239,13 @@ def test_a_key_of_another_kind_is_refused_before_anything_is_spent(tmp_path):
 
 
 def test_no_answer_leaves_before_its_time():
-    start = time.monotonic()
-    assert not LdpMod(1.0, answer_after=0.3)(message_of(), context_of(), raises).has_error()
+    start, asked = time.monotonic(), message_of()
+    reply = LdpMod(1.0, answer_after=0.3)(asked, context_of(), raises)
+    assert not reply.has_error()
     assert time.monotonic() - start >= 0.3
+    # a message says when it was made, and so when a training had ended; its time to live says it too
+    assert reply.metadata.created_at - asked.metadata.created_at >= 0.3
+    assert reply.metadata.ttl <= asked.metadata.ttl - 0.3
     with pytest.raises(ValueError, match="answer_after"):
         LdpMod(1.0, answer_after=-1.0)
 
