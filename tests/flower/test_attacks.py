@@ -41,6 +41,16 @@ def test_only_train_messages_are_answered(kind):
     assert "train messages only" in reply.error.reason
 
 
+@pytest.mark.parametrize("told", [(-1e308, 1e300), (0.0, 1.7e308), (1e39, 1.0), (0.0, math.inf), (math.nan, 1.0)])
+def test_ranges_that_no_report_has_are_a_refusal(told):
+    message = message_of()
+    terms = message.content["ldp"]
+    terms["c"], terms["r"] = ([value] * len(terms["arrays"]) for value in told)
+    reply = LdpMod(1.0)(message, context_of(), never)
+    assert reply.has_error()
+    assert "C=" in reply.error.reason or "R=" in reply.error.reason
+
+
 def test_train_messages_with_a_name_are_answered():
     app = app_of(LdpMod(1.0))
     app.train("twice")(
