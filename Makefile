@@ -96,11 +96,14 @@ integrations: $(STAMP)
 	$(PYTEST) tests/integrations tests/distributed
 
 SECONDS_EACH ?= 30
-FUZZED := answer report report-header aggregate aggregate-header ledger ledger-records cldp-upload sum-state sum-keys sum-boxes checkpoint checkpoint-pickle idx cifar10 adult
+FUZZED := answer report report-header aggregate aggregate-header ledger ledger-records cldp-upload vector-report code \
+  sum-state sum-keys sum-boxes sum-at-server sum-at-client checkpoint checkpoint-pickle idx cifar10 adult
+# What Flower's messages, nodes and servers have, where it is installed.
+FUZZED_FLOWER := flower-message flower-checkpoint node-file
 
 fuzz: $(STAMP)
 	$(PY) -m pip install --quiet --disable-pip-version-check "atheris>=2.3"
-	@failed=; for target in $(FUZZED); do \
+	@failed=; for target in $(FUZZED) $$($(PY) -c "import flwr" 2> /dev/null && echo $(FUZZED_FLOWER)); do \
 	  echo "== $$target"; $(PY) -m tests.fuzz $$target --seconds $(SECONDS_EACH) || failed="$$failed $$target"; \
 	done; test -z "$$failed" || { echo "what failed is in build/fuzz/found:$$failed"; exit 1; }
 
