@@ -102,18 +102,6 @@ def test_nothing_outside_a_view_is_touched(offset, key, isa, expected):
             assert np.array_equal(after[16 + offset + n :], before[16 + offset + n :])
 
 
-def test_unaligned_memory(key, isa, expected):
-    """Arrays out of a file or a network buffer start anywhere."""
-    for dtype in DTYPES:
-        raw = np.zeros(100 * dtype.itemsize + 1, np.uint8)
-        view = raw[1:].view(dtype)
-        view[:] = weights(100, dtype)
-        wanted = expected("values", weights(100, dtype), law(dtype, "values"), key)
-        ldpkernels.perturb_(view, 0.1, 0.7, 0.8, generator=key)
-        assert view.tobytes() == wanted.tobytes()
-        assert raw[0] == 0
-
-
 def test_a_report_writes_its_bytes_and_no_other(isa):
     for n in (1, 7, 8, 9, 15, 16, 17, 63, 65):
         out = np.full(40, 0xEE, np.uint8)
@@ -152,19 +140,6 @@ def test_ties_in_the_ordinary_course(dtype, key, isa):
         assert np.array_equal(unpack(run("bits", x, the_law, key, isa), n), u < k)
         ties += int((u >> 16 == k >> 16).sum())
     assert ties > 10, "no ties: the test does not test"
-
-
-def test_several_tensors_share_one_stream(key, isa):
-    """Each tensor starts at the next multiple of 8, whatever its dtype."""
-    sizes, first = [3, 8, 0, 1, 129, 65540], 0
-    arrays = [weights(n, DTYPES[i % 4]) for i, n in enumerate(sizes)]
-    alone = []
-    for x in arrays:
-        alone.append(run("values", x, law(x.dtype, "values"), key, isa, first))
-        first += (x.size + 7) // 8 * 8
-    ldpkernels.perturb_(arrays, 0.1, 0.7, 0.8, generator=key)
-    for x, wanted in zip(arrays, alone, strict=True):
-        assert x.tobytes() == wanted.tobytes()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127])

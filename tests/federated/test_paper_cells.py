@@ -211,25 +211,6 @@ def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeyp
     table = han_xue_tables.samples_or_labels([cell, {**cell, "real, vote": 0.5}])
     assert "0.7500 ± 0.3536 (2 seeds)" in table
 
-    labels, keep = torch.tensor([0, 1, 1, 0, 1]), torch.tensor([True, True, True, False, True])
-    some = parties_driver.State(labels=labels, keep=keep)
-    assert han_xue_ablation.agreement(some, torch.tensor([0, 1, 0, 1, 0])) == 0.5  # of four that are kept
-
-    seen, round_ = [], parties_driver.round_
-    other = torch.zeros_like(state.labels)  # a teacher that knows one class
-    monkeypatch.setattr(han_xue_ablation, "predicted", lambda model, x: other if len(x) == len(other) else y[100:])
-
-    def spy(state, world, **options):
-        seen.append(state)
-        return round_(state, world, **options)
-
-    monkeypatch.setattr(parties_driver, "round_", spy)
-    told = han_xue_ablation.compute(one, "", 1, tmp_path / "unfinished")
-    (last,) = seen  # all else is from its checkpoints
-    assert last.labels is other
-    assert (told["teacher"], told["real, vote"]) == (1, 1)
-    assert told["generated, teacher"] == pytest.approx(float((y[100:] == 0).float().mean()))
-
 
 def test_a_baseline_of_its_own_is_that_of_the_run_of_its_seed(tmp_path, monkeypatch):
     generator = torch.Generator().manual_seed(0)
