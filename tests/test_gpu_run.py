@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.gpu import bench, steps
+from benchmarks.gpu import steps
 from benchmarks.gpu.operations import KEYS, OPERATIONS, poisoned, same
 from benchmarks.gpu.run import sources_digest
 from benchmarks.gpu.steps import Run, Step
@@ -81,42 +81,6 @@ def test_the_deadline_holds_for_all_steps_together(tmp_path, monkeypatch):
     assert not run.step(shell("echo never", "late"))
     assert run.steps[0].result.startswith("out of time (")
     assert "| late | not run: the deadline |" in summary(run)
-
-
-def test_steps_side_by_side_and_a_summary_of_what_runs(run, tmp_path):
-    """Each waits for the other, and reads the summary while both are running."""
-    program = f"""cd {tmp_path}
-until [ "$(grep -c '| running |' {run.out}/summary.md)" = 2 ]; do sleep 0.05; done
-touch $0
-until [ -e $1 ]; do sleep 0.05; done"""
-    pairs = [("a", "b"), ("b", "a")]
-    assert run.together([Step(me, ["sh", "-c", program, me, other], 60, "x.log") for me, other in pairs])
-    assert "| a | passed |" in summary(run)
-    assert (run.out / "x.log").read_text().count("== ") == 2
-
-
-def test_what_fails_is_a_row_and_others_follow(monkeypatch):
-    def broken(_):
-        yield bench.Case("group", "good", lambda: None, 10, 20, 0.5)
-        yield bench.Case("group", "bad", lambda: 1 / 0, 10, 20)
-        yield bench.Case("group", "late", lambda: None, 10, 20, 1e-12, "latency")
-        raise MemoryError("none is left")
-
-    def other(*_):
-        yield bench.Case("other", "follows", lambda: None, 10, 20)
-
-    broken.__name__ = "clipped_cases"
-    for name in ("weight_cases", "clipped_cases", "cldp_cases", "vector_cases", "latency_cases", "server_cases"):
-        monkeypatch.setattr(bench, name, broken if name == "clipped_cases" else other)
-    device = bench.Device(rehearsal=True)
-    rows = [bench.measure(case, device) for case in bench.cases(device)]
-    tried = ["good", "bad", "late", "clipped_cases"]
-    assert [row["name"] for row in rows] == ["follows"] * 2 + tried + ["follows"] * 4
-    assert rows[3]["error"] == "ZeroDivisionError: division by zero"
-    assert rows[5]["error"] == "MemoryError: none is left"
-    text = bench.page({"GPU": "none"}, json.loads(json.dumps(rows)))
-    assert text.index("| good ") < text.index("ZeroDivisionError") < text.index("MemoryError")
-    assert "1 ps: missed" in text or "1e-12" in text
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

@@ -10,7 +10,7 @@ import ldpkernels
 from ldpkernels import _native
 from ldpkernels.common.dtypes import FLOAT32
 from ldpkernels.inputs.spans import span_table
-from tests.conftest import ISAS
+from tests.conftest import ISAS, KEYS
 from tests.kernels import BITS, FULL, draws, law_of, run, unpack
 
 DTYPES = [np.dtype(np.float32), np.dtype(np.float64), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)]
@@ -128,10 +128,10 @@ def test_ties_are_decided_by_the_low_half(output, key, isa):
         assert np.array_equal(upper, u < k)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
-def test_ties_in_the_ordinary_course(dtype, key, isa):
+@pytest.mark.parametrize(("dtype", "cipher"), zip(DTYPES, [*KEYS, "chacha20"], strict=True), ids=str)
+def test_ties_in_the_ordinary_course(dtype, cipher, isa):
     """A million equal weights, about 16 of them ties in each law, against the draws in the keystreams."""
-    n, ties = 2**20, 0
+    n, ties, key = 2**20, 0, ldpkernels.Key(KEYS[cipher])
     u = draws(key, 0, n)
     for c, w in [(0.0, 0.25), (0.0, 0.0), (0.5, 0.375)]:
         the_law = law(dtype, "bits", c=c, r=1.0, eps=0.7)

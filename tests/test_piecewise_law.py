@@ -74,7 +74,7 @@ def test_counts_at_many_turns(eps):
     assert exact == counts_of(cells, some_turns(cells)[7:8])[0].tolist()
 
 
-@pytest.mark.parametrize("eps", [0.3, 6.0])
+@pytest.mark.parametrize("eps", [pytest.param(0.3, marks=pytest.mark.exhaustive), 6.0])
 def test_every_interval_at_the_seams(eps):
     """Where the bounds are tightest, at the ends of band and rest: every place within a cell of them, 2^24 and more."""
     circle = best_circle(eps, 256)

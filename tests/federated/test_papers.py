@@ -4,7 +4,6 @@
 import json
 import math
 import re
-import sys
 from dataclasses import asdict, fields, replace
 
 import numpy as np
@@ -22,7 +21,7 @@ from benchmarks.papers import (
     ldp_fl_plan,
     ldp_fl_runs,
 )
-from benchmarks.papers.common import RESULTS, Cells, Job, Page, filled
+from benchmarks.papers.common import RESULTS, Cells, Job, filled
 from ldpkernels.federated import ldp_fl as algorithm
 from ldpkernels.federated import networks
 
@@ -208,34 +207,3 @@ def test_cells_are_kept_as_they_finish_and_never_run_twice(tmp_path):
     assert done == ["a", "b"]
     other.compute(c)
     assert sorted(json.loads(path.read_text())) == ["a", "b", "c"]
-
-
-def run_all(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["all", *map(str, arguments)])
-    all_papers.main()
-
-
-def test_cheap_cells_are_first_and_without_minutes_nothing_begins(tmp_path, monkeypatch, capsys):
-    run_all(monkeypatch, "--out", tmp_path)
-    told = capsys.readouterr().out
-    costs = [float(line.split()[0]) for line in told.splitlines()[2:]]
-    assert costs == sorted(costs)
-    assert len(costs) == int(told.split()[0]) == sum(len(page.jobs) for page in PAGES)
-    assert not list(tmp_path.iterdir())
-    run_all(monkeypatch, "--out", tmp_path, "--page", "han-xue", "--only", "^adult")
-    assert set(re.findall(r"^ +[\d.]+  (\w+)", capsys.readouterr().out, re.M)) == {"adult"}
-    with pytest.raises(SystemExit):
-        run_all(monkeypatch, "--minutes", "5")
-    assert "needs --data" in capsys.readouterr().err
-
-
-def test_nothing_begins_that_would_not_end_in_time(tmp_path, monkeypatch, capsys):
-    done, drawn = [], []
-    jobs = [job(f"of {m}", m, done) for m in (5.0, 0.5, 1.0)]
-    page = Page(Cells(tmp_path / "ldp-fl.json"), jobs, lambda cells: {}, lambda cells, path: None)
-    monkeypatch.setattr(Page, "write", lambda page: drawn.append(len(page.cells.all())))
-    monkeypatch.setattr(all_papers, "pages", lambda *arguments: [page])
-    run_all(monkeypatch, "--data", ".", "--minutes", "2", "--workers", "1", "--out", tmp_path)
-    assert done == ["of 0.5", "of 1.0"]
-    assert drawn == [1, 2]  # after each of them
-    assert "1 cells are not run" in capsys.readouterr().out
