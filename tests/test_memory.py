@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import ldpkernels
 
-BYTES = 1 << 12
+BYTES = 1 << 16  # more than the largest of the slices below takes
 DTYPES = st.sampled_from([np.dtype(d) for d in (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)])
 KEYS = st.sampled_from([ldpkernels.key(7), ldpkernels.Key((1, 2**64 - 1, 3, 2**63))])
 MECHANISMS = st.sampled_from(["two-point", "piecewise", "hybrid", "ordinal-cldp"])

@@ -111,7 +111,6 @@ def test_the_other_algorithms_too(mine, tmp_path, capsys):
     parties += ["--workers", "1"]
     assert main([*parties, "--models", "tree", "logistic", "--quiet", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["global"] > 0.2
-    parties += ["--steps", "2"]  # what follows is of the parties' own models
     assert main([*parties, "--models", f"{mine}:tree", f"{mine}:bayes", "--quiet", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     shards = data.deal(own.named(f"{mine}:tensors").train_y, 3, 0)
