@@ -120,7 +120,7 @@ def test_ties_are_decided_by_the_low_half(output, key, isa):
         assert np.array_equal(upper, u < k)
 
 
-@pytest.mark.parametrize(("dtype", "cipher"), zip(DTYPES, [*KEYS, "chacha20"], strict=True), ids=str)
+@pytest.mark.parametrize(("dtype", "cipher"), [*zip(DTYPES, [*KEYS, "chacha20"], strict=True)], ids=str)
 def test_ties_in_the_ordinary_course(dtype, cipher, isa):
     """A million equal weights, about 16 of them ties in each law, against the draws in the keystreams."""
     n, ties, key = 2**20, 0, ldpkernels.Key(KEYS[cipher])
