@@ -33,7 +33,13 @@ from ldpkernels.accounting.events import (
     event_of,
     scope_of,
 )
-from ldpkernels.accounting.gaussian import gaussian_epsilon, gaussian_losses, renyi_epsilon, sampled_gaussian_epsilon
+from ldpkernels.accounting.gaussian import (
+    gaussian_epsilon,
+    gaussian_losses,
+    noise_of,
+    renyi_epsilon,
+    sampled_gaussian_epsilon,
+)
 from ldpkernels.accounting.losses import (
     LossDistribution,
     TooLarge,
@@ -153,10 +159,14 @@ def _advanced(groups: dict[Event, int], delta: float) -> float:
 
 def _everyone(groups: dict[Event, int], delta: float) -> float:
     """DP-SGD as if every step took everyone: no less than what a sample loses."""
-    events = [(event, times) for event, times in groups.items() if isinstance(event, SampledGaussianEvent)]
-    if len(events) < len(groups):
+    if not _only_gaussian(groups):
         return math.inf
-    return gaussian_epsilon(math.hypot(*(math.sqrt(times) / event.noise_multiplier for event, times in events)), delta)
+    parts = (math.sqrt(times) / noise_of(event) for event, times in groups.items())
+    return gaussian_epsilon(math.hypot(*parts), delta)
+
+
+def _only_gaussian(groups: Iterable[Event]) -> bool:
+    return all(isinstance(event, GaussianEvent | SampledGaussianEvent) for event in groups)
 
 
 # Beyond this e^-eps is no number any more that a sum of probabilities could notice.
@@ -221,11 +231,11 @@ def _exact_epsilon(groups: Mapping[Event, int], delta: float, weaker: float) -> 
     if any(isinstance(event, ConcentratedEvent | SkellamEvent) for event in events):
         raise TooLarge("a claim about Renyi divergences, which has no law of the loss")
     if any(isinstance(event, ShuffledEvent | SampledGaussianEvent) for event in events):
+        if _only_gaussian(events):
+            return sampled_gaussian_epsilon(tuple(groups.items()), delta, weaker)
         event = events[0]
         if len(events) > 1:
             raise ValueError(f"method='exact' can't mix {event!r} with other events: use method='rdp' or 'basic'")
-        if isinstance(event, SampledGaussianEvent):
-            return sampled_gaussian_epsilon(event.noise_multiplier, event.q, groups[event], delta, weaker)
         assert isinstance(event, ShuffledEvent)
         method: Method = "exact" if event.reports == RandomizedResponseEvent.kind else "stronger_clones"
         return shuffled_epsilon(event.eps, event.clients, groups[event], delta, method)

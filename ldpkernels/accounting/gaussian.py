@@ -81,6 +81,12 @@ def gaussian_losses(mu: float, h: float, outside: float) -> LossDistribution:
     return LossDistribution(h, low, masses, outside)
 
 
+def noise_of(event: Event) -> float:
+    """The noise multiplier of a Gaussian, sampled or of everyone."""
+    assert isinstance(event, GaussianEvent | SampledGaussianEvent)
+    return event.noise_multiplier
+
+
 def sampled_gaussian_rdp(noise_multiplier: float, q: float, orders: tuple[float, ...]) -> list[float]:
     """The Renyi divergence of one step of DP-SGD at each order, rounded up."""
     # a sample loses no more than everyone would, and no less than under more noise
@@ -112,26 +118,29 @@ def _rdp(noise_multiplier: float, q: float, orders: tuple[float, ...]) -> list[f
 
 
 @lru_cache(maxsize=64)
-def sampled_gaussian_epsilon(noise_multiplier: float, q: float, steps: int, delta: float, weaker: float) -> float:
+def sampled_gaussian_epsilon(steps: tuple[tuple[Event, int], ...], delta: float, weaker: float) -> float:
     """The epsilon of DP-SGD by dp-accounting's pessimistic privacy loss distribution (add or remove one).
 
-    `weaker` is any other bound of it, and decides how fine the distribution's grid can be. Raises `TooLarge` where a
-    grid would have too many points, or be so coarse that it says nothing, and where rounding could decide.
+    `steps` are events with a noise_multiplier, sampled or of everyone, and how often. `weaker` is any other bound, and
+    decides how fine the distribution's grid can be. Raises `TooLarge` where a grid would have too many points, or be so
+    coarse that it says nothing, and where rounding could decide.
     """
     if weaker == 0:
         return 0.0
-    one_step = (1 / noise_multiplier + 20) / noise_multiplier
-    coarse = max(weaker, one_step) / GRID_POINTS
-    if noise_multiplier < LEAST_NOISE or steps > MOST_STEPS or coarse > COARSEST or delta < LEAST_DELTA:
-        raise TooLarge(f"{steps} steps with noise {noise_multiplier} at delta = {delta}")
+    least = min(noise_of(event) for event, _ in steps)
+    coarse = max(weaker, (1 / least + 20) / least) / GRID_POINTS
+    if least < LEAST_NOISE or sum(n for _, n in steps) > MOST_STEPS or coarse > COARSEST or delta < LEAST_DELTA:
+        raise TooLarge(f"{steps} at delta = {delta}")
     dp = require("dp_accounting", "accounting", "DP-SGD's accounting")
     accountant = require("dp_accounting.pld", "accounting", "DP-SGD's accounting").PLDAccountant(
         value_discretization_interval=max(FINEST, coarse)
     )
-    step = dp.PoissonSampledDpEvent(max(q, LEAST_RATE), dp.GaussianDpEvent(min(noise_multiplier, MOST_NOISE)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        accountant.compose(dp.SelfComposedDpEvent(step, steps))
+        for event, times in steps:
+            q = max(event.q, LEAST_RATE) if isinstance(event, SampledGaussianEvent) else 1.0
+            step = dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(min(noise_of(event), MOST_NOISE)))
+            accountant.compose(dp.SelfComposedDpEvent(step, times))
     return float(accountant.get_epsilon(delta))
 
 

@@ -198,7 +198,11 @@ def _roughly_sampled(rate: float, rounds: int, delta: float, target: float, near
     coarse = GRID_POINTS * min(target / 100, COARSEST)
     try:
         return strongest(
-            lambda s: sampled_gaussian_epsilon(s, rate, rounds, delta, coarse), target, MOST_NOISE, LEAST_NOISE, near
+            lambda s: sampled_gaussian_epsilon(((summed(rate, s), rounds),), delta, coarse),
+            target,
+            MOST_NOISE,
+            LEAST_NOISE,
+            near,
         )
     except TooLarge:
         return near

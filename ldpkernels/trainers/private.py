@@ -1,28 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Private training inside a silo: Poisson batches, clipped by example, noised, and counted first."""
+"""Private training inside a silo: Poisson batches of people, clipped by person, noised, and counted first."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
 from ldpkernels import arguments
-from ldpkernels.accounting import Ledger, PrivacyResult, SampledGaussianEvent
+from ldpkernels.accounting import SILO, SUMMED, Ledger, PrivacyResult, Relation, Scope, Unit
+from ldpkernels.clipped_noise import clipped_noised_sum
 from ldpkernels.dp_sgd import check_trained, dp_sgd_step
+from ldpkernels.laws.distributed import Shares
+from ldpkernels.planning.calibration import summed
 
 if TYPE_CHECKING:
     import torch
 
+    Loss: TypeAlias = Callable[..., torch.Tensor]
+
+Source: TypeAlias = "Literal['secure'] | torch.Generator"
 _BITS = 53
 
 
 def train_privately(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
-    loss: Callable[..., torch.Tensor],
+    loss: Loss,
     data: Sequence[torch.Tensor],
     ledger: Ledger,
     *,
@@ -31,26 +38,38 @@ def train_privately(
     C: float,
     sigma: float,
     batch_size: float,
-    generator: Literal["secure"] | torch.Generator = "secure",
+    persons: torch.Tensor | None = None,
+    most: int = 1,
+    shares: Shares | None = None,
+    generator: Source = "secure",
 ) -> PrivacyResult:
     """Take steps of DP-SGD on a silo's data, once its ledger has counted them all.
 
-    The ledger refuses a run past its budget before anything is computed. What it counts holds for one example, added or
-    removed, against whoever sees the model after each step, the federation's server included. The "trusted server" of
-    the result's words is the silo itself. It is no guarantee for a person with several examples, nor for the silo. No
-    loss and no accuracy is returned: they would leave without noise. The noise is proved in real arithmetic, and drawn
-    in floats.
+    The ledger refuses a run past its budget before anything is computed. What it counts holds for one example, or with
+    `persons` for one person with all records of it, added or removed, against whoever sees the model after each step,
+    the federation's server included. It is no guarantee for the silo. No loss and no accuracy is returned: they would
+    leave without noise, and `measure_privately` adds it. The noise is proved in real arithmetic, and drawn in floats.
+
+    With `shares` the silos of a process group of torch.distributed train one model together, a masked sum in every step
+    (`ldpkernels.distributed.mean`). A silo adds a share of the noise, and the guarantee is against whoever sees the
+    sums, as long as `shares.clients` silos besides do as they should. All silos start from one model, and pass the same
+    numbers.
 
     Args:
         model: A module whose layers don't mix the samples of a batch.
         optimizer: A torch optimizer that needs no closure.
         loss: `loss(output, *rest)` of a batch of one example: a number.
         data: Tensors with the same number of rows: the model's input, and what the loss takes besides.
-        ledger: The silo's own, kept over all runs. Runs of another q or sigma need one of method="rdp".
+        ledger: The silo's own, kept over all runs.
         steps: How many steps.
-        q: The probability with which an example is in a batch.
+        q: The probability with which an example, or a person, is in a batch.
         C, sigma: The norm to clip to, and the noise multiplier of a step.
-        batch_size: The divisor of a sum: a public number near q times the number of examples.
+        batch_size: The divisor of a sum: a public number near q times the number of examples or persons, of all silos
+            with `shares`.
+        persons: Whose record each row is, as integers. A person is in a batch with all records of it, and what is
+            clipped is the gradient of their mean loss. None takes each row for a person of its own.
+        most: Of a person with more records, so many are drawn in each step.
+        shares: The law of the noise in a sum of all silos, from `plan`.
         generator: Where batches and noise come from. A `torch.Generator` makes a run repeatable, and is for tests.
 
     Returns:
@@ -61,23 +80,22 @@ def train_privately(
     >>> model = torch.nn.Linear(2, 1)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     >>> ledger = Ledger(None, epsilon=3.0, delta=1e-5)
-    >>> x, y = torch.randn(50, 2), torch.randn(50, 1)
-    >>> spent = train_privately(model, optimizer, torch.nn.functional.mse_loss, (x, y), ledger,
-    ...                         steps=3, q=0.1, C=1.0, sigma=2.0, batch_size=5)
+    >>> x, y, patients = torch.randn(50, 2), torch.randn(50, 1), torch.arange(50) // 2
+    >>> spent = train_privately(model, optimizer, torch.nn.functional.mse_loss, (x, y), ledger, persons=patients, most=2,
+    ...                         steps=3, q=0.1, C=1.0, sigma=2.0, batch_size=2.5)
     >>> 0 < spent.epsilon < 3
     True
     """
     import torch
 
     steps = arguments.count("steps", steps)
-    event = SampledGaussianEvent(sigma, q)
+    scope = SILO if shares is None else replace(SUMMED, relation=Relation.ADD_REMOVE)
+    event = replace(summed(arguments.probability("q", q), sigma), scope=_of_unit(scope, persons))
     C, batch_size = arguments.positive("C", C), arguments.positive("batch_size", batch_size)
-    if not data or len({len(part) for part in data}) != 1:
-        raise ValueError(f"data has {[len(part) for part in data]} rows: pass tensors with one row for each example")
-    if generator != "secure" and not isinstance(generator, torch.Generator):
-        raise TypeError(f"generator is a {type(generator).__name__}: pass 'secure' or a torch.Generator")
-    rows = len(data[0])
+    people = _people(data, persons, most)
+    _check_source(generator)
     check_trained(model, optimizer)
+    ranks = 1 if shares is None else _silos(shares, sigma, C)
 
     def of_one(weights: dict[str, torch.Tensor], *example: torch.Tensor) -> torch.Tensor:
         x, *rest = (part.unsqueeze(0) for part in example)
@@ -85,24 +103,23 @@ def train_privately(
 
     by_example = torch.func.vmap(torch.func.grad(of_one), in_dims=(None, *(0 for _ in data)), randomness="different")
     ledger.spend(event, times=steps)
-    for _ in range(steps):
-        drawn = _sample(rows, event.q, generator)
-        chosen = drawn.nonzero().flatten()
+    for step in range(steps):
+        rows, whose, people_drawn = people.drawn(q, generator)
         weights = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-        if len(chosen):
-            grads = by_example(weights, *(part[chosen.to(part.device)] for part in data))
-        else:
-            grads = {name: p.new_zeros((0, *p.shape)) for name, p in weights.items()}
-        dp_sgd_step(model, optimizer, C, sigma, batch_size=batch_size, grads=grads, generator=generator)
+        grads = {name: p.new_zeros((people_drawn, *p.shape)) for name, p in weights.items()}
+        if len(rows):
+            of_rows = by_example(weights, *(part[rows.to(part.device)] for part in data))
+            grads = {name: _means(of_rows[name], whose, people_drawn) for name in grads}
+        if shares is None:
+            dp_sgd_step(model, optimizer, C, sigma, batch_size=batch_size, grads=grads, generator=generator)
+            continue
+        from ldpkernels.distributed import mean
+
+        dp_sgd_step(model, None, C, 0.0, batch_size=1.0, grads=grads)  # the sum alone, which gets its noise next
+        own = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
+        found = mean(own, law=shares, round=step)  # type: ignore[arg-type]
+        for name, p in model.named_parameters():
+            if p.requires_grad:
+                p.grad = (found[name] * (ranks / batch_size)).to(p)  # type: ignore[index, call-overload]
+        optimizer.step()
     return ledger.result
-
-
-def _sample(rows: int, q: float, generator: Literal["secure"] | torch.Generator) -> torch.Tensor:
-    """Which rows are in a batch, each by a draw of its own, with a probability of q or less by 2^-53."""
-    import torch
-
-    below = int(q * 2**_BITS)
-    if isinstance(generator, torch.Generator):
-        return (torch.randint(2**_BITS, (rows,), generator=generator, device=generator.device) < below).cpu()
-    words = np.frombuffer(os.urandom(8 * rows), dtype=np.uint64) >> np.uint64(64 - _BITS)
-    return torch.from_numpy(words < np.uint64(below))
