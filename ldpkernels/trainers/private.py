@@ -3,17 +3,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import numpy as np
-
-from ldpkernels import arguments
-from ldpkernels.accounting import SILO, SUMMED, Ledger, PrivacyResult, Relation, Scope, Unit
-from ldpkernels.clipped_noise import clipped_noised_sum
-from ldpkernels.dp_sgd import check_trained, dp_sgd_step
+from ldpkernels.accounting import SILO, SUMMED, Ledger, PrivacyResult, Relation
+from ldpkernels.calls.dp_sgd import check_trained, dp_sgd_step
+from ldpkernels.common import arguments
 from ldpkernels.laws.distributed import Shares
 from ldpkernels.planning.calibration import summed
 
