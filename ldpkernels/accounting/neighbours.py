@@ -43,8 +43,8 @@ SEES = {
     View.SHUFFLED: "anyone who sees the shuffled reports, and knows the inputs of all the other clients",
     View.SUMMED: "anyone who sees the sums that secure aggregation gives, and knows the inputs of all the other"
     " clients, but not the noise of the honest ones",
-    View.SILO: "anyone who sees what leaves the silo, the federation's server included, but neither the silo's noise nor"
-    " whom it sampled",
+    View.SILO: "anyone who sees what leaves the silo, the federation's server included, but neither its noise nor whom"
+    " it sampled",
     View.CENTRAL: "anyone who sees what a trusted server releases, but neither its noise nor whom it sampled",
 }
 DIFFER = {

@@ -3,23 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from ldpkernels.accounting import SILO, SUMMED, Ledger, PrivacyResult, Relation
+from ldpkernels.accounting import SILO, SUMMED, GaussianEvent, Ledger, PrivacyResult, Relation, Scope, Unit
+from ldpkernels.calls.clipped_noise import clipped_noised_sum
 from ldpkernels.calls.dp_sgd import check_trained, dp_sgd_step
 from ldpkernels.common import arguments
-from ldpkernels.laws.distributed import Shares
+from ldpkernels.laws.distributed import DistributedGaussian
 from ldpkernels.planning.calibration import summed
+from ldpkernels.trainers.people import Source, check_source, means, people_of
 
 if TYPE_CHECKING:
     import torch
 
     Loss: TypeAlias = Callable[..., torch.Tensor]
-
-Source: TypeAlias = "Literal['secure'] | torch.Generator"
-_BITS = 53
 
 
 def train_privately(
@@ -36,7 +36,7 @@ def train_privately(
     batch_size: float,
     persons: torch.Tensor | None = None,
     most: int = 1,
-    shares: Shares | None = None,
+    shares: DistributedGaussian | None = None,
     generator: Source = "secure",
 ) -> PrivacyResult:
     """Take steps of DP-SGD on a silo's data, once its ledger has counted them all.
@@ -77,8 +77,8 @@ def train_privately(
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     >>> ledger = Ledger(None, epsilon=3.0, delta=1e-5)
     >>> x, y, patients = torch.randn(50, 2), torch.randn(50, 1), torch.arange(50) // 2
-    >>> spent = train_privately(model, optimizer, torch.nn.functional.mse_loss, (x, y), ledger, persons=patients, most=2,
-    ...                         steps=3, q=0.1, C=1.0, sigma=2.0, batch_size=2.5)
+    >>> spent = train_privately(model, optimizer, torch.nn.functional.mse_loss, (x, y), ledger,
+    ...                         persons=patients, most=2, steps=3, q=0.1, C=1.0, sigma=2.0, batch_size=2.5)
     >>> 0 < spent.epsilon < 3
     True
     """
@@ -86,12 +86,13 @@ def train_privately(
 
     steps = arguments.count("steps", steps)
     scope = SILO if shares is None else replace(SUMMED, relation=Relation.ADD_REMOVE)
-    event = replace(summed(arguments.probability("q", q), sigma), scope=_of_unit(scope, persons))
+    slack = 0.0 if shares is None else shares.rows_slack
+    event = replace(summed(arguments.probability("q", q), sigma), scope=_of_unit(scope, persons), slack=slack)
     C, batch_size = arguments.positive("C", C), arguments.positive("batch_size", batch_size)
-    people = _people(data, persons, most)
-    _check_source(generator)
+    people = people_of(data, persons, most)
+    check_source(generator)
     check_trained(model, optimizer)
-    ranks = 1 if shares is None else _silos(shares, sigma, C)
+    silos = 1 if shares is None else _silos(shares, sigma, C)
 
     def of_one(weights: dict[str, torch.Tensor], *example: torch.Tensor) -> torch.Tensor:
         x, *rest = (part.unsqueeze(0) for part in example)
@@ -100,22 +101,113 @@ def train_privately(
     by_example = torch.func.vmap(torch.func.grad(of_one), in_dims=(None, *(0 for _ in data)), randomness="different")
     ledger.spend(event, times=steps)
     for step in range(steps):
-        rows, whose, people_drawn = people.drawn(q, generator)
-        weights = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-        grads = {name: p.new_zeros((people_drawn, *p.shape)) for name, p in weights.items()}
-        if len(rows):
+        rows, whose, count = people.drawn(q, generator)
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        weights = {name: p.detach() for name, p in trained.items()}
+        grads = {name: p.new_zeros((count, *p.shape)) for name, p in weights.items()}
+        if count:
             of_rows = by_example(weights, *(part[rows.to(part.device)] for part in data))
-            grads = {name: _means(of_rows[name], whose, people_drawn) for name in grads}
+            grads = {name: means(of_rows[name], whose, count) for name in grads}
         if shares is None:
             dp_sgd_step(model, optimizer, C, sigma, batch_size=batch_size, grads=grads, generator=generator)
-            continue
-        from ldpkernels.distributed import mean
-
-        dp_sgd_step(model, None, C, 0.0, batch_size=1.0, grads=grads)  # the sum alone, which gets its noise next
-        own = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
-        found = mean(own, law=shares, round=step)  # type: ignore[arg-type]
-        for name, p in model.named_parameters():
-            if p.requires_grad:
-                p.grad = (found[name] * (ranks / batch_size)).to(p)  # type: ignore[index, call-overload]
-        optimizer.step()
+        else:
+            dp_sgd_step(model, None, C, 0.0, batch_size=1.0, grads=grads)  # the sum, whose noise comes in the mean
+            found = _mean_of_silos({name: p.grad for name, p in trained.items()}, shares, step)
+            for name, p in trained.items():
+                p.grad = (found[name] * (silos / batch_size)).to(p)
+            optimizer.step()
     return ledger.result
+
+
+def measure_privately(
+    model: torch.nn.Module,
+    metrics: Mapping[str, tuple[Loss, float]],
+    data: Sequence[torch.Tensor],
+    ledger: Ledger,
+    *,
+    sigma: float,
+    size: float,
+    persons: torch.Tensor | None = None,
+    most: int = 1,
+    generator: Source = "secure",
+) -> dict[str, float]:
+    """The means of a model's loss, accuracy or the like on a silo's data: clipped, noised, and counted first.
+
+    One release of them all, in the ledger: between a run with a person's records (an example, without `persons`) and
+    one without, against whoever sees what leaves the silo. The noise on a mean has a deviation of
+    sigma * most_of_metric * sqrt(len(metrics)) / (2 * size).
+
+    Args:
+        model: As for `train_privately`.
+        metrics: By name, a function `metric(output, *rest)` of a batch of one example, and the most that it counts:
+            values are clipped to between 0 and that. A person counts with the mean of its records; one with a value
+            that is no number counts half.
+        data, persons, most, generator: As for `train_privately`.
+        ledger: The silo's own, which training spends from too.
+        sigma: The noise multiplier.
+        size: The divisor: a public number near that of the people.
+
+    >>> import torch
+    >>> from ldpkernels.accounting import Ledger
+    >>> hit = lambda output, y: (output.argmax(1) == y).float().mean()
+    >>> metrics = {"loss": (torch.nn.functional.cross_entropy, 4.0), "accuracy": (hit, 1.0)}
+    >>> data, ledger = (torch.randn(900, 2), torch.arange(900) % 2), Ledger(None, epsilon=1.0)
+    >>> found = measure_privately(torch.nn.Linear(2, 2), metrics, data, ledger, sigma=10.0, size=900)
+    >>> 0.3 < found["accuracy"] < 0.7, ledger.epsilon < 1.0
+    (True, True)
+    """
+    import torch
+
+    event = GaussianEvent(arguments.positive("sigma", sigma), scope=_of_unit(SILO, persons))
+    size, people = arguments.positive("size", size), people_of(data, persons, most)
+    limits = [arguments.positive(f"most of {name!r}", limit) for name, (_, limit) in metrics.items()]
+    if not limits:
+        raise ValueError("metrics is empty: name what to measure")
+    check_source(generator)
+    check_trained(model)
+
+    def of_one(*example: torch.Tensor) -> torch.Tensor:
+        x, *rest = (part.unsqueeze(0) for part in example)
+        output = model(x)
+        return torch.stack([metric(output, *rest).reshape(()).double() for metric, _ in metrics.values()])
+
+    ledger.spend(event)
+    rows, whose, count = people.drawn(1.0, generator)
+    with torch.no_grad():
+        found = torch.func.vmap(of_one, randomness="different", chunk_size=1024)(*(part[rows] for part in data)).cpu()
+        values = means(found, whose, count) / torch.tensor(limits, dtype=torch.float64)
+        total = clipped_noised_sum(values.clamp(0, 1) - 0.5, math.sqrt(len(limits)) / 2, sigma, generator=generator)
+    return {name: limit * (0.5 + float(one) / size) for name, limit, one in zip(metrics, limits, total, strict=True)}
+
+
+def _of_unit(scope: Scope, persons: torch.Tensor | None) -> Scope:
+    return scope.per(Unit.EXAMPLE if persons is None else Unit.PERSON)
+
+
+def _silos(shares: DistributedGaussian, sigma: float, C: float) -> int:
+    """How many silos are in a sum, whose noise is what the ledger counts at least."""
+    import torch.distributed as dist
+
+    if not isinstance(shares, DistributedGaussian):
+        raise TypeError(f"shares is a {type(shares).__name__}: pass a DistributedGaussian, the .law of a plan")
+    if not sigma <= shares.multiplier(C):
+        raise ValueError(
+            f"sigma = {sigma} is more than the {shares.multiplier(C):.5g} of shares for rows of norm C = {C}: pass the"
+            " sigma and C that it was planned with"
+        )
+    return dist.get_world_size()
+
+
+def _mean_of_silos(
+    sums: dict[str, torch.Tensor | None], shares: DistributedGaussian, step: int
+) -> dict[str, torch.Tensor]:
+    """The mean over the silos of their sums, with all silos' noise."""
+    import torch
+
+    from ldpkernels.distributed import mean
+
+    own = {name: value for name, value in sums.items() if value is not None}
+    length = float(torch.stack([value.double().norm() for value in own.values()]).norm())
+    scale = min(1.0, shares.rows_norm / length) if length else 1.0
+    found: dict[str, torch.Tensor] = mean({name: value * scale for name, value in own.items()}, law=shares, round=step)
+    return found

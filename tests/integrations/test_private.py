@@ -6,7 +6,7 @@ import torch
 
 from ldpkernels.accounting import BudgetExceeded, Ledger, SampledGaussianEvent, composed_epsilon
 from ldpkernels.trainers import train_privately
-from ldpkernels.trainers.private import _sample
+from ldpkernels.trainers.people import sample
 
 N = 12
 
@@ -69,7 +69,7 @@ def test_an_empty_batch_is_a_step_of_noise_alone():
 
 @pytest.mark.parametrize("generator", ["secure", torch.Generator().manual_seed(1)])
 def test_batch_sizes_have_the_binomial_law(generator):
-    sizes = torch.tensor([float(_sample(100, 0.3, generator).sum()) for _ in range(2000)])
+    sizes = torch.tensor([float(sample(100, 0.3, generator).sum()) for _ in range(2000)])
     assert abs(float(sizes.mean()) - 30) < 6 * math.sqrt(21 / 2000)
     assert abs(float(sizes.var()) / 21 - 1) < 6 * math.sqrt(2 / 2000)
-    assert bool(_sample(100, 1.0, generator).all())
+    assert bool(sample(100, 1.0, generator).all())
