@@ -84,6 +84,8 @@ def train_privately(
     """
     import torch
 
+    from ldpkernels.trainers.linear import clipped_sum, is_chain
+
     steps = arguments.count("steps", steps)
     scope = SILO if shares is None else replace(SUMMED, relation=Relation.ADD_REMOVE)
     slack = 0.0 if shares is None else shares.rows_slack
@@ -100,22 +102,25 @@ def train_privately(
 
     by_example = torch.func.vmap(torch.func.grad(of_one), in_dims=(None, *(0 for _ in data)), randomness="different")
     ledger.spend(event, times=steps)
+    chain = is_chain(model)
     for step in range(steps):
         rows, whose, count = people.drawn(q, generator)
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         weights = {name: p.detach() for name, p in trained.items()}
-        grads = {name: p.new_zeros((count, *p.shape)) for name, p in weights.items()}
-        if count:
-            of_rows = by_example(weights, *(part[rows.to(part.device)] for part in data))
-            grads = {name: means(of_rows[name], whose, count) for name in grads}
-        if shares is None:
-            dp_sgd_step(model, optimizer, C, sigma, batch_size=batch_size, grads=grads, generator=generator)
-        else:
-            dp_sgd_step(model, None, C, 0.0, batch_size=1.0, grads=grads)  # the sum, whose noise comes in the mean
+        parts = [part[rows.to(part.device)] for part in data]
+        grads = {name: p.new_zeros((0, *p.shape)) for name, p in weights.items()}
+        total = clipped_sum(model, loss, parts, whose, count, C) if chain and count else None
+        if count and total is None:
+            grads = {name: means(one, whose, count) for name, one in by_example(weights, *parts).items()}
+        noise, divisor = (sigma, batch_size) if shares is None else (0.0, 1.0)  # the noise of shares is in their mean
+        dp_sgd_step(model, None, C, noise, batch_size=divisor, grads=grads, generator=generator)
+        for name, summed_up in (total or {}).items():
+            trained[name].grad += summed_up / divisor  # type: ignore[operator]
+        if shares is not None:
             found = _mean_of_silos({name: p.grad for name, p in trained.items()}, shares, step)
             for name, p in trained.items():
                 p.grad = (found[name] * (silos / batch_size)).to(p)
-            optimizer.step()
+        optimizer.step()
     return ledger.result
 
 
