@@ -17,6 +17,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import dp_accounting
@@ -47,14 +48,11 @@ class Task:
     epochs: float = 0.5
     q: float = 0.1
     norm: float = 1.0
-    rates: tuple[float, float, float] = (4.0, 2.0, 1.0)  # for epsilons of 8, 3 and 1: more noise, smaller steps
+    rate: float = 1.0
 
     @property
     def steps(self) -> int:
         return round(self.epochs / self.q)
-
-    def rate(self, epsilon: float | None) -> float:
-        return self.rates[0 if epsilon is None or epsilon > 5 else 1 if epsilon > 2 else 2]
 
 
 def _small_network() -> torch.nn.Module:
@@ -148,16 +146,18 @@ def calibrated(task: Task, epsilon: float) -> Noise:
     )  # fmt: skip
     assert summed.law is not None
     steps = task.rounds * task.steps
-    sigma = get_noise_multiplier(target_epsilon=epsilon, target_delta=DELTA, sample_rate=task.q, steps=steps)
+    sigma = get_noise_multiplier(
+        target_epsilon=epsilon, target_delta=DELTA, sample_rate=task.q, steps=steps, accountant="rdp"
+    )
     shares = summed.parameter * (summed.law.invited / summed.law.clients) ** 0.5  # all silos', of whom one may tell
     honest = max(each.epsilon, summed.epsilon)
     return Noise(epsilon, each.parameter, shares, honest, sigma, of_a_patient(sigma, task.q, steps))
 
 
-def rounds_of(world: World, model: torch.nn.Module, silo: Silo, sigma: float, epsilon: float, rounds: int) -> None:
+def rounds_of(world: World, model: torch.nn.Module, silo: Silo, sigma: float, rounds: int) -> None:
     """DP-SGD. Its ledger is the quick one: the plan has counted all steps exactly."""
     task, ledger = world.task, Ledger(None, epsilon=1e3, delta=DELTA, method="rdp")
-    optimizer = torch.optim.SGD(model.parameters(), lr=task.rate(epsilon))
+    optimizer = torch.optim.SGD(model.parameters(), lr=task.rate)
     train_privately(
         model, optimizer, cross_entropy, (silo.x, silo.y), ledger, steps=rounds * task.steps, q=task.q, C=task.norm,
         sigma=sigma, batch_size=task.q * silo.people, persons=silo.persons, most=MOST,
@@ -182,7 +182,7 @@ def averaged(world: World, train: Callable[[torch.nn.Module, Silo], None]) -> to
 def without_noise(world: World, noise: Noise) -> torch.nn.Module:
     """Pooled records, no privacy."""
     model, pooled, task = world.model(), world.pooled, world.task
-    optimizer = torch.optim.SGD(model.parameters(), lr=task.rates[0] / 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=task.rate / 4)
     for _ in range(task.rounds * task.steps):
         rows = torch.rand(len(pooled.y)) < task.q
         optimizer.zero_grad()
@@ -194,7 +194,7 @@ def without_noise(world: World, noise: Noise) -> torch.nn.Module:
 def central(world: World, noise: Noise) -> torch.nn.Module:
     """DP-SGD of people on pooled records, by someone who has them all."""
     model = world.model()
-    rounds_of(world, model, world.pooled, noise.each, noise.epsilon, world.task.rounds)
+    rounds_of(world, model, world.pooled, noise.each, world.task.rounds)
     return model
 
 
@@ -202,19 +202,19 @@ def alone(world: World, noise: Noise) -> list[torch.nn.Module]:
     """Each silo by itself."""
     models = [world.model() for _ in world.silos]
     for model, silo in zip(models, world.silos, strict=True):
-        rounds_of(world, model, silo, noise.each, noise.epsilon, world.task.rounds)
+        rounds_of(world, model, silo, noise.each, world.task.rounds)
     return models
 
 
 def noise_at_each(world: World, noise: Noise) -> torch.nn.Module:
     """Ours, against the server."""
-    return averaged(world, lambda model, silo: rounds_of(world, model, silo, noise.each, noise.epsilon, 1))
+    return averaged(world, lambda model, silo: rounds_of(world, model, silo, noise.each, 1))
 
 
 def shares(world: World, noise: Noise) -> torch.nn.Module:
     """Ours, against whoever sees the sums: the sum of all silos' batches and of eight shares, without a transport."""
     model = world.model()
-    rounds_of(world, model, world.pooled, noise.summed, noise.epsilon, world.task.rounds)
+    rounds_of(world, model, world.pooled, noise.summed, world.task.rounds)
     return model
 
 
@@ -228,7 +228,7 @@ def opacus_by_hand(world: World, noise: Noise) -> torch.nn.Module:
         batch = max(1, round(task.q * len(silo.y)))
         loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(silo.x, silo.y), batch_size=batch)
         wrapped, optimizer, loader = opacus.PrivacyEngine().make_private(
-            module=model, optimizer=torch.optim.SGD(model.parameters(), lr=task.rate(noise.epsilon)),
+            module=model, optimizer=torch.optim.SGD(model.parameters(), lr=task.rate),
             data_loader=loader, noise_multiplier=noise.by_hand, max_grad_norm=task.norm,
         )  # fmt: skip
         for x, y in itertools.islice(loader, task.steps):
@@ -243,7 +243,9 @@ def opacus_by_hand(world: World, noise: Noise) -> torch.nn.Module:
 def of_a_patient(sigma: float, q: float, steps: int) -> float:
     """The epsilon of all of a patient's records together, each of which is in a batch by a draw of its own."""
     drawn = stats.binom(MOST, q).pmf(np.arange(MOST + 1))
-    event = dp_accounting.dp_event.MixtureOfGaussiansDpEvent(sigma, list(range(MOST + 1)), (drawn / drawn.sum()).tolist())
+    event = dp_accounting.dp_event.MixtureOfGaussiansDpEvent(
+        sigma, list(range(MOST + 1)), (drawn / drawn.sum()).tolist()
+    )
     accountant = dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-3)
     accountant.compose(dp_accounting.SelfComposedDpEvent(event, steps))
     return float(accountant.get_epsilon(DELTA))
@@ -259,7 +261,7 @@ WAYS = {
 }
 
 
-def measured(way: str, world: World, noise: Noise) -> dict[str, object]:
+def measured(way: str, world: World, noise: Noise, sender: Connection) -> None:
     """One run, in a process of its own."""
     warnings.simplefilter("ignore")
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
@@ -267,10 +269,10 @@ def measured(way: str, world: World, noise: Noise) -> dict[str, object]:
     spent, most = time.process_time() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     each = [world.accuracy(model) for model in (models if isinstance(models, list) else [models])]
     honest = {"pooled, no privacy": float("inf"), "Flower and Opacus by hand": noise.honest_by_hand}
-    return {
+    sender.send({
         "way": way, "epsilon": noise.epsilon, "seed": world.seed, "accuracy": float(np.mean(each)),
         "honest": honest.get(way, noise.honest), "seconds": spent, "megabytes": (most - before) / 1024,
-    }  # fmt: skip
+    })  # fmt: skip
 
 
 def main() -> None:
@@ -297,8 +299,12 @@ def main() -> None:
             if (way, epsilon, seed) in known:
                 continue
             noises[epsilon] = noises.get(epsilon) or calibrated(it.task, epsilon)
-            with multiprocessing.get_context("fork").Pool(1) as pool:
-                one = pool.apply(measured, (way, it, noises[epsilon]))
+            receiver, sender = multiprocessing.Pipe(duplex=False)
+            run = multiprocessing.get_context("fork").Process(target=measured, args=(way, it, noises[epsilon], sender))
+            run.start()
+            sender.close()
+            one = receiver.recv()  # raises EOFError where the run failed
+            run.join()
             found.append(one)
             with store.open("a") as file:
                 file.write(json.dumps(one) + "\n")
