@@ -63,7 +63,7 @@ def _small_network() -> torch.nn.Module:
 TASKS = {
     "digits": Task(lambda: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)), rounds=3),
     "adult": Task(lambda: torch.nn.Linear(88, 2)),
-    "mnist": Task(_small_network),
+    "mnist": Task(_small_network, rate=2.0),
 }
 
 

@@ -94,6 +94,10 @@ def train_privately(
     people = people_of(data, persons, most)
     check_source(generator)
     check_trained(model, optimizer)
+    once = dict(model.named_modules())
+    for name, layer in model.named_modules(remove_duplicate=False):
+        if name not in once and any(True for _ in layer.parameters()):
+            raise ValueError(f"layer {name!r} ({type(layer).__name__}) is in the model under another name too: copy it")
     silos = 1 if shares is None else _silos(shares, sigma, C)
 
     def of_one(weights: dict[str, torch.Tensor], *example: torch.Tensor) -> torch.Tensor:
