@@ -27,97 +27,14 @@ import torch
 from scipy import stats
 
 from benchmarks.silo import page
+from benchmarks.silo.world import MOST, SILOS, TASKS, Silo, Task, World, world
 from ldpkernels.accounting import Ledger
-from ldpkernels.federated import adult, data
-from ldpkernels.federated.data import Dataset
 from ldpkernels.planning import plan
 from ldpkernels.trainers import train_privately
 
-SILOS, MOST, DELTA = 8, 8, 1e-5
-UNEVEN = 2.0  # of a Dirichlet distribution over the silos
+DELTA = 1e-5
 EPSILONS = (1.0, 3.0, 8.0)
 cross_entropy = torch.nn.functional.cross_entropy
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is learnt. Rates and norms suit seed 99, which is in no result; choosing them costs no budget here."""
-
-    network: Callable[[], torch.nn.Module]
-    rounds: int = 30
-    epochs: float = 0.5
-    q: float = 0.1
-    norm: float = 1.0
-    rate: float = 1.0
-
-    @property
-    def steps(self) -> int:
-        return round(self.epochs / self.q)
-
-
-def _small_network() -> torch.nn.Module:
-    pooled = torch.nn.Sequential(torch.nn.AvgPool2d(2), torch.nn.Flatten())
-    return torch.nn.Sequential(pooled, torch.nn.Linear(196, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
-
-
-TASKS = {
-    "digits": Task(lambda: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)), rounds=3),
-    "adult": Task(lambda: torch.nn.Linear(88, 2)),
-    "mnist": Task(_small_network, rate=2.0),
-}
-
-
-@dataclass
-class Silo:
-    """The records of a hospital, and whose each is."""
-
-    x: torch.Tensor
-    y: torch.Tensor
-    persons: torch.Tensor
-
-    @property
-    def people(self) -> int:
-        return len(self.persons.unique())
-
-
-@dataclass
-class World:
-    """One seed's hospitals, and what the models are tested on."""
-
-    task: Task
-    dataset: Dataset
-    silos: list[Silo]
-    seed: int
-
-    @property
-    def pooled(self) -> Silo:
-        return Silo(*(torch.cat([getattr(one, part) for one in self.silos]) for part in ("x", "y", "persons")))
-
-    def model(self) -> torch.nn.Module:
-        torch.manual_seed(self.seed)
-        return self.task.network()
-
-    def accuracy(self, model: torch.nn.Module) -> float:
-        with torch.no_grad():
-            return float((model(self.dataset.test_x).argmax(1) == self.dataset.test_y).double().mean())
-
-
-def world(name: str, folder: Path | None, seed: int) -> World:
-    """Records become patients by a draw: one to eight each, whose mean is 3.1."""
-    dataset = adult.load(folder or Path(), seed=seed) if name == "adult" else data.load(name, folder)
-    rng = np.random.default_rng(seed)
-    sizes = rng.choice(
-        np.arange(1, MOST + 1), len(dataset.train_y), p=0.7 ** np.arange(MOST) / sum(0.7 ** np.arange(MOST))
-    )
-    persons = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)[: len(dataset.train_y)])
-    order = torch.from_numpy(rng.permutation(len(dataset.train_y)))
-    people = torch.arange(int(persons[-1]) + 1)
-    silos = []
-    for part in data.deal(people, SILOS, seed, uneven=UNEVEN):
-        mine = torch.isin(persons, part)
-        rows = order[mine]
-        silos.append(Silo(dataset.train_x[rows], dataset.train_y[rows], persons[mine]))
-    return World(TASKS[name], dataset, silos, seed)
 
 
 @dataclass(frozen=True)
@@ -191,10 +108,13 @@ def without_noise(world: World, noise: Noise) -> torch.nn.Module:
     return model
 
 
-def central(world: World, noise: Noise) -> torch.nn.Module:
-    """DP-SGD of people on pooled records, by someone who has them all."""
+def at_once(world: World, sigma: float) -> torch.nn.Module:
+    """DP-SGD of people on the pooled records: by someone who has them, or as the sum of all silos' batches and shares.
+
+    Of shares no transport is here: tests/distributed trains with them among ranks.
+    """
     model = world.model()
-    rounds_of(world, model, world.pooled, noise.each, world.task.rounds)
+    rounds_of(world, model, world.pooled, sigma, world.task.rounds)
     return model
 
 
@@ -209,13 +129,6 @@ def alone(world: World, noise: Noise) -> list[torch.nn.Module]:
 def noise_at_each(world: World, noise: Noise) -> torch.nn.Module:
     """Ours, against the server."""
     return averaged(world, lambda model, silo: rounds_of(world, model, silo, noise.each, 1))
-
-
-def shares(world: World, noise: Noise) -> torch.nn.Module:
-    """Ours, against whoever sees the sums: the sum of all silos' batches and of eight shares, without a transport."""
-    model = world.model()
-    rounds_of(world, model, world.pooled, noise.summed, world.task.rounds)
-    return model
 
 
 def opacus_by_hand(world: World, noise: Noise) -> torch.nn.Module:
@@ -240,9 +153,9 @@ def opacus_by_hand(world: World, noise: Noise) -> torch.nn.Module:
     return averaged(world, train)
 
 
-def of_a_patient(sigma: float, q: float, steps: int) -> float:
+def of_a_patient(sigma: float, q: float, steps: int, records: int = MOST) -> float:
     """The epsilon of all of a patient's records together, each of which is in a batch by a draw of its own."""
-    drawn = stats.binom(MOST, q).pmf(np.arange(MOST + 1))
+    drawn = stats.binom(records, q).pmf(np.arange(records + 1))
     event = dp_accounting.dp_event.MixtureOfGaussiansDpEvent(
         sigma, list(range(MOST + 1)), (drawn / drawn.sum()).tolist()
     )
@@ -253,11 +166,11 @@ def of_a_patient(sigma: float, q: float, steps: int) -> float:
 
 WAYS = {
     "pooled, no privacy": without_noise,
-    "central DP-SGD, pooled": central,
+    "central DP-SGD, pooled": lambda world, noise: at_once(world, noise.each),
     "each silo alone": alone,
     "Flower and Opacus by hand": opacus_by_hand,
     "ours, noise at each silo": noise_at_each,
-    "ours, shares of noise": shares,
+    "ours, shares of noise": lambda world, noise: at_once(world, noise.summed),
 }
 
 
