@@ -41,7 +41,7 @@ def integers(ranks, shares):
 @case(4)
 def silos_train_one_model_with_shares_of_noise(rank):
     """Every rank has the same weights after each step, as far from the clipped mean as the noise of all shares."""
-    ranks, sigma = dist.get_world_size(), 0.05
+    ranks, sigma = dist.get_world_size(), 0.5
     shares = DistributedGaussian(44, 16.0, ranks - 1, 16.0 * 1024 * 3**0.5 / sigma / 1.01, 1024.0, 32, ranks)
     model = torch.nn.Linear(10, 4)
     for p in model.parameters():
@@ -60,7 +60,7 @@ def silos_train_one_model_with_shares_of_noise(rank):
     expected = sigma * (2 * ranks / (ranks - 1)) ** 0.5 / (3 * ranks)
     assert 0.5 * expected < float(away.std()) < 1.7 * expected
     assert abs(float(away.mean())) < 6 * expected / 44**0.5
-    more = dict(options, steps=1, sigma=0.06, shares=shares)
+    more = dict(options, steps=1, sigma=0.6, shares=shares)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     refuses(ValueError, "sigma", lambda: train_privately(model, optimizer, torch.sum, (x, x), ledger, **more))
 
