@@ -46,7 +46,7 @@ class People:
 def people_of(data: Sequence[torch.Tensor], persons: torch.Tensor | None, most: int) -> People:
     """The people whose records the rows are; each row is one of its own where nobody is named."""
     most = arguments.count("most", most)
-    if not data or len({len(part) for part in data}) != 1:
+    if not data or len({len(part) for part in data}) != 1 or not len(data[0]):
         raise ValueError(f"data has {[len(part) for part in data]} rows: pass tensors with one row for each example")
     rows = np.arange(len(data[0]))
     if persons is None:

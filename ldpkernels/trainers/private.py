@@ -41,7 +41,7 @@ def train_privately(
 ) -> PrivacyResult:
     """Take steps of DP-SGD on a silo's data, once its ledger has counted them all.
 
-    The ledger refuses a run past its budget before anything is computed. What it counts holds for one example, or with
+    The ledger refuses a run past its budget before the first step. What it counts holds for one example, or with
     `persons` for one person with all records of it, added or removed, against whoever sees the model after each step,
     the federation's server included. It is no guarantee for the silo. No loss and no accuracy is returned: they would
     leave without noise, and `measure_privately` adds it. The noise is proved in real arithmetic, and drawn in floats.
@@ -105,6 +105,8 @@ def train_privately(
         return loss(torch.func.functional_call(model, weights, (x,)), *rest)
 
     by_example = torch.func.vmap(torch.func.grad(of_one), in_dims=(None, *(0 for _ in data)), randomness="different")
+    weights = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+    by_example(weights, *(part[:1] for part in data))  # what it can't differentiate costs no budget
     ledger.spend(event, times=steps)
     chain = is_chain(model)
     for step in range(steps):

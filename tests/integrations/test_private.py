@@ -230,6 +230,34 @@ def test_training_and_metrics_share_a_ledger_and_units_do_not():
         measure_privately(model, loss, (x, y), ledger, sigma=0.1, size=6, persons=persons, most=2)
 
 
+def test_a_model_that_has_no_gradients_by_record_costs_nothing():
+    model, optimizer, data = silo()
+    ledger = Ledger(None, epsilon=50.0)
+    model.forward = lambda x: model.weight.sum() * x.sum().item()
+    with pytest.raises(RuntimeError, match="vmap"):
+        train(model, optimizer, data, ledger)
+    assert ledger.epsilon == 0
+
+
+@pytest.mark.parametrize("name", ["lightning", "transformers"])
+def test_the_modules_of_trainers_train_as_they_are(name):
+    """Their forward alone is called; what wraps a loop around it is not."""
+    tool = pytest.importorskip(name)
+    if name == "lightning":
+        model = type("Module", (tool.LightningModule,), {"forward": lambda self, x: self.layer(x)})()
+        model.layer = torch.nn.Linear(3, 2)
+        x, loss = torch.randn(8, 3), torch.nn.functional.cross_entropy
+    else:
+        sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+        model = tool.BertForSequenceClassification(tool.BertConfig(vocab_size=50, num_labels=2, **sizes))
+        x, loss = torch.randint(0, 50, (8, 6)), lambda out, y: torch.nn.functional.cross_entropy(out.logits, y)
+    before = flat(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    options = {"steps": 1, "q": 1.0, "C": 1.0, "sigma": 1.0, "batch_size": 8}
+    train_privately(model, optimizer, loss, (x, torch.arange(8) % 2), Ledger(None, epsilon=1e3), **options)
+    assert not torch.equal(before, flat(model))
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
