@@ -6,15 +6,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
+import torch
 
 from ldpkernels.common import arguments
 from ldpkernels.common.arrays import Integers
-
-if TYPE_CHECKING:
-    import torch
 
 Source: TypeAlias = "Literal['secure'] | torch.Generator"
 _BITS = 53
@@ -30,8 +28,6 @@ class People:
 
     def drawn(self, q: float, source: Source) -> tuple[torch.Tensor, torch.Tensor, int]:
         """The rows of a Poisson sample of people, at most so many of each, the place of each row's person, how many."""
-        import torch
-
         chosen = sample(len(self.counts), q, source).numpy()
         rows, whose = self.rows[np.repeat(chosen, self.counts)], np.repeat(np.arange(chosen.sum()), self.counts[chosen])
         if self.counts.max(initial=0) > self.most:  # who is told the choice still sees no more than a clipped gradient
@@ -72,16 +68,12 @@ def means(values: torch.Tensor, whose: torch.Tensor, people: int) -> torch.Tenso
 
 def check_source(generator: Source) -> None:
     """Refuse what randomness does not come from here."""
-    import torch
-
     if generator != "secure" and not isinstance(generator, torch.Generator):
         raise TypeError(f"generator is a {type(generator).__name__}: pass 'secure' or a torch.Generator")
 
 
 def sample(people: int, q: float, generator: Source) -> torch.Tensor:
     """Who is in a batch, each by a draw of its own, with a probability of q or less by 2^-53."""
-    import torch
-
     below = int(q * 2**_BITS)
     if isinstance(generator, torch.Generator):
         return (torch.randint(2**_BITS, (people,), generator=generator, device=generator.device) < below).cpu()

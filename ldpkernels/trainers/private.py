@@ -6,20 +6,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
+
+import torch
+import torch.distributed as dist
 
 from ldpkernels.accounting import SILO, SUMMED, GaussianEvent, Ledger, PrivacyResult, Relation, Scope, Unit
 from ldpkernels.calls.clipped_noise import clipped_noised_sum
 from ldpkernels.calls.dp_sgd import check_trained, dp_sgd_step
 from ldpkernels.common import arguments
+from ldpkernels.distributed import mean
 from ldpkernels.laws.distributed import DistributedGaussian
 from ldpkernels.planning.calibration import summed
+from ldpkernels.trainers.linear import clipped_sum, is_chain
 from ldpkernels.trainers.people import Source, check_source, means, people_of
 
-if TYPE_CHECKING:
-    import torch
-
-    Loss: TypeAlias = Callable[..., torch.Tensor]
+Loss: TypeAlias = Callable[..., torch.Tensor]
 
 
 def train_privately(
@@ -82,10 +84,6 @@ def train_privately(
     >>> 0 < spent.epsilon < 3
     True
     """
-    import torch
-
-    from ldpkernels.trainers.linear import clipped_sum, is_chain
-
     steps = arguments.count("steps", steps)
     scope = SILO if shares is None else replace(SUMMED, relation=Relation.ADD_REMOVE)
     slack = 0.0 if shares is None else shares.rows_slack
@@ -167,8 +165,6 @@ def measure_privately(
     >>> 0.3 < found["accuracy"] < 0.7, ledger.epsilon < 1.0
     (True, True)
     """
-    import torch
-
     event = GaussianEvent(arguments.positive("sigma", sigma), scope=_of_unit(SILO, persons))
     size, people = arguments.positive("size", size), people_of(data, persons, most)
     limits = [arguments.positive(f"most of {name!r}", limit) for name, (_, limit) in metrics.items()]
@@ -197,8 +193,6 @@ def _of_unit(scope: Scope, persons: torch.Tensor | None) -> Scope:
 
 def _silos(shares: DistributedGaussian, sigma: float, C: float) -> int:
     """How many silos are in a sum, whose noise is what the ledger counts at least."""
-    import torch.distributed as dist
-
     if not isinstance(shares, DistributedGaussian):
         raise TypeError(f"shares is a {type(shares).__name__}: pass a DistributedGaussian, the .law of a plan")
     if not sigma <= shares.multiplier(C):
@@ -213,10 +207,6 @@ def _mean_of_silos(
     sums: dict[str, torch.Tensor | None], shares: DistributedGaussian, step: int
 ) -> dict[str, torch.Tensor]:
     """The mean over the silos of their sums, with all silos' noise."""
-    import torch
-
-    from ldpkernels.distributed import mean
-
     own = {name: value for name, value in sums.items() if value is not None}
     length = float(torch.stack([value.double().norm() for value in own.values()]).norm())
     scale = min(1.0, shares.rows_norm / length) if length else 1.0
