@@ -55,28 +55,28 @@ def _cell(rows: list[dict[str, Any]]) -> str:
 
 
 def picture(path: Path, dataset: str, found: list[dict[str, Any]], ways: list[str], epsilons: list[float]) -> None:
-    """Accuracy over the total that was asked for, as SVG and PNG."""
-    figure, (axis,) = plot.new_figure(1, 1, 8.0, 4.6)
+    """Accuracy over the honest epsilon of a patient, as SVG and PNG."""
+    figure, (axis,) = plot.new_figure(1, 1, 8.4, 4.4)
     for i, (way, color) in enumerate(zip(ways, COLORS, strict=False)):
-        pairs = [
-            (e, *interval([100 * one["accuracy"] for one in found if (one["way"], one["epsilon"]) == (way, e)]))
-            for e in epsilons
-            if any((one["way"], one["epsilon"]) == (way, e) for one in found)
-        ]
-        if not pairs:
+        rows = [[one for one in found if (one["way"], one["epsilon"]) == (way, e)] for e in epsilons]
+        rows = [some for some in rows if some]
+        x = np.array([max(one["honest"] for one in some) for some in rows])
+        y, half = np.array([interval([100 * one["accuracy"] for one in some]) for some in rows]).T
+        if np.isinf(x).all():
+            axis.axhline(y.mean(), color=color, ls=":", label=way)
             continue
-        x, y, half = (np.array(column) for column in zip(*pairs, strict=True))
-        claimed = " (for a record)" if "hand" in way else ""
-        spread = 1.03 ** (i - 2.5)  # beside each other
-        dashed = "--" if "hand" in way or "no privacy" in way else "-"
-        bars = {"yerr": np.nan_to_num(half), "capsize": 3, "lw": 1.6, "marker": "o", "ms": 4}
-        axis.errorbar(x * spread, y, label=way + claimed, color=color, ls=dashed, **bars)
+        spread = 1.04 ** (i - 3)  # beside each other
+        style = {"capsize": 3, "lw": 1.6, "marker": "o", "ms": 4, "ls": "--" if "hand" in way else "-"}
+        axis.errorbar(x * spread, y, yerr=np.nan_to_num(half), label=way, color=color, **style)
     axis.set_xscale("log")
-    axis.set_xticks(epsilons, [f"{e:g}" for e in epsilons])
+    ticks = [*epsilons, 30, 100]
+    axis.set_xticks(ticks, [f"{e:g}" for e in ticks])
     axis.minorticks_off()
-    axis.set_xlabel("total ε that was asked for, over all rounds, δ = 1e-5")
+    axis.set_xlabel("honest ε of a patient over all rounds, δ = 1e-5")
     axis.set_ylabel("test accuracy, %")
-    axis.set_title(f"{dataset}: eight silos, patients with one to eight records", loc="left", fontsize=11)
+    asked = ", ".join(f"{e:g}" for e in epsilons)
+    title = f"{dataset}: eight silos, patients with one to eight records; asked for ε = {asked}"
+    axis.set_title(title, loc="left", fontsize=10)
     axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     for end in (".svg", ".png"):
         plot.save(figure, path.with_suffix(end))

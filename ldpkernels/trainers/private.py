@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import torch
 import torch.distributed as dist
@@ -210,5 +210,5 @@ def _mean_of_silos(
     own = {name: value for name, value in sums.items() if value is not None}
     length = float(torch.stack([value.double().norm() for value in own.values()]).norm())
     scale = min(1.0, shares.rows_norm / length) if length else 1.0
-    found: dict[str, torch.Tensor] = mean({name: value * scale for name, value in own.items()}, law=shares, round=step)
-    return found
+    found = mean({name: value * scale for name, value in own.items()}, law=shares, round=step)
+    return cast("dict[str, torch.Tensor]", found)
