@@ -157,7 +157,7 @@ def of_a_patient(sigma: float, q: float, steps: int, records: int = MOST) -> flo
     """The epsilon of all of a patient's records together, each of which is in a batch by a draw of its own."""
     drawn = stats.binom(records, q).pmf(np.arange(records + 1))
     event = dp_accounting.dp_event.MixtureOfGaussiansDpEvent(
-        sigma, list(range(MOST + 1)), (drawn / drawn.sum()).tolist()
+        sigma, list(range(records + 1)), (drawn / drawn.sum()).tolist()
     )
     accountant = dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-3)
     accountant.compose(dp_accounting.SelfComposedDpEvent(event, steps))
