@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-ROUNDING = 2.0**-40  # of the longest that a person's gradient can be: more than fp64 loses in a sum of pairs
+ROUNDING = 2.0**-32  # of the longest that a person's gradient can be, squared: more than fp64 loses in products
+BELOW = 1 - 2.0**-20  # of C: more than rounding a clipped row to fp32 adds
 APART = (
     torch.nn.Linear, torch.nn.Sequential, torch.nn.Flatten, torch.nn.Identity, torch.nn.AvgPool2d, torch.nn.MaxPool2d,
     torch.nn.ReLU, torch.nn.Tanh, torch.nn.Sigmoid, torch.nn.GELU, torch.nn.SiLU, torch.nn.ELU, torch.nn.LeakyReLU,
@@ -69,6 +70,7 @@ def clipped_sum(
         in_pairs, alone = _pairs(layer, a, g, whose, place, people)
         square, longest = square + in_pairs, longest + alone
     norm = (square + ROUNDING * longest.square()).clamp(min=0).sqrt()
+    C *= BELOW
     scale = torch.where(norm <= C, 1.0, C / norm).where(norm.isfinite(), 0.0).to(output.dtype)[whose, None]
     found = {}
     for (name, layer, a, _), g in zip(seen, backs, strict=True):

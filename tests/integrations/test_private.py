@@ -99,12 +99,12 @@ def test_a_person_whose_gradient_is_no_number_is_left_out_in_both_ways(poison):
 
 
 def test_cancelling_records_do_not_hide_a_long_gradient():
-    """1e6 and -1e6 and 3: the norm of the person's mean is 1, of which fp32 pairs would know nothing."""
+    """1e4 and -1e4 and 3: the norm of the person's mean is 1, of which fp32 pairs would know nothing."""
     model = torch.nn.Linear(1, 1, bias=False)
-    x = torch.tensor([[1e6], [-1e6], [3.0]])
+    x = torch.tensor([[1e4], [-1e4], [3.0]])
     whose = torch.zeros(3, dtype=torch.int64)
     found = linear.clipped_sum(model, lambda out, y: out.sum(), (x, x), whose, 1, 0.5)
-    assert 0.4 < float(found["weight"]) <= 0.5 + 1e-6
+    assert 0.45 < float(found["weight"]) <= 0.5
 
 
 def test_a_convolution_takes_gradients_and_a_layer_under_two_names_is_refused():
