@@ -3,10 +3,17 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias, cast
+=======
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias
+>>>>>>> main
 
 import torch
 import torch.distributed as dist
@@ -21,7 +28,17 @@ from ldpkernels.planning.calibration import summed
 from ldpkernels.trainers.linear import clipped_sum, is_chain
 from ldpkernels.trainers.people import Source, check_source, means, people_of
 
+<<<<<<< HEAD
 Loss: TypeAlias = Callable[..., torch.Tensor]
+=======
+if TYPE_CHECKING:
+    import torch
+
+    Weights: TypeAlias = dict[str, torch.Tensor]
+
+_BITS = 53
+logger = logging.getLogger("ldpkernels.trainers")
+>>>>>>> main
 
 
 def train_privately(
@@ -43,6 +60,7 @@ def train_privately(
 ) -> PrivacyResult:
     """Take steps of DP-SGD on a silo's data, once its ledger has counted them all.
 
+<<<<<<< HEAD
     The ledger refuses a run past its budget before the first step. What it counts holds for one example, or with
     `persons` for one person with all records of it, added or removed, against whoever sees the model after each step,
     the federation's server included. It is no guarantee for the silo. No loss and no accuracy is returned: they would
@@ -52,6 +70,15 @@ def train_privately(
     (`ldpkernels.distributed.mean`). A silo adds a share of the noise, and the guarantee is against whoever sees the
     sums, as long as `shares.clients` silos besides do as they should. All silos start from one model, and pass the same
     numbers.
+=======
+    The ledger refuses a run past its budget before anything is computed. What it counts holds for one example, added or
+    removed, against whoever sees the model after each step, the federation's server included. The "trusted server" of
+    the result's words is the silo itself. It is no guarantee for a person with several examples, nor for the silo. No
+    loss and no accuracy is returned: they would leave without noise. **A gradient that fails counts as zero**,
+    as an error would be an exact bit about it; the silo's log says so. What fails for an example of zeros, as a wrong
+    shape does, is refused before the ledger is asked. The noise is proved in real arithmetic, and drawn
+    in floats.
+>>>>>>> main
 
     Args:
         model: A module whose layers don't mix the samples of a batch.
@@ -103,6 +130,7 @@ def train_privately(
         return loss(torch.func.functional_call(model, weights, (x,)), *rest)
 
     by_example = torch.func.vmap(torch.func.grad(of_one), in_dims=(None, *(0 for _ in data)), randomness="different")
+<<<<<<< HEAD
     weights = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     by_example(weights, *(part[:1] for part in data))  # what it can't differentiate costs no budget
     ledger.spend(event, times=steps)
@@ -141,6 +169,46 @@ def measure_privately(
     generator: Source = "secure",
 ) -> dict[str, float]:
     """The means of a model's loss, accuracy or the like on a silo's data: clipped, noised, and counted first.
+=======
+
+    def trained() -> Weights:
+        return {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+
+    by_example(trained(), *(torch.zeros_like(part[:1]) for part in data))  # what no example can have is refused here
+    ledger.spend(event, times=steps)
+    for _ in range(steps):
+        drawn = _sample(rows, event.q, generator)
+        chosen = drawn.nonzero().flatten()
+        batch = [part[chosen.to(part.device)] for part in data]
+        grads = _gradients(by_example, trained(), batch)
+        dp_sgd_step(model, optimizer, C, sigma, batch_size=batch_size, grads=grads, generator=generator)
+    return ledger.result
+
+
+def _gradients(by_example: Callable[..., Weights], weights: Weights, batch: Sequence[torch.Tensor]) -> Weights:
+    """The gradient of each example; of one that fails it is zero, as an error would tell that it is there."""
+    import torch
+
+    none = {name: p.new_zeros((0, *p.shape)) for name, p in weights.items()}
+    if not len(batch[0]):
+        return none
+    try:
+        return by_example(weights, *batch)
+    except Exception:
+        logger.exception("a batch fails: its examples are taken one by one, and those that fail count as zero")
+    found = [none]
+    for one in zip(*(part.split(1) for part in batch), strict=True):
+        try:
+            found.append(by_example(weights, *one))
+        except Exception:
+            found.append({name: torch.zeros_like(p).unsqueeze(0) for name, p in weights.items()})
+    return {name: torch.cat([one[name] for one in found]) for name in weights}
+
+
+def _sample(rows: int, q: float, generator: Literal["secure"] | torch.Generator) -> torch.Tensor:
+    """Which rows are in a batch, each by a draw of its own, with a probability of q or less by 2^-53."""
+    import torch
+>>>>>>> main
 
     One release of them all, in the ledger: between a run with a person's records (an example, without `persons`) and
     one without, against whoever sees what leaves the silo. The noise on a mean has a deviation of
