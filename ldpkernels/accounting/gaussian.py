@@ -7,7 +7,7 @@ import logging
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 
@@ -82,12 +82,6 @@ def gaussian_losses(mu: float, h: float, outside: float) -> LossDistribution:
     return LossDistribution(h, low, masses, outside)
 
 
-def noise_of(event: Event) -> float:
-    """The noise multiplier of a Gaussian, sampled or of everyone."""
-    assert isinstance(event, GaussianEvent | SampledGaussianEvent)
-    return event.noise_multiplier
-
-
 def sampled_gaussian_rdp(noise_multiplier: float, q: float, orders: tuple[float, ...]) -> list[float]:
     """The Renyi divergence of one step of DP-SGD at each order, rounded up."""
     # a sample loses no more than everyone would, and no less than under more noise
@@ -118,33 +112,6 @@ def _rdp(noise_multiplier: float, q: float, orders: tuple[float, ...]) -> list[f
     return [float(value) for value in accountant._rdp]
 
 
-<<<<<<< HEAD
-@lru_cache(maxsize=64)
-def sampled_gaussian_epsilon(steps: tuple[tuple[Event, int], ...], delta: float, weaker: float) -> float:
-    """The epsilon of DP-SGD by dp-accounting's pessimistic privacy loss distribution (add or remove one).
-
-    `steps` are events with a noise_multiplier, sampled or of everyone, and how often. `weaker` is any other bound, and
-    decides how fine the distribution's grid can be. Raises `TooLarge` where a grid would have too many points, or be so
-    coarse that it says nothing, and where rounding could decide.
-    """
-    if weaker == 0:
-        return 0.0
-    least = min(noise_of(event) for event, _ in steps)
-    coarse = max(weaker, (1 / least + 20) / least) / GRID_POINTS
-    if least < LEAST_NOISE or sum(n for _, n in steps) > MOST_STEPS or coarse > COARSEST or delta < LEAST_DELTA:
-        raise TooLarge(f"{steps} at delta = {delta}")
-    dp = require("dp_accounting", "accounting", "DP-SGD's accounting")
-    accountant = require("dp_accounting.pld", "accounting", "DP-SGD's accounting").PLDAccountant(
-        value_discretization_interval=max(FINEST, coarse)
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for event, times in steps:
-            q = max(event.q, LEAST_RATE) if isinstance(event, SampledGaussianEvent) else 1.0
-            step = dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(min(noise_of(event), MOST_NOISE)))
-            accountant.compose(dp.SelfComposedDpEvent(step, times))
-    return float(accountant.get_epsilon(delta))
-=======
 def _sampled_losses(sigma: float, q: float, removed: bool, h: float, outside: float) -> LossDistribution:
     """The law of the loss of one step on the multiples of h: of an example that is removed, or added.
 
@@ -180,30 +147,38 @@ def _loss_range(sigma: float, q: float, outside: float) -> tuple[float, float]:
     return max(low, -LARGEST_LOSS), high
 
 
-@lru_cache(maxsize=256)
 def sampled_gaussian_epsilon(noise_multiplier: float, q: float, steps: int, delta: float) -> float:
     """The epsilon of DP-SGD by the law of its loss (an example is added or removed), rounded up.
 
     Raises `TooLarge` where that says nothing: rounding could decide, or losses leave what a double's exponential has.
     """
-    sigma, q, outside = min(noise_multiplier, MOST_NOISE), max(q, LEAST_RATE), delta * 1e-6 / steps
-    if sigma < LEAST_NOISE or steps > MOST_STEPS or outside < LEAST_OUTSIDE:
-        raise TooLarge(f"{steps} steps with noise {noise_multiplier} at delta = {delta}")
-    low, high = _loss_range(sigma, q, outside)
-    least = (min(high, LARGEST_LOSS) - low) / POINTS
+    return sampled_gaussians_epsilon(((noise_multiplier, q, steps),), delta)
+
+
+@lru_cache(maxsize=256)
+def sampled_gaussians_epsilon(runs: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    """The same of several runs together, each with its noise multiplier, rate (1 of everyone) and steps."""
+    total = sum(steps for _, _, steps in runs)
+    outside = delta * 1e-6 / total
+    runs = tuple((min(sigma, MOST_NOISE), max(q, LEAST_RATE), steps) for sigma, q, steps in runs)
+    if min(sigma for sigma, _, _ in runs) < LEAST_NOISE or total > MOST_STEPS or outside < LEAST_OUTSIDE:
+        raise TooLarge(f"noise multipliers, rates and steps {runs} at delta = {delta}")
+    ranges = (_loss_range(sigma, q, outside) for sigma, q, _ in runs)
+    least = max((min(high, LARGEST_LOSS) - low) / POINTS for low, high in ranges)
     found = 0.0
     for removed in (True, False):
         h, finer = math.inf, 256 * least
         while finer < h:  # a law on a coarse grid says how fine one should be
             h = finer
-            law = _sampled_losses(sigma, q, removed, h, outside)
-            # of its deviation; the composed law has the root of `steps` as many points
-            finer = max(least, law.deviation / max(COARSE, FINE * min(1.0, math.sqrt(SEVERAL / steps))))
-        found = max(found, law.self_compose(steps, delta).epsilon(delta))
+            laws = [_sampled_losses(sigma, q, removed, h, outside) for sigma, q, _ in runs]
+            # of its deviation; the composed law has the root of `total` as many points
+            deviation = min(law.deviation for law in laws)
+            finer = max(least, deviation / max(COARSE, FINE * min(1.0, math.sqrt(SEVERAL / total))))
+        composed = [law.self_compose(steps, delta) for law, (_, _, steps) in zip(laws, runs, strict=True)]
+        found = max(found, reduce(LossDistribution.compose, composed).epsilon(delta))
     if math.isinf(found):
-        raise TooLarge(f"{steps} steps with noise {noise_multiplier} at delta = {delta}")
+        raise TooLarge(f"noise multipliers, rates and steps {runs} at delta = {delta}")
     return found
->>>>>>> main
 
 
 # Orders close to 1 decide for thousands of composed responses, large ones for a few.

@@ -219,24 +219,6 @@ def grid_sigma(
     return strongest(total, target, MOST_GRID_SIGMA * norm, LEAST_GRID_SIGMA * norm, apart * near * norm)
 
 
-<<<<<<< HEAD
-def _roughly_sampled(rate: float, rounds: int, delta: float, target: float, near: float) -> float | None:
-    """A start for the search, by the loss's law on a grid that is coarse beside the target, which is soon computed."""
-    coarse = GRID_POINTS * min(target / 100, COARSEST)
-    try:
-        return strongest(
-            lambda s: sampled_gaussian_epsilon(((summed(rate, s), rounds),), delta, coarse),
-            target,
-            MOST_NOISE,
-            LEAST_NOISE,
-            near,
-        )
-    except TooLarge:
-        return near
-
-
-=======
->>>>>>> main
 def summed(rate: float, sigma: float) -> Event:
     """A sum with noise, of all clients or of secret samples of them."""
     return GaussianEvent(sigma) if rate == 1 else SampledGaussianEvent(sigma, rate)

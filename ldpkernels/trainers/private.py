@@ -3,17 +3,11 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias, cast
-=======
-import logging
-import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
->>>>>>> main
 
 import torch
 import torch.distributed as dist
@@ -28,17 +22,10 @@ from ldpkernels.planning.calibration import summed
 from ldpkernels.trainers.linear import clipped_sum, is_chain
 from ldpkernels.trainers.people import Source, check_source, means, people_of
 
-<<<<<<< HEAD
 Loss: TypeAlias = Callable[..., torch.Tensor]
-=======
-if TYPE_CHECKING:
-    import torch
-
-    Weights: TypeAlias = dict[str, torch.Tensor]
-
-_BITS = 53
+Weights: TypeAlias = dict[str, torch.Tensor]
 logger = logging.getLogger("ldpkernels.trainers")
->>>>>>> main
+AT_ONCE = 1024  # records whose metrics are computed together
 
 
 def train_privately(
@@ -60,25 +47,17 @@ def train_privately(
 ) -> PrivacyResult:
     """Take steps of DP-SGD on a silo's data, once its ledger has counted them all.
 
-<<<<<<< HEAD
     The ledger refuses a run past its budget before the first step. What it counts holds for one example, or with
     `persons` for one person with all records of it, added or removed, against whoever sees the model after each step,
     the federation's server included. It is no guarantee for the silo. No loss and no accuracy is returned: they would
-    leave without noise, and `measure_privately` adds it. The noise is proved in real arithmetic, and drawn in floats.
+    leave without noise, and `measure_privately` adds it. **A gradient that fails counts as zero**, as an error would be
+    an exact bit about it; the silo's log says so. What fails for an example of zeros, as a wrong shape does, is refused
+    before the ledger is asked. The noise is proved in real arithmetic, and drawn in floats.
 
     With `shares` the silos of a process group of torch.distributed train one model together, a masked sum in every step
     (`ldpkernels.distributed.mean`). A silo adds a share of the noise, and the guarantee is against whoever sees the
     sums, as long as `shares.clients` silos besides do as they should. All silos start from one model, and pass the same
     numbers.
-=======
-    The ledger refuses a run past its budget before anything is computed. What it counts holds for one example, added or
-    removed, against whoever sees the model after each step, the federation's server included. The "trusted server" of
-    the result's words is the silo itself. It is no guarantee for a person with several examples, nor for the silo. No
-    loss and no accuracy is returned: they would leave without noise. **A gradient that fails counts as zero**,
-    as an error would be an exact bit about it; the silo's log says so. What fails for an example of zeros, as a wrong
-    shape does, is refused before the ledger is asked. The noise is proved in real arithmetic, and drawn
-    in floats.
->>>>>>> main
 
     Args:
         model: A module whose layers don't mix the samples of a batch.
@@ -125,14 +104,13 @@ def train_privately(
             raise ValueError(f"layer {name!r} ({type(layer).__name__}) is in the model under another name too: copy it")
     silos = 1 if shares is None else _silos(shares, sigma, C)
 
-    def of_one(weights: dict[str, torch.Tensor], *example: torch.Tensor) -> torch.Tensor:
+    def of_one(weights: Weights, *example: torch.Tensor) -> torch.Tensor:
         x, *rest = (part.unsqueeze(0) for part in example)
         return loss(torch.func.functional_call(model, weights, (x,)), *rest)
 
     by_example = torch.func.vmap(torch.func.grad(of_one), in_dims=(None, *(0 for _ in data)), randomness="different")
-<<<<<<< HEAD
     weights = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-    by_example(weights, *(part[:1] for part in data))  # what it can't differentiate costs no budget
+    by_example(weights, *(torch.zeros_like(part[:1]) for part in data))  # what no example can have is refused here
     ledger.spend(event, times=steps)
     chain = is_chain(model)
     for step in range(steps):
@@ -141,9 +119,9 @@ def train_privately(
         weights = {name: p.detach() for name, p in trained.items()}
         parts = [part[rows.to(part.device)] for part in data]
         grads = {name: p.new_zeros((0, *p.shape)) for name, p in weights.items()}
-        total = clipped_sum(model, loss, parts, whose, count, C) if chain and count else None
+        total = _sum(model, loss, parts, whose, count, C) if chain and count else None
         if count and total is None:
-            grads = {name: means(one, whose, count) for name, one in by_example(weights, *parts).items()}
+            grads = {name: means(one, whose, count) for name, one in _gradients(by_example, weights, parts).items()}
         noise, divisor = (sigma, batch_size) if shares is None else (0.0, 1.0)  # the noise of shares is in their mean
         dp_sgd_step(model, None, C, noise, batch_size=divisor, grads=grads, generator=generator)
         for name, summed_up in (total or {}).items():
@@ -154,6 +132,32 @@ def train_privately(
                 p.grad = (found[name] * (silos / batch_size)).to(p)
         optimizer.step()
     return ledger.result
+
+
+def _sum(
+    model: torch.nn.Module, loss: Loss, parts: Sequence[torch.Tensor], whose: torch.Tensor, people: int, C: float
+) -> Weights | None:
+    """The clipped sum; None where it has to be made of gradients, or a batch fails."""
+    try:
+        return clipped_sum(model, loss, parts, whose, people, C)
+    except Exception:
+        logger.exception("a batch fails")
+        return None
+
+
+def _gradients(by_example: Callable[..., Weights], weights: Weights, batch: Sequence[torch.Tensor]) -> Weights:
+    """The gradient of each example; of one that fails it is zero, as an error would tell that it is there."""
+    try:
+        return by_example(weights, *batch)
+    except Exception:
+        logger.exception("a batch fails: its examples are taken one by one, and those that fail count as zero")
+    found = []
+    for one in zip(*(part.split(1) for part in batch), strict=True):
+        try:
+            found.append(by_example(weights, *one))
+        except Exception:
+            found.append({name: torch.zeros_like(p).unsqueeze(0) for name, p in weights.items()})
+    return {name: torch.cat([one[name] for one in found]) for name in weights}
 
 
 def measure_privately(
@@ -169,46 +173,6 @@ def measure_privately(
     generator: Source = "secure",
 ) -> dict[str, float]:
     """The means of a model's loss, accuracy or the like on a silo's data: clipped, noised, and counted first.
-=======
-
-    def trained() -> Weights:
-        return {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-
-    by_example(trained(), *(torch.zeros_like(part[:1]) for part in data))  # what no example can have is refused here
-    ledger.spend(event, times=steps)
-    for _ in range(steps):
-        drawn = _sample(rows, event.q, generator)
-        chosen = drawn.nonzero().flatten()
-        batch = [part[chosen.to(part.device)] for part in data]
-        grads = _gradients(by_example, trained(), batch)
-        dp_sgd_step(model, optimizer, C, sigma, batch_size=batch_size, grads=grads, generator=generator)
-    return ledger.result
-
-
-def _gradients(by_example: Callable[..., Weights], weights: Weights, batch: Sequence[torch.Tensor]) -> Weights:
-    """The gradient of each example; of one that fails it is zero, as an error would tell that it is there."""
-    import torch
-
-    none = {name: p.new_zeros((0, *p.shape)) for name, p in weights.items()}
-    if not len(batch[0]):
-        return none
-    try:
-        return by_example(weights, *batch)
-    except Exception:
-        logger.exception("a batch fails: its examples are taken one by one, and those that fail count as zero")
-    found = [none]
-    for one in zip(*(part.split(1) for part in batch), strict=True):
-        try:
-            found.append(by_example(weights, *one))
-        except Exception:
-            found.append({name: torch.zeros_like(p).unsqueeze(0) for name, p in weights.items()})
-    return {name: torch.cat([one[name] for one in found]) for name in weights}
-
-
-def _sample(rows: int, q: float, generator: Literal["secure"] | torch.Generator) -> torch.Tensor:
-    """Which rows are in a batch, each by a draw of its own, with a probability of q or less by 2^-53."""
-    import torch
->>>>>>> main
 
     One release of them all, in the ledger: between a run with a person's records (an example, without `persons`) and
     one without, against whoever sees what leaves the silo. The noise on a mean has a deviation of
@@ -246,13 +210,26 @@ def _sample(rows: int, q: float, generator: Literal["secure"] | torch.Generator)
         output = model(x)
         return torch.stack([metric(output, *rest).reshape(()).double() for metric, _ in metrics.values()])
 
-    ledger.spend(event)
-    rows, whose, count = people.drawn(1.0, generator)
+    of_each = torch.func.vmap(of_one, randomness="different")
     with torch.no_grad():
-        found = torch.func.vmap(of_one, randomness="different", chunk_size=1024)(*(part[rows] for part in data)).cpu()
+        of_each(*(torch.zeros_like(part[:1]) for part in data))  # what no example can have is refused here
+        ledger.spend(event)
+        rows, whose, count = people.drawn(1.0, generator)
+        parts = zip(*(part[rows].split(AT_ONCE) for part in data), strict=True)
+        found = torch.cat([_or_none(of_each, one, len(limits)) for one in parts])
         values = means(found, whose, count) / torch.tensor(limits, dtype=torch.float64)
         total = clipped_noised_sum(values.clamp(0, 1) - 0.5, math.sqrt(len(limits)) / 2, sigma, generator=generator)
     return {name: limit * (0.5 + float(one) / size) for name, limit, one in zip(metrics, limits, total, strict=True)}
+
+
+def _or_none(of_each: Callable[..., torch.Tensor], batch: Sequence[torch.Tensor], metrics: int) -> torch.Tensor:
+    """The metrics of each example; of one that fails they are no numbers, as an error would tell that it is there."""
+    try:
+        return of_each(*batch).cpu()
+    except Exception:
+        if len(batch[0]) == 1:
+            return torch.full((1, metrics), math.nan, dtype=torch.float64)
+    return torch.cat([_or_none(of_each, one, metrics) for one in zip(*(part.split(1) for part in batch), strict=True)])
 
 
 def _of_unit(scope: Scope, persons: torch.Tensor | None) -> Scope:
@@ -271,12 +248,10 @@ def _silos(shares: DistributedGaussian, sigma: float, C: float) -> int:
     return dist.get_world_size()
 
 
-def _mean_of_silos(
-    sums: dict[str, torch.Tensor | None], shares: DistributedGaussian, step: int
-) -> dict[str, torch.Tensor]:
+def _mean_of_silos(sums: dict[str, torch.Tensor | None], shares: DistributedGaussian, step: int) -> Weights:
     """The mean over the silos of their sums, with all silos' noise."""
     own = {name: value for name, value in sums.items() if value is not None}
     length = float(torch.stack([value.double().norm() for value in own.values()]).norm())
     scale = min(1.0, shares.rows_norm / length) if length else 1.0
     found = mean({name: value * scale for name, value in own.items()}, law=shares, round=step)
-    return cast("dict[str, torch.Tensor]", found)
+    return cast("Weights", found)
