@@ -279,8 +279,7 @@ def _guarantee(setting: SiloSetting, event: Event, *assumptions: str) -> Privacy
     steps = f"{setting.rounds * setting.steps:,} steps in all, which a silo's ledger counts"
     one = (ONE_SILO,) if setting.unit == "person" else ()
     words = (DRAWN.format(who, setting.q), *one, *assumptions, REAL, steps)
-    total = _total(setting, event)
-    return PrivacyResult(total, setting.delta, event.scope.adversary, event.scope.neighbouring, words, EXACT)
+    return PrivacyResult(_total(setting, event), setting.delta, event.scope, words, EXACT)
 
 
 def _total(setting: SiloSetting, event: Event) -> float:
