@@ -76,7 +76,7 @@ numpy:
 	$(NUMPY_ONLY)/bin/python -m pip install --quiet --disable-pip-version-check $(NUMPY_TESTS) \
 	  --config-settings=cmake.define.LDPKERNELS_CUDA=OFF --config-settings=build-dir=$(NUMPY_ONLY)/cmake --editable ".[accounting]"
 	$(NUMPY_ONLY)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not exhaustive and not gpu" \
-	  --doctest-ignore-import-errors --ignore ldpkernels/dp_sgd.py
+	  --doctest-ignore-import-errors --ignore ldpkernels/calls/dp_sgd.py
 
 sanitize: $(STAMP)
 	$(PY) -m pip install --quiet --disable-pip-version-check "pybind11>=2.12"

@@ -22,7 +22,7 @@ from benchmarks.pairs import Pairs
 from benchmarks.peers import EPS, C, R
 from benchmarks.results import Case, Work
 from ldpkernels import _native
-from ldpkernels.dtypes import FLOAT32
+from ldpkernels.common.dtypes import FLOAT32
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.laws.registry import law_table
 from ldpkernels.laws.two_point import TwoPoint

@@ -6,13 +6,18 @@ are the same with one bit a weight on the wire. Importing this package imports n
 """
 
 import ldpkernels.updates  # noqa: F401  # a plan's calls name it
-from ldpkernels.adaptive_ranges import ranges
-from ldpkernels.capabilities import backend, backends
-from ldpkernels.cldp import cldp_, cldp_sample
-from ldpkernels.clipped_noise import ClippedInfo, clipped_noised_mean, clipped_noised_sum
-from ldpkernels.dp_sgd import dp_sgd_step
-from ldpkernels.expectation import Expected, expected
-from ldpkernels.keys import Key, key, secure_key
+from ldpkernels.calls.adaptive_ranges import ranges
+from ldpkernels.calls.cldp import cldp_, cldp_sample
+from ldpkernels.calls.clipped_noise import ClippedInfo, clipped_noised_mean, clipped_noised_sum
+from ldpkernels.calls.dp_sgd import dp_sgd_step
+from ldpkernels.calls.expectation import Expected, expected
+from ldpkernels.calls.loading import load
+from ldpkernels.calls.perturb import Prepared, perturb_, prepare, report, two_point_threshold
+from ldpkernels.calls.reports import Aggregate, Report, aggregate
+from ldpkernels.calls.vector import perturb_vector
+from ldpkernels.calls.votes import Vote, majority_vote, noisy_vote, vote_counts, vote_epsilon
+from ldpkernels.common.capabilities import backend, backends
+from ldpkernels.common.keys import Key, key, secure_key
 from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
 from ldpkernels.laws.central_gaussian import CentralGaussian
 from ldpkernels.laws.distributed import DistributedGaussian, DistributedSkellam
@@ -25,12 +30,7 @@ from ldpkernels.laws.projected_code import ProjectedCode
 from ldpkernels.laws.registry import best_mechanism
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.laws.vector_gaussian import VectorGaussian
-from ldpkernels.loading import load
-from ldpkernels.perturb import Prepared, perturb_, prepare, report, two_point_threshold
 from ldpkernels.planning import plan
-from ldpkernels.reports import Aggregate, Report, aggregate
-from ldpkernels.vector import perturb_vector
-from ldpkernels.votes import Vote, majority_vote, noisy_vote, vote_counts, vote_epsilon
 
 __version__ = "0.1.0"
 

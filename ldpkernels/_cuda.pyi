@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from ldpkernels.arrays import Floats, Laws, Spans
+from ldpkernels.common.arrays import Floats, Laws, Spans
 
 MECHANISMS: frozenset[str]
 

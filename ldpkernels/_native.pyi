@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ldpkernels.arrays import Array, Bytes, Flags, Floats, Integers, Laws, Spans, Words
+from ldpkernels.common.arrays import Array, Bytes, Flags, Floats, Integers, Laws, Spans, Words
 
 SPAN: np.dtype[np.void]
 LAWS: dict[str, np.dtype[np.void]]  # by mechanism: what its kernel executes for a span

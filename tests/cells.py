@@ -4,7 +4,7 @@
 import numpy as np
 
 from ldpkernels import Hybrid, Key, Piecewise, _native
-from ldpkernels.dtypes import dtype_named
+from ldpkernels.common.dtypes import dtype_named
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.reference import registry as reference
 from tests.bfloat16 import SOME

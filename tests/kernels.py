@@ -4,7 +4,7 @@
 import numpy as np
 
 from ldpkernels import _native
-from ldpkernels.dtypes import dtype_named
+from ldpkernels.common.dtypes import dtype_named
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.laws.two_point import two_point_law
 from ldpkernels.reference import two_point as reference

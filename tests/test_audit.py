@@ -15,11 +15,11 @@ import ldpkernels
 from ldpkernels import AdaptiveClipping, DistributedGaussian, DistributedSkellam, ProjectedCode
 from ldpkernels.__main__ import main
 from ldpkernels.audit import AuditFailure, audit_model, clopper_pearson, measure, updates, vector_game
+from ldpkernels.calls.vector import vector_mechanism
 from ldpkernels.commands import audit as commands
 from ldpkernels.commands.audit import as_gaussian, cldp_cases, clipped_cases, library_cases, update_cases, vector_cases
 from ldpkernels.laws.registry import MECHANISMS
 from ldpkernels.laws.two_point import TwoPoint
-from ldpkernels.vector import vector_mechanism
 
 
 def honest(x, n):

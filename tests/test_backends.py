@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import ldpkernels
-from ldpkernels import _native, backend, backends, capabilities
+from ldpkernels import _native, backend, backends
+from ldpkernels.common import capabilities
 
 
 def test_the_list():
@@ -47,7 +48,7 @@ def test_unknown_backends_and_devices(monkeypatch):
 
 
 def test_a_process_is_forced_by_its_environment():
-    script = "from ldpkernels import capabilities as b; print(b.chosen('two_point', 'cpu'), b.host_isa())"
+    script = "from ldpkernels.common import capabilities as b; print(b.chosen('two_point', 'cpu'), b.host_isa())"
     environment = {**os.environ, "LDPKERNELS_BACKEND": "scalar"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["scalar", "scalar"]

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from ldpkernels import Hybrid, Piecewise
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.common.dtypes import DTYPES
 from ldpkernels.laws.registry import KINDS, law_table
 from ldpkernels.laws.two_point import checked_range
 from tests.laws import within_exp

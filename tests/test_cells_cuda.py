@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ldpkernels import _native
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.common.dtypes import DTYPES
 from tests.cells import MECHANISMS, record
 from tests.ptx.cuda import of
 from tests.test_cuda_static import DTYPES as BITS

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import ldpkernels
-from ldpkernels import _native, capabilities, clipped_noised_mean, clipped_noised_sum
+from ldpkernels import _native, clipped_noised_mean, clipped_noised_sum
+from ldpkernels.common import capabilities
 from ldpkernels.launch import dispatch
 from ldpkernels.laws import clipped_noise as _clipped
 

@@ -11,7 +11,7 @@ import pytest
 import ldpkernels
 from benchmarks import disassembly, static_cost
 from ldpkernels import _native, launch
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.common.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.laws import clipped_noise as _clipped
 

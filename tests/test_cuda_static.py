@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import disassembly, static_cost
 from ldpkernels import _native
-from ldpkernels.dtypes import DTYPES as DTYPES_BY_NAME
+from ldpkernels.common.dtypes import DTYPES as DTYPES_BY_NAME
 from ldpkernels.laws.two_point import two_point_law
 from tests.ptx.cuda import of
 

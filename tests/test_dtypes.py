@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ldpkernels.dtypes import DTYPES, compute_dtype
+from ldpkernels.common.dtypes import DTYPES, compute_dtype
 
 NUMPY = {"float32": np.float32, "float64": np.float64, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 UINT = {2: np.uint16, 4: np.uint32, 8: np.uint64}

@@ -7,7 +7,7 @@ import types
 import pytest
 import torch
 
-from ldpkernels import gpu
+from ldpkernels.common import gpu
 
 
 @contextlib.contextmanager

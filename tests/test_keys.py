@@ -14,8 +14,9 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import ldpkernels
-from ldpkernels import Key, _native, gpu, key, perturb_, secure_key
-from ldpkernels.keys import host_key, numpy_key
+from ldpkernels import Key, _native, key, perturb_, secure_key
+from ldpkernels.common import gpu
+from ldpkernels.common.keys import host_key, numpy_key
 from ldpkernels.ops import keys as ops_keys
 from ldpkernels.ops.keys import torch_key
 

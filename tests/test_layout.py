@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import ldpkernels
-from ldpkernels.optional import LOWEST_PYTHON, LOWEST_TORCH, refuse_old_torch, require
+from ldpkernels.common.optional import LOWEST_PYTHON, LOWEST_TORCH, refuse_old_torch, require
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.mark.parametrize("file", ["ldpkernels/reports.py", "ldpkernels/accounting/ledger.py"])
+@pytest.mark.parametrize("file", ["ldpkernels/calls/reports.py", "ldpkernels/accounting/ledger.py"])
 def test_the_examples_of_a_single_file_run_alone(file):
     """Were its module imported twice, the classes that it defines would not be those that the package returns."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file]

@@ -11,7 +11,7 @@ import pytest
 
 import ldpkernels
 from ldpkernels import _native
-from ldpkernels.dtypes import dtype_named
+from ldpkernels.common.dtypes import dtype_named
 from ldpkernels.inputs.spans import span_table
 from tests.kernels import law_of, run
 

@@ -5,7 +5,7 @@ import pytest
 
 import ldpkernels
 from ldpkernels import _native
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.common.dtypes import DTYPES
 from ldpkernels.inputs.spans import integer_span, span_table
 from ldpkernels.laws.ordinal_cldp_thresholds import integer_laws, law_row, weight_laws
 from ldpkernels.reference import ordinal_cldp as reference_cldp

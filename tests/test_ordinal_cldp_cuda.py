@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ldpkernels import _native
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.common.dtypes import DTYPES
 from ldpkernels.inputs.spans import integer_span, span_table
 from ldpkernels.laws.ordinal_cldp_thresholds import integer_laws, weight_laws
 from tests.test_ordinal_cldp_bits import IDS, LAWS, integers

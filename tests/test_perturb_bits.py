@@ -8,7 +8,7 @@ import pytest
 
 import ldpkernels
 from ldpkernels import _native
-from ldpkernels.dtypes import FLOAT32
+from ldpkernels.common.dtypes import FLOAT32
 from ldpkernels.inputs.spans import span_table
 from tests.conftest import ISAS
 from tests.kernels import BITS, FULL, draws, law_of, run, unpack

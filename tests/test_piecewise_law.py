@@ -220,7 +220,7 @@ def test_no_worse_than_the_published_mechanism(eps, center, end):
     assert mechanism.worst_variance < end
     assert mechanism.variance(0.0, 0.0, 1.0) < 1.04 * center
     published = best_circle(eps, 256, band=round(256 / (math.exp(eps / 2) + 1)))
-    from ldpkernels.dtypes import FLOAT64
+    from ldpkernels.common.dtypes import FLOAT64
     from ldpkernels.laws.piecewise_cells import report_cells
 
     cells = report_cells(Fraction(0), Fraction(1), FLOAT64, published)

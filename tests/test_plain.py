@@ -96,8 +96,8 @@ def outcome(model, monkeypatch, through_torch):
     """What a call leaves in its tensors, or the error that it raises."""
     with monkeypatch.context() as patched:
         if through_torch:
-            patched.setattr("ldpkernels.perturb.in_place.takes_operation", lambda _: True)
-            patched.setattr("ldpkernels.perturb.reported.takes_operation", lambda _: True)
+            patched.setattr("ldpkernels.calls.perturb.in_place.takes_operation", lambda _: True)
+            patched.setattr("ldpkernels.calls.perturb.reported.takes_operation", lambda _: True)
         try:
             report = ldpkernels.report(model, 0.1, 0.9, 2.0, generator=key(5)).to_bytes()
             perturb_(model, 0.1, 0.9, 2.0, generator=key(5))
@@ -185,7 +185,7 @@ def reported_both_ways(monkeypatch, model, *ranges, **options):
     """The report at once, and through torch's dispatcher."""
     at_once = ldpkernels.report(model, *ranges, generator=key(5), **options)
     with monkeypatch.context() as patched:
-        patched.setattr("ldpkernels.perturb.reported.takes_operation", lambda _: True)
+        patched.setattr("ldpkernels.calls.perturb.reported.takes_operation", lambda _: True)
         return at_once, ldpkernels.report(model, *ranges, generator=key(5), **options)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ldpkernels import capabilities  # noqa: E402
+from ldpkernels.common import capabilities  # noqa: E402
 from ldpkernels.launch import proved  # noqa: E402
 from ldpkernels.laws.registry import MECHANISMS  # noqa: E402
 

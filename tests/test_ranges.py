@@ -9,8 +9,8 @@ import torch
 
 import ldpkernels
 from ldpkernels import TwoPoint, _native, launch, perturb_, ranges
-from ldpkernels.adaptive_ranges import growth_rate
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.calls.adaptive_ranges import growth_rate
+from ldpkernels.common.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
 
 

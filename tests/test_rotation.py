@@ -52,7 +52,7 @@ def test_threads_and_passes_change_no_bit(n, monkeypatch):
     x = np.random.default_rng(0).standard_normal(n).astype(np.float32)
     found = {}
     for threads in (1, 3):
-        monkeypatch.setattr("ldpkernels.capabilities.threads", lambda threads=threads: threads)
+        monkeypatch.setattr("ldpkernels.common.capabilities.threads", lambda threads=threads: threads)
         found[threads] = rotate_(x.copy(), KEYS[0])
     assert (found[1].view(np.uint32) == found[3].view(np.uint32)).all()
     with ldpkernels.backend("reference"):

@@ -13,9 +13,9 @@ import ldpkernels
 import ldpkernels.ops
 from ldpkernels import _native, accounting, aggregate, perturb_, report
 from ldpkernels.commands import audit
-from ldpkernels.dtypes import DTYPES, compute_dtype, power_of_two
+from ldpkernels.common.dtypes import DTYPES, compute_dtype, power_of_two
+from ldpkernels.common.keys import Key
 from ldpkernels.inputs.spans import span_table
-from ldpkernels.keys import Key
 from ldpkernels.laws.registry import law_table, mechanism_named
 from ldpkernels.laws.sign import Sign, side_of
 from ldpkernels.laws.two_point import TwoPoint, two_point_law

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import ldpkernels
-from ldpkernels import _native, capabilities, clipped_noised_sum, key
-from ldpkernels.dtypes import DTYPES
+from ldpkernels import _native, clipped_noised_sum, key
+from ldpkernels.common import capabilities
+from ldpkernels.common.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.launch import dispatch
 from ldpkernels.laws import clipped_noise as law

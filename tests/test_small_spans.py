@@ -5,7 +5,7 @@ import pytest
 
 import ldpkernels
 from ldpkernels import _native
-from ldpkernels.dtypes import FLOAT16, FLOAT32, FLOAT64
+from ldpkernels.common.dtypes import FLOAT16, FLOAT32, FLOAT64
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.laws.registry import MECHANISMS, law_table
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import ldpkernels
 from ldpkernels import TwoPoint
-from ldpkernels.dtypes import DTYPES as FORMATS
+from ldpkernels.common.dtypes import DTYPES as FORMATS
 from ldpkernels.laws.two_point import two_point_law
 from tests import two_point_fractions
 from tests.kernels import law_of

@@ -11,12 +11,12 @@ from scipy import stats
 
 import ldpkernels
 from ldpkernels import KOfD, Piecewise, PrivUnitG, _native, launch, perturb_vector
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.calls.vector import vector_mechanism
+from ldpkernels.common.dtypes import DTYPES
 from ldpkernels.inputs.flat import clipped
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.laws.k_of_d import subset
 from ldpkernels.reference.clipped_noise import normals
-from ldpkernels.vector import vector_mechanism
 from tests.laws import within_exp
 from tests.statistics import Z, chi_square, fits, mean_test, rejected
 
@@ -194,7 +194,7 @@ def test_every_backend_and_number_of_threads_has_the_same_bits(mechanism, key, m
         with ldpkernels.backend(backend):
             found.append(bits())
     for threads in (1, 3):
-        monkeypatch.setattr("ldpkernels.capabilities.threads", lambda threads=threads: threads)
+        monkeypatch.setattr("ldpkernels.common.capabilities.threads", lambda threads=threads: threads)
         found.append(bits())
     assert all(one == found[0] for one in found)
 

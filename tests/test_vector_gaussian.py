@@ -11,12 +11,12 @@ import ldpkernels
 from ldpkernels import _native, launch, perturb_vector
 from ldpkernels.accounting import composed_epsilon
 from ldpkernels.audit import measure
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.calls.vector import vector_mechanism
+from ldpkernels.common.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.laws.noise_table import gaussian_table, skellam_table, wide_gaussian_table
 from ldpkernels.laws.vector_gaussian import GRID_STD, MARGIN, VectorGaussian
 from ldpkernels.reference import lattice
-from ldpkernels.vector import vector_mechanism
 from tests.statistics import chi_square, fits, rejected
 
 FLOAT32 = DTYPES["float32"]

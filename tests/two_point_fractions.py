@@ -4,7 +4,7 @@
 import math
 from fractions import Fraction
 
-from ldpkernels.dtypes import Dtype, compute_dtype, power_of_two
+from ldpkernels.common.dtypes import Dtype, compute_dtype, power_of_two
 from ldpkernels.laws.two_point import Law, lowest_threshold_of
 from ldpkernels.laws.weightwise import DRAWS as N
 from ldpkernels.laws.weightwise import Output

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtri
 
 import ldpkernels
-from ldpkernels.keys import Key
+from ldpkernels.common.keys import Key
 from ldpkernels.planning import Candidate
 
 Simulator = Callable[[Candidate, np.ndarray, int, Key], np.ndarray]

@@ -13,7 +13,7 @@ from scipy import stats
 
 from benchmarks import results
 from benchmarks.budget.task import Task
-from ldpkernels import plot
+from ldpkernels.common import plot
 from ldpkernels.planning import TRUSTS
 
 COLORS = {"local": "#c0392b", "shuffled": "#e08e45", "secure-aggregation": "#1f6f8b", "central": "#5d4e8c"}

@@ -17,7 +17,7 @@ from pathlib import Path
 import ldpkernels
 from benchmarks.budget.page import COLORS, TITLES, WORDS
 from benchmarks.budget.task import TASKS
-from ldpkernels import plot
+from ldpkernels.common import plot
 
 ROOT = Path(__file__).parents[2]
 RESULTS = {name: ROOT / f"benchmarks/results/2026-11-22-budget-{name}.jsonl" for name in ("digits", "mnist")}

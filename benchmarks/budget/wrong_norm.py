@@ -16,7 +16,7 @@ from statistics import mean, stdev
 from benchmarks.budget import runs
 from benchmarks.budget.runs import Cell
 from benchmarks.budget.task import TASKS
-from ldpkernels import plot
+from ldpkernels.common import plot
 from ldpkernels.federated import data
 from ldpkernels.planning import Trust
 

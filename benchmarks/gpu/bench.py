@@ -25,8 +25,9 @@ import ldpkernels
 import ldpkernels.updates
 from benchmarks import machine, peers, results
 from benchmarks.peers import EPS, C, R
-from ldpkernels import capabilities, launch
-from ldpkernels.dtypes import DTYPES
+from ldpkernels import launch
+from ldpkernels.common import capabilities
+from ldpkernels.common.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
 
 Work = Callable[[], object]

@@ -15,7 +15,7 @@ import torch
 
 import ldpkernels
 from benchmarks import machine
-from ldpkernels import gpu
+from ldpkernels.common import gpu
 
 
 def main() -> int:

@@ -31,7 +31,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 import ldpkernels
-from ldpkernels import capabilities
+from ldpkernels.common import capabilities
 from ldpkernels.launch.proved import ask, subjects
 from ldpkernels.triton import launch
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 
 import ldpkernels
-from ldpkernels import capabilities
+from ldpkernels.common import capabilities
 from ldpkernels.launch.proved import Subject, ask, subjects
 
 

@@ -76,8 +76,8 @@ def digest(makers: Any) -> str:
 
 def gnmax(state: Any, world: Any, eps: float) -> Cell:
     """Some of the samples, labelled with the noise that costs eps, and the accuracy of a global model of these."""
+    from ldpkernels.calls.votes import vote_epsilon
     from ldpkernels.federated import han_xue
-    from ldpkernels.votes import vote_epsilon
 
     low, high = 0.1, 1e5
     while high / low > 1.001:

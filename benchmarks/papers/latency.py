@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ldpkernels import key as key_of
-from ldpkernels.arrays import Floats, Integers
-from ldpkernels.keys import Key
+from ldpkernels.common.arrays import Floats, Integers
+from ldpkernels.common.keys import Key
 
 
 @dataclass(frozen=True)

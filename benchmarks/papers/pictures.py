@@ -77,7 +77,7 @@ class Panel:
 
 def save(panels: Sequence[Panel], path: Path) -> None:
     """The panels of which something was run as one picture, PNG and SVG, of the path's stem."""
-    from ldpkernels import plot
+    from ldpkernels.common import plot
 
     panels = [panel for panel in panels if any(values for _, points in panel.lines for _, values in points)]
     assert len(panels) <= 6, path

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 
-from ldpkernels import arguments
 from ldpkernels.accounting.events import RandomizedResponseEvent
 from ldpkernels.accounting.local import local_epsilon, sampled_gaussian, subsampled_epsilon
 from ldpkernels.accounting.metric import cldp, diameter
 from ldpkernels.accounting.records import Claim, PrivacyResult
 from ldpkernels.accounting.shuffle import shuffle_epsilon
+from ldpkernels.common import arguments
 
 
 def ldp_fl_claim(d: int, T: int, n: int, eps: float, *, delta: float = 1e-5) -> Claim:

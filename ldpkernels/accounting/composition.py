@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ldpkernels import arguments
 from ldpkernels.accounting.events import (
     ConcentratedEvent,
     Event,
@@ -43,7 +42,8 @@ from ldpkernels.accounting.losses import (
     log_binomial,
 )
 from ldpkernels.accounting.shuffle import Method, shuffled_epsilon
-from ldpkernels.arrays import Floats
+from ldpkernels.common import arguments
+from ldpkernels.common.arrays import Floats
 
 METHODS = ("basic", "advanced", "rdp", "exact")
 

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ldpkernels.accounting.losses import UNIT, TooLarge, binomial_support, binomial_window, log_binomial
-from ldpkernels.arrays import Floats
-from ldpkernels.optional import require
+from ldpkernels.common.arrays import Floats
+from ldpkernels.common.optional import require
 
 OUTSIDE = 1e-20
 DIRECT = 1 << 22

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, Protocol, runtime_checkable
 
-from ldpkernels import arguments
 from ldpkernels.accounting.neighbours import CENTRAL, LOCAL, SHUFFLED, SUMMED, Relation, Scope, Unit
+from ldpkernels.common import arguments
 
 # The slack of records from before there was one: 2^32 numbers from tables within 2^-74. No law's own is this number.
 EARLIER = math.nextafter(2.0**-42, 1.0)

@@ -19,8 +19,8 @@ from ldpkernels.accounting.events import (
     SkellamEvent,
 )
 from ldpkernels.accounting.losses import LossDistribution, TooLarge, bisect_upper
-from ldpkernels.arrays import Floats
-from ldpkernels.optional import require
+from ldpkernels.common.arrays import Floats
+from ldpkernels.common.optional import require
 
 # Beyond this distance of the means, in standard deviations, the plain tail bound is as good as the root.
 FAR = 1e5

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from ldpkernels import arguments
 from ldpkernels.accounting.composition import METHODS, composed_epsilon
 from ldpkernels.accounting.events import EARLIER, Event, Mechanism, event_from_dict, event_of, scope_of
 from ldpkernels.accounting.ledger_file import Header, LedgerError, LedgerFile, Round
 from ldpkernels.accounting.records import PrivacyResult, rounded_up
+from ldpkernels.common import arguments
 
 __all__ = ["BudgetExceeded", "Ledger", "LedgerError"]
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ldpkernels import arguments
 from ldpkernels.accounting.events import Event, event_from_dict
+from ldpkernels.common import arguments
 
 if TYPE_CHECKING:
     import sqlite3

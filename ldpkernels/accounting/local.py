@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 
-from ldpkernels import arguments
 from ldpkernels.accounting.composition import METHODS, composed
 from ldpkernels.accounting.events import (
     Event,
@@ -19,6 +18,7 @@ from ldpkernels.accounting.events import (
 )
 from ldpkernels.accounting.neighbours import LOCAL
 from ldpkernels.accounting.records import PrivacyResult
+from ldpkernels.common import arguments
 
 WORDS = {
     "basic": "basic composition",

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ldpkernels.arrays import Floats
-from ldpkernels.optional import require
+from ldpkernels.common.arrays import Floats
+from ldpkernels.common.optional import require
 
 UNIT = 2.0**-53
 # A bracket that was halved so often is narrower than anything that a caller could tell apart.

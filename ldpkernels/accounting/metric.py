@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ldpkernels import arguments
 from ldpkernels.accounting.events import MetricEvent
 from ldpkernels.accounting.neighbours import LOCAL
 from ldpkernels.accounting.records import PrivacyResult
+from ldpkernels.common import arguments
 
 METRICS = ("linf", "l1")
 # Of a double, and of a plan that somebody would run.

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext
 
-from ldpkernels.decimals import context
+from ldpkernels.common.decimals import context
 
 
 def rounded_up(value: float, digits: int = 6) -> str:

@@ -25,7 +25,6 @@ from typing import Literal, Protocol, get_args
 
 import numpy as np
 
-from ldpkernels import arguments
 from ldpkernels.accounting.crowds import SHARES, CountPair, blocks, clone_pair, count_pair
 from ldpkernels.accounting.events import (
     Event,
@@ -38,7 +37,8 @@ from ldpkernels.accounting.gaussian import to_epsilon
 from ldpkernels.accounting.losses import TooLarge, bisect_upper, from_symmetric_curve
 from ldpkernels.accounting.neighbours import SHUFFLED, View
 from ldpkernels.accounting.records import PrivacyResult
-from ldpkernels.arrays import Floats
+from ldpkernels.common import arguments
+from ldpkernels.common.arrays import Floats
 
 Method = Literal["exact", "stronger_clones", "clones"]
 Composition = Literal["best", "pld", "rdp"]

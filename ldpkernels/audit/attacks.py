@@ -11,9 +11,9 @@ from collections import Counter
 
 import numpy as np
 
-from ldpkernels.arrays import Array, Floats
 from ldpkernels.audit.measure import Columns
 from ldpkernels.audit.runs import Draws, Fields
+from ldpkernels.common.arrays import Array, Floats
 
 _VALUES = 4  # values that are asked for one by one
 _SINGLES = 8  # numbers that are

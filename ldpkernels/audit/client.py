@@ -10,13 +10,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from ldpkernels import arguments
 from ldpkernels.accounting import composed_epsilon
 from ldpkernels.audit.attacks import Attack
 from ldpkernels.audit.findings import certain, repeated
 from ldpkernels.audit.measure import ALPHA, AuditFailure, AuditResult, reach, told_apart
 from ldpkernels.audit.observed import Account, joined
 from ldpkernels.audit.runs import Draws, Run, fields_of, recorded
+from ldpkernels.common import arguments
 
 Data = TypeVar("Data")
 Seen = tuple[list[Run], list[Run]]

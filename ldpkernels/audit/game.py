@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ldpkernels.accounting import local_epsilon
-from ldpkernels.arrays import Integers
 from ldpkernels.audit.measure import AuditResult, measure
-from ldpkernels.keys import Key, key
+from ldpkernels.calls.perturb import perturb_
+from ldpkernels.common.arrays import Integers
+from ldpkernels.common.keys import Key, key
 from ldpkernels.laws.two_point import TwoPoint
-from ldpkernels.perturb import perturb_
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from ldpkernels import arguments
-from ldpkernels.arrays import Array, Floats
-from ldpkernels.optional import is_tensor, require
+from ldpkernels.common import arguments
+from ldpkernels.common.arrays import Array, Floats
+from ldpkernels.common.optional import is_tensor, require
 
 Input = TypeVar("Input")
 Columns: TypeAlias = "Mapping[str, tuple[Array, Array]]"  # what is looked at, by name: draws under either input

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ldpkernels.arrays import Floats
 from ldpkernels.audit.measure import AuditFailure, AuditResult, measure
+from ldpkernels.calls.perturb import Model, Range, perturb_
+from ldpkernels.common.arrays import Floats
 from ldpkernels.inputs.containers import Buffers, collect
-from ldpkernels.perturb import Model, Range, perturb_
 
 _COINS = 64  # trials in which a fair coin shows both faces, but with probability 2^-63
 

@@ -14,12 +14,12 @@ from typing import cast
 import numpy as np
 
 from ldpkernels.accounting import Event
-from ldpkernels.arrays import Array
+from ldpkernels.calls.reports import Report
+from ldpkernels.calls.vector import VectorMechanism
+from ldpkernels.common.arrays import Array
+from ldpkernels.common.optional import is_tensor
 from ldpkernels.laws.registry import mechanism_named
-from ldpkernels.optional import is_tensor
 from ldpkernels.releases.vectors import WholeVector
-from ldpkernels.reports import Report
-from ldpkernels.vector import VectorMechanism
 from ldpkernels.wire.envelope import MAGIC, decode, opened
 
 MOST_NUMBERS = 1 << 14  # of all fields together that are looked at one by one; the rest is compared as a whole

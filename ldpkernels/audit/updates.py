@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ldpkernels.arrays import Floats
-from ldpkernels.keys import Key
+from ldpkernels.common.arrays import Floats
+from ldpkernels.common.keys import Key
 from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
 from ldpkernels.laws.distributed import Shares
 from ldpkernels.laws.projected_code import ProjectedCode

@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ldpkernels import capabilities
 from ldpkernels.accounting import CENTRAL, SUMMED, GaussianEvent, composed_epsilon
-from ldpkernels.arrays import Array, Floats
 from ldpkernels.audit import AuditResult, GameResult, measure, updates, vector_game
-from ldpkernels.cldp import cldp_
-from ldpkernels.clipped_noise import NoiseKind, clipped_noised_sum
+from ldpkernels.calls.cldp import cldp_
+from ldpkernels.calls.clipped_noise import NoiseKind, clipped_noised_sum
+from ldpkernels.calls.perturb import perturb_, report
+from ldpkernels.calls.vector import Sampled, vector_mechanism
 from ldpkernels.commands import audit_client, options
 from ldpkernels.commands.audit_client import row
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
 from ldpkernels.commands.verify import SLOW, add_measuring, chosen_backends, chosen_dtypes, filled
-from ldpkernels.keys import Key, key
+from ldpkernels.common import capabilities
+from ldpkernels.common.arrays import Array, Floats
+from ldpkernels.common.keys import Key, key
+from ldpkernels.common.optional import is_tensor, require
+from ldpkernels.common.plot import new_figure, save
 from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
 from ldpkernels.laws.distributed import DistributedGaussian, DistributedSkellam
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
 from ldpkernels.laws.projected_code import ProjectedCode
 from ldpkernels.laws.registry import KINDS, MECHANISMS, NAMES, MechanismName
-from ldpkernels.optional import is_tensor, require
-from ldpkernels.perturb import perturb_, report
-from ldpkernels.plot import new_figure, save
-from ldpkernels.vector import Sampled, vector_mechanism
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,7 @@ from ldpkernels.audit import AuditResult, ClientAudit, audit_client
 from ldpkernels.audit.runs import recorded
 from ldpkernels.commands import options
 from ldpkernels.commands.program import Outcome
-from ldpkernels.plot import new_figure, save
+from ldpkernels.common.plot import new_figure, save
 
 _AGAIN = 100  # runs under each input in a new process
 

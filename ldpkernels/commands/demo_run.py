@@ -14,8 +14,8 @@ import torch
 from ldpkernels.commands import federated_run
 from ldpkernels.commands.federated_run import Federation
 from ldpkernels.commands.program import Outcome
+from ldpkernels.common.keys import key
 from ldpkernels.federated import data, ldp_fl, networks, runs, training
-from ldpkernels.keys import key
 
 RADII = {"1": 0.25, "3": 0.35}  # of the two layers: what their weights grow to, known beforehand
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import argparse
 
-from ldpkernels.arguments import is_name
 from ldpkernels.commands import options
-from ldpkernels.optional import require
+from ldpkernels.common.arguments import is_name
+from ldpkernels.common.optional import require
 
 
 def add_run(parser: argparse.ArgumentParser, *, datasets: tuple[str, ...], clients: int, rounds: int) -> None:

@@ -16,11 +16,11 @@ import torch
 from torch import nn
 
 from ldpkernels.accounting import Ledger
-from ldpkernels.arguments import is_name
+from ldpkernels.common.arguments import is_name
+from ldpkernels.common.keys import key
+from ldpkernels.common.plot import new_figure, save
 from ldpkernels.federated import data, networks, own, runs, training, workers
 from ldpkernels.federated.training import Crew
-from ldpkernels.keys import key
-from ldpkernels.plot import new_figure, save
 
 
 class _Trained(runs.HasRound, Protocol):

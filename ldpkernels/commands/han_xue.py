@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import argparse
 
-from ldpkernels.arguments import is_name
 from ldpkernels.commands import federated_options, options
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
+from ldpkernels.common.arguments import is_name
 
 # Steps and batch, the paper's where it has them, and epochs of networks: a party of the digits has 323 examples, and
 # takes as many steps in 40 epochs as one with ten times the examples takes in four.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ldpkernels.common.plot import new_figure, save
 from ldpkernels.federated.adult import FEATURES
 from ldpkernels.federated.han_xue import State, World
-from ldpkernels.plot import new_figure, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
-from ldpkernels.arguments import is_name
 from ldpkernels.commands import han_xue_picture
 from ldpkernels.commands.federated_run import checked_device
 from ldpkernels.commands.program import Outcome
+from ldpkernels.common.arguments import is_name
 from ldpkernels.federated import adult, data, han_xue, han_xue_privacy, own, runs, workers
 from ldpkernels.federated.dp_gan import Recipe
 from ldpkernels.federated.han_xue import Config, State, World

@@ -8,7 +8,7 @@ import argparse
 from ldpkernels.commands import federated_options, options
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
-from ldpkernels.optional import require
+from ldpkernels.common.optional import require
 
 DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10")
 # Local epochs, batch and learning rate. The rates are the paper's for clients of some hundred examples, whose epoch is

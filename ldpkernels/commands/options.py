@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from ldpkernels import plot
+from ldpkernels.common import plot
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 

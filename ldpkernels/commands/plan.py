@@ -8,11 +8,11 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from ldpkernels import plot
 from ldpkernels.commands import options
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
-from ldpkernels.optional import require
+from ldpkernels.common import plot
+from ldpkernels.common.optional import require
 from ldpkernels.planning import TRUSTS, Candidate, Plan, Setting, app, picture
 from ldpkernels.planning.plan import planned
 

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ldpkernels import capabilities, keys
-from ldpkernels.arrays import Array, Floats
-from ldpkernels.cldp import cldp_
+from ldpkernels.calls.cldp import cldp_
+from ldpkernels.calls.perturb import perturb_, report
 from ldpkernels.commands import options
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
-from ldpkernels.dtypes import DTYPES
-from ldpkernels.keys import Key
+from ldpkernels.common import capabilities, keys
+from ldpkernels.common.arrays import Array, Floats
+from ldpkernels.common.dtypes import DTYPES
+from ldpkernels.common.keys import Key
+from ldpkernels.common.plot import new_figure, save
 from ldpkernels.launch.proved import ask_all
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
 from ldpkernels.laws.registry import MECHANISMS, NAMES, MechanismName
 from ldpkernels.laws.two_point import TwoPoint
-from ldpkernels.perturb import perturb_, report
-from ldpkernels.plot import new_figure, save
 
 if TYPE_CHECKING:
     import torch

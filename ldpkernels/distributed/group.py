@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 import torch.distributed as dist
 
+from ldpkernels.common.keys import Generator, is_secure, numpy_key
 from ldpkernels.inputs.containers import Weights
 from ldpkernels.inputs.shards import is_sharded
-from ldpkernels.keys import Generator, is_secure, numpy_key
 from ldpkernels.ops.keys import torch_key_on_host
 
 if TYPE_CHECKING:

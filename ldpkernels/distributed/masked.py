@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import torch
 
-from ldpkernels.arrays import Words
+from ldpkernels.common.arrays import Words
+from ldpkernels.common.keys import Key
 from ldpkernels.distributed.group import WORD, Place
 from ldpkernels.inputs.agreement import gathered
-from ldpkernels.keys import Key
 from ldpkernels.laws.distributed import Shares
 from ldpkernels.secure_sums import Terms, begin
 from ldpkernels.secure_sums.client import mask_pairs

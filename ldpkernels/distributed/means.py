@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, SupportsFloat, overload
 import torch
 import torch.distributed as dist
 
-from ldpkernels.arrays import AnyArray
+from ldpkernels.calls.perturb import report
+from ldpkernels.calls.reports import Report, contained
+from ldpkernels.common.arrays import AnyArray
+from ldpkernels.common.keys import Generator
 from ldpkernels.distributed.group import Place, own_generator, place_in, refuse_sharded
 from ldpkernels.distributed.shares import mean_of_shares
 from ldpkernels.inputs.agreement import Statement, agreed, exchange
 from ldpkernels.inputs.containers import Buffers, Numbers, Weights
-from ldpkernels.keys import Generator
 from ldpkernels.laws.distributed import Shares
 from ldpkernels.laws.registry import MechanismName
 from ldpkernels.ops.shards import unpacked
-from ldpkernels.perturb import report
-from ldpkernels.reports import Report, contained
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from ldpkernels.expectation import Mean
+    from ldpkernels.calls.expectation import Mean
 
 
 @overload

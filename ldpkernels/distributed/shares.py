@@ -10,20 +10,20 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ldpkernels import arguments
-from ldpkernels.arrays import Words
+from ldpkernels.common import arguments
+from ldpkernels.common.arrays import Words
+from ldpkernels.common.keys import Generator, Key
 from ldpkernels.distributed.group import WORD, Place, own_generator, refuse_sharded
 from ldpkernels.inputs.agreement import Statement, agreed, exchange
 from ldpkernels.inputs.containers import Buffers, Weights, collect
-from ldpkernels.keys import Generator, Key
 from ldpkernels.laws.distributed import Shares
 from ldpkernels.updates import decode, encode
 from ldpkernels.updates.masks import lifted
 from ldpkernels.updates.rotation import rotation_of
 
 if TYPE_CHECKING:
+    from ldpkernels.calls.expectation import Mean
     from ldpkernels.distributed.masked import PairMasks
-    from ldpkernels.expectation import Mean
 
 
 def mean_of_shares(

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ldpkernels.calls.perturb import perturb_
+from ldpkernels.common.keys import key
 from ldpkernels.federated.training import (
     Client,
     Local,
@@ -22,8 +24,6 @@ from ldpkernels.federated.training import (
     trains_together,
     weights_of,
 )
-from ldpkernels.keys import key
-from ldpkernels.perturb import perturb_
 
 
 def initial_weights(network: nn.Module, local: Local) -> Weights:

@@ -16,9 +16,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 import torch
 
-from ldpkernels.arrays import Integers
-from ldpkernels.cldp import cldp_sample
-from ldpkernels.keys import Generator, key
+from ldpkernels.calls.cldp import cldp_sample
+from ldpkernels.common.arrays import Integers
+from ldpkernels.common.keys import Generator, key
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
 from ldpkernels.laws.ordinal_cldp_integers import Noise
 from ldpkernels.wire.envelope import decode, encode

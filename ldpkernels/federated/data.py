@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ldpkernels.arrays import Array, Bytes
-from ldpkernels.optional import require
+from ldpkernels.common.arrays import Array, Bytes
+from ldpkernels.common.optional import require
 
 
 @dataclass(frozen=True)

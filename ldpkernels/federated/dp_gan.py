@@ -9,11 +9,11 @@ from typing import TypedDict
 
 import torch
 
-from ldpkernels.clipped_noise import clipped_noised_mean
-from ldpkernels.dp_sgd import dp_sgd_step
+from ldpkernels.calls.clipped_noise import clipped_noised_mean
+from ldpkernels.calls.dp_sgd import dp_sgd_step
+from ldpkernels.common.keys import Key
 from ldpkernels.federated.generators import Discriminator, LocalGenerator, generator_of
 from ldpkernels.federated.training import Weights
-from ldpkernels.keys import Key
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from ldpkernels.keys import Key
+from ldpkernels.common.keys import Key
 
 KINDS = ("gan", "dcgan", "vae")
 LOSSES = ("squares", "log")

@@ -7,9 +7,9 @@ import math
 from dataclasses import dataclass
 
 from ldpkernels.accounting import PrivacyResult, han_xue_eq18, sampled_gaussian
+from ldpkernels.calls.votes import vote_epsilon
 from ldpkernels.federated.data import Dataset
 from ldpkernels.federated.han_xue import Config
-from ldpkernels.votes import vote_epsilon
 
 NEIGHBOURS = "the parties' data sets, one example of one party added or removed"
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from ldpkernels.calls.votes import Vote, majority_vote, noisy_vote
+from ldpkernels.common.keys import Key, key
 from ldpkernels.federated import data, generators, own, parties
 from ldpkernels.federated.data import Dataset
 from ldpkernels.federated.dp_gan import Progress, Recipe, Training
 from ldpkernels.federated.generators import generator_of
 from ldpkernels.federated.training import Weights
-from ldpkernels.keys import Key, key
-from ldpkernels.votes import Vote, majority_vote, noisy_vote
 
 # What a party's key, and the global party's, is folded into: one use each.
 WEIGHTS, STEPS, SAMPLES, MODEL = range(4)

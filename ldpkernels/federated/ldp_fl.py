@@ -17,19 +17,19 @@ from typing import Literal, TypedDict
 from torch import nn
 
 from ldpkernels.accounting import Event, local_epsilon
-from ldpkernels.adaptive_ranges import By, Method
-from ldpkernels.adaptive_ranges import ranges as ranges_of
-from ldpkernels.expectation import expected
+from ldpkernels.calls.adaptive_ranges import By, Method
+from ldpkernels.calls.adaptive_ranges import ranges as ranges_of
+from ldpkernels.calls.expectation import expected
+from ldpkernels.calls.perturb import Range, report
+from ldpkernels.calls.reports import Aggregate, Report
+from ldpkernels.common.keys import Key
+from ldpkernels.common.keys import key as key_of
 from ldpkernels.federated.checks import check, check_weights, initial_weights
 from ldpkernels.federated.runs import Row
 from ldpkernels.federated.selection import remaining, select
 from ldpkernels.federated.training import NOISE, Client, Crew, Local, Weights, train
 from ldpkernels.federated.weighing import Mean, Weigh, alike_clients, check_options, weighed_mean, weight_of
-from ldpkernels.keys import Key
-from ldpkernels.keys import key as key_of
 from ldpkernels.laws.registry import MechanismName, mechanism_named
-from ldpkernels.perturb import Range, report
-from ldpkernels.reports import Aggregate, Report
 
 
 class RangeOptions(TypedDict, total=False):

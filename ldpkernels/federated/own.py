@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils import data as torch_data
 
-from ldpkernels.arguments import is_name
+from ldpkernels.common.arguments import is_name
 from ldpkernels.federated.data import Dataset
 from ldpkernels.federated.parties import Model
 

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from ldpkernels.arrays import Array
+from ldpkernels.common.arrays import Array
+from ldpkernels.common.keys import Key
+from ldpkernels.common.optional import require
 from ldpkernels.federated.generators import generator_of
-from ldpkernels.keys import Key
-from ldpkernels.optional import require
 
 TABULAR = ("logistic", "forest", "svm", "tree", "network")
 IMAGES = ("cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
+from ldpkernels.common.keys import key
 from ldpkernels.federated.training import Client
-from ldpkernels.keys import key
 
 _SELECTION = 2**63  # the server's own key, apart from every client's
 _DROPOUT = 2**63 + 2  # likewise

@@ -15,10 +15,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ldpkernels.common.keys import Key
 from ldpkernels.federated import chains
 from ldpkernels.federated.networks import Mirrored
 from ldpkernels.federated.workers import Workers
-from ldpkernels.keys import Key
 
 Weights = dict[str, torch.Tensor]
 

@@ -9,7 +9,7 @@
 docs/integrations/flower.md is the way in. Importing this package imports Flower, and no torch.
 """
 
-from ldpkernels.optional import require
+from ldpkernels.common.optional import require
 
 require("flwr", "flower", "ldpkernels.flower")  # before the first module that imports it
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ldpkernels.arrays import Array
+from ldpkernels.common.arrays import Array
 from ldpkernels.releases.release import Arrays
 
 Plain: TypeAlias = "float | list[float] | dict[str, float]"

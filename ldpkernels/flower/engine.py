@@ -26,12 +26,12 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 from torch import nn
 
+from ldpkernels.common.keys import Key
 from ldpkernels.federated import ldp_fl, training
 from ldpkernels.federated.training import Client, Weights
 from ldpkernels.flower import records
 from ldpkernels.flower.mod import LdpMod
 from ldpkernels.flower.replies import replies
-from ldpkernels.keys import Key
 from ldpkernels.releases.release import Arrays, EachWeight
 
 CLIENT = "client"  # which one a node is: its number, which is public

@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 from flwr.app import Context, Message
 
-from ldpkernels import arguments
 from ldpkernels.accounting import BudgetExceeded, Ledger, LedgerError
+from ldpkernels.common import arguments
+from ldpkernels.common.keys import Generator, Key
 from ldpkernels.flower import node, records
 from ldpkernels.flower.sums import MASKED, Member, Turn, keep
 from ldpkernels.inputs.containers import Weights
 from ldpkernels.inputs.modules import Buffers
-from ldpkernels.keys import Generator, Key
 from ldpkernels.laws.central_gaussian import CentralGaussian
 from ldpkernels.releases.budget import Budget, spent
 from ldpkernels.releases.choice import Law, released

@@ -18,7 +18,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.app import Error as FlowerError
 from flwr.common.constant import ErrorCode
 
-from ldpkernels.arrays import Array
+from ldpkernels.common.arrays import Array
 from ldpkernels.inputs.containers import collect
 from ldpkernels.releases.release import Arrays, Asked, Ranges, Release
 

@@ -14,8 +14,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from ldpkernels.arrays import Array
 from ldpkernels.audit.observed import Raised
+from ldpkernels.common.arrays import Array
 from ldpkernels.flower.strategy import LdpFedAvg
 from ldpkernels.releases.release import Reported
 

@@ -14,10 +14,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
-from ldpkernels import adaptive_ranges, arguments
 from ldpkernels.accounting import BudgetExceeded
-from ldpkernels.adaptive_ranges import By, Method
-from ldpkernels.arrays import Array
+from ldpkernels.calls import adaptive_ranges
+from ldpkernels.calls.adaptive_ranges import By, Method
+from ldpkernels.common import arguments
+from ldpkernels.common.arrays import Array
 from ldpkernels.flower import checkpoint, records, sums
 from ldpkernels.flower.replies import replies
 from ldpkernels.inputs.containers import Numbers

@@ -20,10 +20,10 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from ldpkernels import secure_sums
-from ldpkernels.arrays import Array
+from ldpkernels.common.arrays import Array
+from ldpkernels.common.keys import Generator
 from ldpkernels.flower import records
 from ldpkernels.flower.replies import replies
-from ldpkernels.keys import Generator
 from ldpkernels.releases.release import Arrays, Asked
 from ldpkernels.releases.summed import Summed
 from ldpkernels.secure_sums import ProtocolError, RoundLost, Server, State

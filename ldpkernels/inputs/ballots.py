@@ -7,9 +7,9 @@ import operator
 
 import numpy as np
 
-from ldpkernels.arrays import AnyArray
+from ldpkernels.common.arrays import AnyArray
+from ldpkernels.common.optional import is_tensor
 from ldpkernels.inputs.checks import refuse_freed
-from ldpkernels.optional import is_tensor
 
 _DTYPES = ("uint8", "int32", "int64")
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ldpkernels.arrays import Array
-from ldpkernels.dtypes import DTYPES, Dtype
+from ldpkernels.common.arrays import Array
+from ldpkernels.common.dtypes import DTYPES, Dtype
+from ldpkernels.common.keys import AES, CIPHERS, LENGTHS, refuse_aes
+from ldpkernels.common.optional import is_compiling, is_tensor, refuse_old_torch
 from ldpkernels.inputs.overlap import may_overlap
-from ldpkernels.keys import AES, CIPHERS, LENGTHS, refuse_aes
-from ldpkernels.optional import is_compiling, is_tensor, refuse_old_torch
 
 if TYPE_CHECKING:
     import torch

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, TypeAlias
 
 import numpy as np
 
-from ldpkernels.arrays import AnyArray
+from ldpkernels.common.arrays import AnyArray
+from ldpkernels.common.optional import is_compiling, is_module, is_tensor
 from ldpkernels.inputs.checks import PLAIN_KINDS, refuse_strangers
 from ldpkernels.inputs.modules import Buffers as Buffers
 from ldpkernels.inputs.modules import Modules, decided, module_tensors, untied, unwrapped
 from ldpkernels.inputs.remains import refuse_unvouched
 from ldpkernels.inputs.shards import refuse_unvouched_parts
 from ldpkernels.inputs.transforms import refuse_rows, refuse_unread
-from ldpkernels.optional import is_compiling, is_module, is_tensor
 
 if TYPE_CHECKING:
     import torch

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ldpkernels import capabilities
-from ldpkernels.arrays import AnyArray, Array, Floats, Integers
-from ldpkernels.dtypes import Dtype
+from ldpkernels.common import capabilities
+from ldpkernels.common.arrays import AnyArray, Array, Floats, Integers
+from ldpkernels.common.dtypes import Dtype
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
 from ldpkernels.inputs.containers import Tensors
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ldpkernels import _native
-from ldpkernels.arrays import AnyArray, Array, Spans, Value
-from ldpkernels.dtypes import Dtype
+from ldpkernels.common.arrays import AnyArray, Array, Spans, Value
+from ldpkernels.common.dtypes import Dtype
 from ldpkernels.inputs.checks import check_key, numpy_dtype, torch_dtype, torch_dtypes
 from ldpkernels.inputs.overlap import memory_of, refuse_shared_memory
 from ldpkernels.inputs.spans import span_table

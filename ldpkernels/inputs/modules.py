@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
+from ldpkernels.common.optional import is_compiling, is_tensor
 from ldpkernels.inputs.transforms import is_transformed
-from ldpkernels.optional import is_compiling, is_tensor
 
 if TYPE_CHECKING:
     import torch

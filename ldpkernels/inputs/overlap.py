@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ldpkernels.arrays import AnyArray, Flags
+from ldpkernels.common.arrays import AnyArray, Flags
 
 
 @dataclass(frozen=True)

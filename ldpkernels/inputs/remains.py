@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ldpkernels.common.optional import is_module, is_tensor
 from ldpkernels.inputs.modules import Buffers, Modules, Named
 from ldpkernels.inputs.transforms import is_transformed
-from ldpkernels.optional import is_module, is_tensor
 
 if TYPE_CHECKING:
     import torch

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
-from ldpkernels.arrays import Integers
+from ldpkernels.common.arrays import Integers
+from ldpkernels.common.optional import is_compiling, is_module
 from ldpkernels.inputs.checks import refuse_strange_kind, torch_dtype
 from ldpkernels.inputs.modules import Modules
 from ldpkernels.inputs.remains import is_fully_sharded, refuse_attributes, refuse_remains
-from ldpkernels.optional import is_compiling, is_module
 
 if TYPE_CHECKING:
     import torch

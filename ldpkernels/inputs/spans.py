@@ -10,8 +10,8 @@ from itertools import accumulate, chain
 import numpy as np
 
 from ldpkernels import _native
-from ldpkernels.arrays import Spans
-from ldpkernels.dtypes import Dtype
+from ldpkernels.common.arrays import Spans
+from ldpkernels.common.dtypes import Dtype
 
 INTEGERS = 4  # a span's dtype where its elements are int64
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, NoReturn, ParamSpec, TypeGuard, TypeVar
 
+from ldpkernels.common.keys import refuse_trace
+from ldpkernels.common.optional import is_compiling, is_tensor
 from ldpkernels.inputs.checks import PLAIN_KINDS
-from ldpkernels.keys import refuse_trace
-from ldpkernels.optional import is_compiling, is_tensor
 
 if TYPE_CHECKING:
     import torch

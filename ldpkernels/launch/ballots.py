@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ldpkernels import _native, capabilities
-from ldpkernels.arrays import AnyArray
+from ldpkernels import _native
+from ldpkernels.common import capabilities
+from ldpkernels.common.arrays import AnyArray
 from ldpkernels.launch import proved
 from ldpkernels.launch.dispatch import tensors, threads_for
 

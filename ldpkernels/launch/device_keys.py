@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ldpkernels import capabilities
-from ldpkernels.gpu import call_cuda
+from ldpkernels.common import capabilities
+from ldpkernels.common.gpu import call_cuda
 from ldpkernels.launch import proved
 
 if TYPE_CHECKING:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from ldpkernels import _native, capabilities
-from ldpkernels.arrays import AnyArray, Array, Floats, Integers, Laws, Spans, Words
-from ldpkernels.dtypes import Dtype
-from ldpkernels.gpu import call_cuda
+from ldpkernels import _native
+from ldpkernels.common import capabilities
+from ldpkernels.common.arrays import AnyArray, Array, Floats, Integers, Laws, Spans, Words
+from ldpkernels.common.dtypes import Dtype
+from ldpkernels.common.gpu import call_cuda
+from ldpkernels.common.keys import Key
 from ldpkernels.inputs.flat import address, empty, norms_of
 from ldpkernels.inputs.memory import Located, note_write, write_back
 from ldpkernels.inputs.spans import span_table
-from ldpkernels.keys import Key
 from ldpkernels.launch import proved
 
 if TYPE_CHECKING:

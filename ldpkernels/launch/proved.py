@@ -23,10 +23,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from ldpkernels import _native, capabilities
-from ldpkernels.arrays import Bytes, Spans
-from ldpkernels.dtypes import DTYPES
-from ldpkernels.gpu import capturing
+from ldpkernels import _native
+from ldpkernels.common import capabilities
+from ldpkernels.common.arrays import Bytes, Spans
+from ldpkernels.common.dtypes import DTYPES
+from ldpkernels.common.gpu import capturing
 from ldpkernels.inputs.spans import INTEGERS
 
 if TYPE_CHECKING:

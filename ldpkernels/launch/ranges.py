@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ldpkernels import _native, capabilities
-from ldpkernels.arrays import Floats, Integers, Spans
-from ldpkernels.dtypes import FLOAT64
+from ldpkernels import _native
+from ldpkernels.common import capabilities
+from ldpkernels.common.arrays import Floats, Integers, Spans
+from ldpkernels.common.dtypes import FLOAT64
 from ldpkernels.inputs.flat import interpolated
 from ldpkernels.launch import proved
 from ldpkernels.launch.dispatch import threads_for

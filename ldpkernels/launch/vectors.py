@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ldpkernels import _native, capabilities
-from ldpkernels.arrays import AnyArray, Array, Floats, Spans
-from ldpkernels.dtypes import FLOAT64
-from ldpkernels.gpu import capturing
+from ldpkernels import _native
+from ldpkernels.common import capabilities
+from ldpkernels.common.arrays import AnyArray, Array, Floats, Spans
+from ldpkernels.common.dtypes import FLOAT64
+from ldpkernels.common.gpu import capturing
+from ldpkernels.common.keys import Key, key_on
 from ldpkernels.inputs.flat import norms_of
-from ldpkernels.keys import Key, key_on
 from ldpkernels.launch import proved
 from ldpkernels.launch.dispatch import SMALL, tensors, threads_for
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ldpkernels import arguments, launch
+from ldpkernels import launch
 from ldpkernels.accounting.events import GaussianEvent, SkellamEvent
 from ldpkernels.accounting.neighbours import CENTRAL
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.common import arguments
+from ldpkernels.common.dtypes import DTYPES
+from ldpkernels.common.keys import Generator, numpy_key
 from ldpkernels.inputs.spans import span_table
-from ldpkernels.keys import Generator, numpy_key
 from ldpkernels.laws.noise_table import (
     DISTANCE,
     MOST_STDDEV,

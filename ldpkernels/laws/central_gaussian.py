@@ -8,14 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from ldpkernels import arguments, launch
+from ldpkernels import launch
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import GaussianEvent
 from ldpkernels.accounting.neighbours import CENTRAL, Relation, Scope
-from ldpkernels.arrays import Array, Floats, Integers
-from ldpkernels.dtypes import FLOAT64
+from ldpkernels.common import arguments
+from ldpkernels.common.arrays import Array, Floats, Integers
+from ldpkernels.common.dtypes import FLOAT64
+from ldpkernels.common.keys import Generator, numpy_key
 from ldpkernels.inputs.spans import span_table
-from ldpkernels.keys import Generator, numpy_key
 from ldpkernels.laws.vector_gaussian import FLOAT32, VectorGaussian, least_sigma
 
 MOST_CLIENTS = 2**30  # integers of 32 bits, of which int64 holds the sum

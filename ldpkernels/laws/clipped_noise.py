@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ldpkernels.dtypes import FLOAT64, Dtype, power_of_two
+from ldpkernels.common.dtypes import FLOAT64, Dtype, power_of_two
 
 NOISES = ("gaussian", "discrete")
 CLIPPINGS = ("flat", "per-layer")

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, TypeVar
 
-from ldpkernels import arguments
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import ConcentratedEvent, Event, SkellamEvent
+from ldpkernels.common import arguments
 from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
 from ldpkernels.laws.noise_table import (
     DISTANCE,

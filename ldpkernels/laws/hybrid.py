@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar
 
-from ldpkernels.dtypes import Dtype, compute_dtype
+from ldpkernels.common.dtypes import Dtype, compute_dtype
 from ldpkernels.laws.piecewise import (
     CellMechanism,
     Piecewise,

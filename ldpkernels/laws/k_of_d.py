@@ -15,11 +15,11 @@ from typing import ClassVar
 import numpy as np
 
 from ldpkernels import _native, launch
-from ldpkernels.arguments import number
-from ldpkernels.arrays import Array, Floats, Integers
-from ldpkernels.dtypes import FLOAT64
+from ldpkernels.common.arguments import number
+from ldpkernels.common.arrays import Array, Floats, Integers
+from ldpkernels.common.dtypes import FLOAT64
+from ldpkernels.common.keys import Key
 from ldpkernels.inputs.spans import span_table
-from ldpkernels.keys import Key
 from ldpkernels.laws.registry import best_mechanism, law_table, mechanism_named
 from ldpkernels.laws.vector_law import PureVectorLaw
 from ldpkernels.laws.weightwise import Weightwise, checked_eps

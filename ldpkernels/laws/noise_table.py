@@ -17,8 +17,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ldpkernels.arrays import Words
-from ldpkernels.decimals import digits
+from ldpkernels.common.arrays import Words
+from ldpkernels.common.decimals import digits
 
 HIGH, BITS, GUIDE = 24, 88, 10  # bits of the first comparison, of a probability, of the guide
 FINE = 64  # standard deviation of the table that shifts multiply

@@ -12,8 +12,8 @@ import numpy as np
 
 from ldpkernels.accounting.events import MetricEvent
 from ldpkernels.accounting.neighbours import LOCAL, Unit
-from ldpkernels.arrays import Floats
-from ldpkernels.decimals import digits
+from ldpkernels.common.arrays import Floats
+from ldpkernels.common.decimals import digits
 from ldpkernels.laws.ordinal_cldp_integers import EXACT, MARGIN, MASS, RANGE, Magnitudes, Noise, magnitudes_for
 from ldpkernels.laws.ordinal_cldp_thresholds import (
     LARGEST_INTEGER,

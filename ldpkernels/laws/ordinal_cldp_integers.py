@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from ldpkernels.decimals import context
+from ldpkernels.common.decimals import context
 
 Noise = Literal["exponential", "laplace"]  # what users call the mechanism
 

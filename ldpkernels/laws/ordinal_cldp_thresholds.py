@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldpkernels import _native
-from ldpkernels.arguments import integer, number
-from ldpkernels.arrays import Laws
-from ldpkernels.dtypes import Dtype
+from ldpkernels.common.arguments import integer, number
+from ldpkernels.common.arrays import Laws
+from ldpkernels.common.dtypes import Dtype
 from ldpkernels.laws.ordinal_cldp_integers import DIGITS, Magnitudes, Noise, alias, magnitudes_for
 from ldpkernels.laws.weightwise import Record
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from ldpkernels.accounting.events import PureEvent
 from ldpkernels.accounting.neighbours import LOCAL, Unit
-from ldpkernels.arrays import Floats
-from ldpkernels.dtypes import FLOAT64, Dtype, DtypeLike, compute_dtype, dtype_named
+from ldpkernels.common.arrays import Floats
+from ldpkernels.common.dtypes import FLOAT64, Dtype, DtypeLike, compute_dtype, dtype_named
 from ldpkernels.laws.piecewise_cells import BYTE_CELLS, Cells, report_cells, value_cells
 from ldpkernels.laws.piecewise_circle import Circle, best_circle, circles_at, exp_down
 from ldpkernels.laws.two_point import checked_range

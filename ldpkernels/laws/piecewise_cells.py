@@ -6,7 +6,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import NamedTuple
 
-from ldpkernels.dtypes import Dtype, compute_dtype, nearest
+from ldpkernels.common.dtypes import Dtype, compute_dtype, nearest
 from ldpkernels.laws.piecewise_circle import Circle, Circles
 from ldpkernels.laws.weightwise import DRAWS, Record, Weights
 

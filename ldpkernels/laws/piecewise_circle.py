@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from ldpkernels.decimals import digits
+from ldpkernels.common.decimals import digits
 from ldpkernels.laws.weightwise import DRAWS
 
 PLACES = 2**31  # the most on a circle

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ldpkernels import _native, launch
-from ldpkernels.arguments import number
-from ldpkernels.arrays import AnyArray, Array, Floats
-from ldpkernels.dtypes import FLOAT64, Dtype
+from ldpkernels.common.arguments import number
+from ldpkernels.common.arrays import AnyArray, Array, Floats
+from ldpkernels.common.dtypes import FLOAT64, Dtype
+from ldpkernels.common.keys import Key
 from ldpkernels.inputs import flat
 from ldpkernels.inputs.spans import span_table
-from ldpkernels.keys import Key
 from ldpkernels.laws.vector_law import PureVectorLaw
 from ldpkernels.laws.weightwise import checked_eps
 

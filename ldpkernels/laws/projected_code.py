@@ -16,12 +16,12 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ldpkernels import arguments
-from ldpkernels.arrays import Floats
-from ldpkernels.decimals import digits
+from ldpkernels.common import arguments
+from ldpkernels.common.arrays import Floats
+from ldpkernels.common.decimals import digits
+from ldpkernels.common.optional import require
 from ldpkernels.laws.vector_law import PureVectorLaw
 from ldpkernels.laws.weightwise import checked_eps
-from ldpkernels.optional import require
 
 LEAST_BITS, MOST_BITS = 2, 13
 

@@ -15,8 +15,8 @@ from typing import Literal, SupportsFloat, get_args
 import numpy as np
 
 from ldpkernels import _native
-from ldpkernels.arrays import Laws
-from ldpkernels.dtypes import Dtype
+from ldpkernels.common.arrays import Laws
+from ldpkernels.common.dtypes import Dtype
 from ldpkernels.laws.hybrid import Hybrid
 from ldpkernels.laws.piecewise import Piecewise
 from ldpkernels.laws.sign import Sign

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ldpkernels.dtypes import Dtype, DtypeLike, compute_dtype, nearest
+from ldpkernels.common.dtypes import Dtype, DtypeLike, compute_dtype, nearest
 from ldpkernels.laws.two_point import Integers, TwoPoint, two_point_integers
 from ldpkernels.laws.weightwise import DRAWS, Output, Record, Weights
 

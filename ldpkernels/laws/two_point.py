@@ -17,8 +17,8 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 from ldpkernels.accounting.events import RandomizedResponseEvent
-from ldpkernels.decimals import digits
-from ldpkernels.dtypes import Dtype, DtypeLike, compute_dtype, dtype_named, floor_at, nearest, scaled
+from ldpkernels.common.decimals import digits
+from ldpkernels.common.dtypes import Dtype, DtypeLike, compute_dtype, dtype_named, floor_at, nearest, scaled
 from ldpkernels.laws.weightwise import DRAWS, Output, Record, Reported, Weights, checked_eps, clipping_bias, log_up
 
 SMALLEST_RADIUS = 2.0**-96  # keeps every slope finite in fp32

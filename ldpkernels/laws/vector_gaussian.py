@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ldpkernels import arguments, launch
+from ldpkernels import launch
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import GaussianEvent
 from ldpkernels.accounting.losses import bisect_upper
 from ldpkernels.accounting.neighbours import LOCAL
-from ldpkernels.arrays import AnyArray, Array, Floats
-from ldpkernels.dtypes import DTYPES, FLOAT64, Dtype
+from ldpkernels.common import arguments
+from ldpkernels.common.arrays import AnyArray, Array, Floats
+from ldpkernels.common.dtypes import DTYPES, FLOAT64, Dtype
+from ldpkernels.common.keys import Key
 from ldpkernels.inputs import flat
 from ldpkernels.inputs.spans import span_table
-from ldpkernels.keys import Key
 from ldpkernels.laws.clipped_noise import MARGIN as ROUNDING
 from ldpkernels.laws.noise_table import MOST_SHIFT, NoiseTable, wide_gaussian_table
 from ldpkernels.laws.weightwise import checked_eps

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.accounting.events import Event, PureEvent
-from ldpkernels.arguments import count
+from ldpkernels.common.arguments import count
 
 
 class VectorLaw(Protocol):

@@ -13,10 +13,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
 
 from ldpkernels.accounting.events import Event
-from ldpkernels.arguments import number
-from ldpkernels.arrays import Array, Floats
-from ldpkernels.decimals import digits
-from ldpkernels.dtypes import Dtype, DtypeLike
+from ldpkernels.common.arguments import number
+from ldpkernels.common.arrays import Array, Floats
+from ldpkernels.common.decimals import digits
+from ldpkernels.common.dtypes import Dtype, DtypeLike
 
 if TYPE_CHECKING:
     import torch

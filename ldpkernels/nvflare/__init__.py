@@ -7,7 +7,7 @@
 docs/integrations/nvflare.md is the way in. Importing this package imports NVFLARE, and no torch.
 """
 
-from ldpkernels.optional import require
+from ldpkernels.common.optional import require
 
 require("nvflare", "nvflare", "ldpkernels.nvflare")  # before the first module that imports it
 

@@ -24,7 +24,7 @@ from nvflare.app_common.abstract.model import ModelLearnableKey
 from nvflare.app_common.app_constant import AppConstants
 
 from ldpkernels.accounting import BudgetExceeded, LedgerError
-from ldpkernels.arrays import Array
+from ldpkernels.common.arrays import Array
 from ldpkernels.inputs.containers import Numbers
 from ldpkernels.inputs.modules import Buffers
 from ldpkernels.releases.budget import Budget, spent

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ldpkernels import launch
-from ldpkernels.dtypes import Dtype
+from ldpkernels.common.dtypes import Dtype
 from ldpkernels.inputs.checks import check_key, torch_dtype
 from ldpkernels.inputs.containers import rows_of
 from ldpkernels.inputs.memory import contiguous

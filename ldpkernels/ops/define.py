@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 import torch
 
+from ldpkernels.common.keys import refuse_trace
+from ldpkernels.common.optional import refuse_old_torch
 from ldpkernels.inputs.memory import locate
-from ldpkernels.keys import refuse_trace
-from ldpkernels.optional import refuse_old_torch
 
 Operation: TypeAlias = Callable[..., Any]
 

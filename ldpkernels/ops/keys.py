@@ -13,9 +13,9 @@ import threading
 
 import torch
 
-from ldpkernels import gpu, launch
-from ldpkernels.inputs.checks import check_key
-from ldpkernels.keys import (
+from ldpkernels import launch
+from ldpkernels.common import gpu
+from ldpkernels.common.keys import (
     AES,
     CHACHA20,
     CIPHERS,
@@ -33,6 +33,7 @@ from ldpkernels.keys import (
     to_device,
     token_bytes,
 )
+from ldpkernels.inputs.checks import check_key
 from ldpkernels.ops.define import define_source
 
 _UNSEEDED = 67280421310721  # what a torch.Generator starts from until it is seeded

@@ -10,11 +10,12 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ldpkernels import _native, capabilities, keys, launch
-from ldpkernels.arrays import Bytes, Floats, Spans
-from ldpkernels.dtypes import DTYPES
+from ldpkernels import _native, launch
+from ldpkernels.common import capabilities, keys
+from ldpkernels.common.arrays import Bytes, Floats, Spans
+from ldpkernels.common.dtypes import DTYPES
+from ldpkernels.common.keys import Key
 from ldpkernels.inputs.spans import first_elements, span_table
-from ldpkernels.keys import Key
 from ldpkernels.launch.proved import Subject, register
 from ldpkernels.laws.noise_table import gaussian_table, wide_gaussian_table
 from ldpkernels.ops.questions import CIPHERS, KEYS, SIZES, bytes_of, placed

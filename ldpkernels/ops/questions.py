@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from ldpkernels import _native, launch
-from ldpkernels.arrays import Bytes, Floats, Integers, Laws
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.common.arrays import Bytes, Floats, Integers, Laws
+from ldpkernels.common.dtypes import DTYPES
+from ldpkernels.common.keys import Key
 from ldpkernels.inputs.spans import first_elements, integer_span, span_table
-from ldpkernels.keys import Key
 from ldpkernels.launch.proved import Subject, register
 from ldpkernels.laws import clipped_noise
 from ldpkernels.laws.ordinal_cldp_thresholds import Rounding, integer_laws, weight_laws

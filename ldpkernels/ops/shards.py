@@ -21,14 +21,14 @@ from torch.distributed.tensor import DTensor
 
 from ldpkernels import launch
 from ldpkernels._native import SPAN, Summary
-from ldpkernels.arrays import Integers, Laws, Spans
-from ldpkernels.dtypes import Dtype
+from ldpkernels.common.arrays import Integers, Laws, Spans
+from ldpkernels.common.dtypes import Dtype
+from ldpkernels.common.keys import Generator, Key, is_secure, secure_key
 from ldpkernels.inputs.agreement import SECRET, Statement, agreed, gathered
 from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, collect
 from ldpkernels.inputs.memory import locate, note_write, write_back
 from ldpkernels.inputs.shards import Part, groups_of, mesh_of, part_of
 from ldpkernels.inputs.spans import first_elements
-from ldpkernels.keys import Generator, Key, is_secure, secure_key
 from ldpkernels.laws.registry import executed, mechanism_named
 from ldpkernels.laws.weightwise import Output, Weightwise
 from ldpkernels.ops.keys import torch_key

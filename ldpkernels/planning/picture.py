@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ldpkernels import plot
+from ldpkernels.common import plot
 from ldpkernels.planning.plan import planned
 from ldpkernels.planning.setting import Setting, Trust
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from ldpkernels import arguments
+from ldpkernels.common import arguments
 from ldpkernels.planning import turnout
 
 Trust = Literal["local", "shuffled", "secure-aggregation", "central"]

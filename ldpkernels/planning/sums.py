@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ldpkernels.accounting import CENTRAL, SUMMED, GaussianEvent, PrivacyResult, Scope
 from ldpkernels.accounting.composition import composed_epsilon
-from ldpkernels.dtypes import FLOAT32
+from ldpkernels.common.dtypes import FLOAT32
 from ldpkernels.laws import clipped_noise
 from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
 from ldpkernels.laws.central_gaussian import CentralGaussian

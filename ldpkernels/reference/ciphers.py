@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ldpkernels.arrays import Bytes, Integers, Words
+from ldpkernels.common.arrays import Bytes, Integers, Words
 
 
 def philox4x32(counter: list[int], key: list[int]) -> list[int]:

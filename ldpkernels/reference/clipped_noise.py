@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from ldpkernels.arrays import Array, Floats, Spans, Words
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.common.arrays import Array, Floats, Spans, Words
+from ldpkernels.common.dtypes import DTYPES
 from ldpkernels.inputs.flat import norms_of
 from ldpkernels.laws.clipped_noise import Noise, is_single, scales
 from ldpkernels.reference.ciphers import BLOCK_WORDS, cipher_block, keystream

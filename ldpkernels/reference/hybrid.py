@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ldpkernels.arrays import Laws, Spans, Words
+from ldpkernels.common.arrays import Laws, Spans, Words
 from ldpkernels.reference.piecewise import piecewise_cell, run_span
 
 

@@ -9,8 +9,8 @@ from itertools import islice
 
 import numpy as np
 
-from ldpkernels.arrays import Array, Floats, Spans, Words
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.common.arrays import Array, Floats, Spans, Words
+from ldpkernels.common.dtypes import DTYPES
 from ldpkernels.laws.noise_table import NoiseTable
 from ldpkernels.reference.ciphers import BLOCK_WORDS, keystream
 from ldpkernels.reference.clipped_noise import below, normals, squares, words

@@ -7,8 +7,8 @@ import ctypes
 
 import numpy as np
 
-from ldpkernels.arrays import Array
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.common.arrays import Array
+from ldpkernels.common.dtypes import DTYPES
 
 
 def memory(address: int, n: int, dtype: np.dtype[np.generic]) -> Array:

@@ -9,7 +9,7 @@ from itertools import count
 
 import numpy as np
 
-from ldpkernels.arrays import Array, Laws, Spans, Words
+from ldpkernels.common.arrays import Array, Laws, Spans, Words
 from ldpkernels.inputs.spans import INTEGERS
 from ldpkernels.reference.ciphers import BLOCK_WORDS, keystream
 from ldpkernels.reference.memory import memory, weights

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ldpkernels.arrays import Array, Laws, Spans, Words
+from ldpkernels.common.arrays import Array, Laws, Spans, Words
 from ldpkernels.reference.ciphers import draws32
 from ldpkernels.reference.memory import memory, weights
 from ldpkernels.reference.two_point import thresholds

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from ldpkernels.arrays import Laws, Spans, Words
+from ldpkernels.common.arrays import Laws, Spans, Words
 from ldpkernels.reference.hybrid import hybrid
 from ldpkernels.reference.ordinal_cldp import ordinal_cldp
 from ldpkernels.reference.piecewise import piecewise

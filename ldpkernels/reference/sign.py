@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from ldpkernels.arrays import Array, Integers
+from ldpkernels.common.arrays import Array, Integers
 from ldpkernels.reference.two_point import one_bit
 
 

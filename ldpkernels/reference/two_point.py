@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ldpkernels.arrays import Array, Flags, Integers, Laws, Spans, Words
+from ldpkernels.common.arrays import Array, Flags, Integers, Laws, Spans, Words
 from ldpkernels.reference.ciphers import draws16
 from ldpkernels.reference.memory import memory, weights
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ldpkernels.arrays import Array
+from ldpkernels.common.arrays import Array
 
 
 def majority_vote(votes: Array, classes: int) -> tuple[Array, Array]:

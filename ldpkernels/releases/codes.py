@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ldpkernels.accounting import Event
-from ldpkernels.keys import Generator, Key
+from ldpkernels.common.keys import Generator, Key
 from ldpkernels.laws.projected_code import ProjectedCode
 from ldpkernels.releases.release import Arrays, Asked, Reported, Terms
 from ldpkernels.releases.vectors import checked_dimension, counted, parts_of

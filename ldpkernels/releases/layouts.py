@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ldpkernels.arrays import Array
+from ldpkernels.common.arrays import Array
 from ldpkernels.inputs.containers import Weights, collect
 from ldpkernels.inputs.modules import Buffers
 from ldpkernels.releases.release import Arrays

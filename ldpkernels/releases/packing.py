@@ -11,11 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from ldpkernels.arrays import Array, Integers
-from ldpkernels.expectation import Expected
+from ldpkernels.calls.expectation import Expected
+from ldpkernels.calls.reports import Aggregate, Report
+from ldpkernels.common.arrays import Array, Integers
 from ldpkernels.laws.registry import mechanism_named
 from ldpkernels.releases.release import Arrays, EachWeight
-from ldpkernels.reports import Aggregate, Report
 from ldpkernels.wire.codec import sums_dtype
 from ldpkernels.wire.envelope import encode
 from ldpkernels.wire.layout import Layout

@@ -9,12 +9,12 @@ from typing import ClassVar, Protocol, cast
 
 import ldpkernels
 from ldpkernels.accounting import Event
-from ldpkernels.arrays import Array
+from ldpkernels.calls.reports import Aggregate
+from ldpkernels.common.arrays import Array
+from ldpkernels.common.keys import Generator
 from ldpkernels.inputs.containers import Numbers, collect
 from ldpkernels.inputs.modules import Buffers
-from ldpkernels.keys import Generator
 from ldpkernels.laws.registry import MechanismName, mechanism_named
-from ldpkernels.reports import Aggregate
 
 Arrays = dict[str, Array]
 Ranges = tuple[Numbers, Numbers]

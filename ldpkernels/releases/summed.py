@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ldpkernels.accounting import Event, PureEvent, RandomizedResponseEvent, ShuffledEvent
-from ldpkernels.arrays import Array
-from ldpkernels.keys import Generator, Key
+from ldpkernels.common.arrays import Array
+from ldpkernels.common.keys import Generator, Key
 from ldpkernels.laws.distributed import Shares
 from ldpkernels.releases.packing import BITS, Packing, aggregate_of
 from ldpkernels.releases.release import Arrays, Asked, EachWeight, Release

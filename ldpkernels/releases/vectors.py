@@ -14,14 +14,14 @@ import numpy as np
 
 import ldpkernels
 from ldpkernels.accounting import Event
-from ldpkernels.arrays import Array, Floats, Integers, Value
+from ldpkernels.calls.vector import Sampled, VectorMechanism, vector_mechanism
+from ldpkernels.common.arrays import Array, Floats, Integers, Value
+from ldpkernels.common.keys import Generator
 from ldpkernels.inputs import flat
-from ldpkernels.keys import Generator
 from ldpkernels.laws.central_gaussian import CentralGaussian
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.vector_gaussian import VectorGaussian
 from ldpkernels.releases.release import Arrays, Asked, Reported, Terms
-from ldpkernels.vector import Sampled, VectorMechanism, vector_mechanism
 from ldpkernels.wire.envelope import Header, encode, header_in, opened
 
 VECTORS: tuple[VectorMechanism, ...] = get_args(VectorMechanism)

@@ -19,7 +19,7 @@ from ldpkernels.secure_sums.shamir import SHARE_BYTES
 from ldpkernels.secure_sums.terms import ProtocolError, Terms
 
 if TYPE_CHECKING:
-    from ldpkernels.arrays import Array
+    from ldpkernels.common.arrays import Array
 
 STAGES = ("begun", "shared", "masked", "agreed", "over")
 _HEAD = 1 + 8 + 32 + 32 + 8  # stage, number, the terms' digest, root, the length of the list of keys

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ldpkernels.arrays import Array
-from ldpkernels.keys import Key
+from ldpkernels.common.arrays import Array
+from ldpkernels.common.keys import Key
 from ldpkernels.secure_sums.terms import Terms
 from ldpkernels.updates.masks import add_masks, lifted
 

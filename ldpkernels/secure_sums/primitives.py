@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from ldpkernels.optional import require
+from ldpkernels.common.optional import require
 from ldpkernels.secure_sums.terms import ProtocolError
 
 require("cryptography", "secure", "ldpkernels.secure_sums")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 
 import numpy as np
 
-from ldpkernels.arrays import Array
+from ldpkernels.common.arrays import Array
 from ldpkernels.secure_sums import masks, messages, primitives, shamir
 from ldpkernels.secure_sums.messages import BOX_BYTES, Hello, Peers
 from ldpkernels.secure_sums.shamir import SHARE_BYTES

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from ldpkernels import arguments
+from ldpkernels.common import arguments
 
 if TYPE_CHECKING:
-    from ldpkernels.keys import Key
+    from ldpkernels.common.keys import Key
     from ldpkernels.laws.distributed import Shares
 
 MOST_CLIENTS = 2**16  # a complete graph ends long before

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ldpkernels.optional import require
+from ldpkernels.common.optional import require
 from ldpkernels.trainers.uploads import Upload
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ldpkernels import arguments
 from ldpkernels.accounting import Ledger, PrivacyResult, SampledGaussianEvent
-from ldpkernels.dp_sgd import check_trained, dp_sgd_step
+from ldpkernels.calls.dp_sgd import check_trained, dp_sgd_step
+from ldpkernels.common import arguments
 
 if TYPE_CHECKING:
     import torch

@@ -6,16 +6,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Literal, SupportsFloat
 
-from ldpkernels.arguments import number
+from ldpkernels.calls.perturb import report
+from ldpkernels.calls.reports import Report
+from ldpkernels.common.arguments import number
+from ldpkernels.common.keys import Generator
 from ldpkernels.inputs.containers import Numbers, collect
 from ldpkernels.inputs.shards import is_sharded
-from ldpkernels.keys import Generator
 from ldpkernels.laws.registry import MechanismName
-from ldpkernels.perturb import report
 from ldpkernels.releases.choice import Law, released, reported
 from ldpkernels.releases.release import EachWeight
 from ldpkernels.releases.vectors import WholeVector
-from ldpkernels.reports import Report
 
 if TYPE_CHECKING:
     import torch

@@ -15,8 +15,8 @@ import torch
 import triton
 import triton.language as tl
 
-from ldpkernels.arrays import Array, Spans
-from ldpkernels.dtypes import FLOAT64
+from ldpkernels.common.arrays import Array, Spans
+from ldpkernels.common.dtypes import FLOAT64
 from ldpkernels.laws.noise_table import NoiseTable
 from ldpkernels.triton import launch
 from ldpkernels.triton.ciphers import keystream_words, load_key

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 import triton
 
-from ldpkernels.arrays import Array, Laws, Spans
-from ldpkernels.gpu import capturing
-from ldpkernels.keys import AES, refuse_aes
+from ldpkernels.common.arrays import Array, Laws, Spans
+from ldpkernels.common.gpu import capturing
+from ldpkernels.common.keys import AES, refuse_aes
 from ldpkernels.triton import cache
 from ldpkernels.triton.ciphers import keystream_kernel
 from ldpkernels.triton.table import BLOCKS, Part, Plan

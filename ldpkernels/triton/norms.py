@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ldpkernels.arrays import Array, Spans
+from ldpkernels.common.arrays import Array, Spans
 from ldpkernels.triton import launch
 from ldpkernels.triton.order import OPTIONS as WIDE_OPTIONS
 from ldpkernels.triton.order import STRETCH, stretch_squares

@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ldpkernels.arrays import Laws, Spans
+from ldpkernels.common.arrays import Laws, Spans
 from ldpkernels.triton.ciphers import keystream_words, load_key
 from ldpkernels.triton.launch import is_chacha, over
 from ldpkernels.triton.table import SPAN, Columns, Part, places

@@ -11,8 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
-from ldpkernels.arrays import Spans
-from ldpkernels.dtypes import FLOAT64
+from ldpkernels.common.arrays import Spans
+from ldpkernels.common.dtypes import FLOAT64
 from ldpkernels.triton import launch
 from ldpkernels.triton.ciphers import load_key
 from ldpkernels.triton.lattice import BLOCKS, COLUMNS, launches, load_tile, store_tile

@@ -12,8 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
-from ldpkernels.arrays import Floats, Integers, Spans
-from ldpkernels.dtypes import FLOAT64
+from ldpkernels.common.arrays import Floats, Integers, Spans
+from ldpkernels.common.dtypes import FLOAT64
 from ldpkernels.inputs.flat import interpolated
 from ldpkernels.triton import launch
 from ldpkernels.triton import table as tables

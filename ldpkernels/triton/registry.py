@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import torch
 
-from ldpkernels.arrays import Laws, Spans
+from ldpkernels.common.arrays import Laws, Spans
 from ldpkernels.triton import ordinal_cldp, piecewise, sign, two_point
 
 # (output, spans, laws, key, out): `out` is the new tensor that the spans' `out` point into, None in place.

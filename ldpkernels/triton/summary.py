@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from ldpkernels._native import Summary
-from ldpkernels.arrays import Spans
+from ldpkernels.common.arrays import Spans
 from ldpkernels.triton import launch
 from ldpkernels.triton import table as tables
 from ldpkernels.triton.table import SPAN, Columns, Part, row_of

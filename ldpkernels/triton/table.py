@@ -13,8 +13,8 @@ import triton
 import triton.language as tl
 from numpy.typing import ArrayLike
 
-from ldpkernels.arrays import Array, Integers, Laws, Spans
-from ldpkernels.dtypes import FLOAT64
+from ldpkernels.common.arrays import Array, Integers, Laws, Spans
+from ldpkernels.common.dtypes import FLOAT64
 
 BLOCKS = 32  # cipher blocks a tile: one for each lane of the warp that is a program
 LONGEST = 16  # tiles a program: its prologue is then a hundredth of its work

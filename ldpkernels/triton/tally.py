@@ -14,8 +14,8 @@ import torch
 import triton
 import triton.language as tl
 
-from ldpkernels.arrays import Array, Bytes
-from ldpkernels.gpu import capturing
+from ldpkernels.common.arrays import Array, Bytes
+from ldpkernels.common.gpu import capturing
 from ldpkernels.triton.launch import launching, to_device
 
 AT_ONCE = 15  # reports

@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ldpkernels.arrays import Laws, Spans
+from ldpkernels.common.arrays import Laws, Spans
 from ldpkernels.triton import table as tables
 from ldpkernels.triton.ciphers import load_key
 from ldpkernels.triton.launch import is_chacha, over

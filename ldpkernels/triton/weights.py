@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ldpkernels.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
+from ldpkernels.common.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from ldpkernels.triton.ciphers import keystream_words
 from ldpkernels.triton.table import WEIGHTS
 

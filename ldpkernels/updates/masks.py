@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.arrays import Array
-from ldpkernels.keys import Key
+from ldpkernels.common.arrays import Array
+from ldpkernels.common.keys import Key
 
 
 def lifted(integers: Array, bits: int, width: int) -> Array:

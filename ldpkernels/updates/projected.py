@@ -8,12 +8,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ldpkernels import _native, capabilities, launch
-from ldpkernels.arrays import Floats, Integers
-from ldpkernels.dtypes import FLOAT64
+from ldpkernels import _native, launch
+from ldpkernels.common import capabilities
+from ldpkernels.common.arrays import Floats, Integers
+from ldpkernels.common.dtypes import FLOAT64
+from ldpkernels.common.keys import Generator, Key
 from ldpkernels.inputs.containers import Buffers, Weights
 from ldpkernels.inputs.transforms import outside_of_graphs
-from ldpkernels.keys import Generator, Key
 from ldpkernels.laws.clipped_noise import Noise
 from ldpkernels.laws.k_of_d import subset, uniform_integers
 from ldpkernels.laws.projected_code import ProjectedCode

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldpkernels import launch
-from ldpkernels.arrays import AnyArray
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.calls.vector import vector_key
+from ldpkernels.common.arrays import AnyArray
+from ldpkernels.common.dtypes import DTYPES
+from ldpkernels.common.keys import Generator, Key
 from ldpkernels.inputs import flat
 from ldpkernels.inputs.containers import Buffers, Weights, collect
 from ldpkernels.inputs.spans import span_table
-from ldpkernels.keys import Generator, Key
 from ldpkernels.laws.clipped_noise import MARGIN
-from ldpkernels.vector import vector_key
 
 if TYPE_CHECKING:
     import torch

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.arrays import AnyArray, Array, Spans, Words
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.common.arrays import AnyArray, Array, Spans, Words
+from ldpkernels.common.dtypes import DTYPES
+from ldpkernels.common.keys import Generator, Key
 from ldpkernels.inputs import flat
 from ldpkernels.inputs.containers import Buffers, Weights, collect
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.transforms import outside_of_graphs
-from ldpkernels.keys import Generator, Key
 from ldpkernels.laws.distributed import Shares
 from ldpkernels.updates.rotation import Singles, rotate_back_, rotated, update_of
 

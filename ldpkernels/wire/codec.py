@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ldpkernels.arrays import Bytes, Integers
+from ldpkernels.common.arrays import Bytes, Integers
 from ldpkernels.laws.weightwise import Reported
 
 

@@ -9,8 +9,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ldpkernels import _native
-from ldpkernels.arrays import Array, Bytes
-from ldpkernels.capabilities import host_isa
+from ldpkernels.common.arrays import Array, Bytes
+from ldpkernels.common.capabilities import host_isa
 from ldpkernels.wire.codec import sums_dtype
 from ldpkernels.wire.layout import Layout
 

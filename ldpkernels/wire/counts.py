@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 
-from ldpkernels import capabilities, launch
-from ldpkernels.arrays import Array, Bytes
-from ldpkernels.optional import is_tensor
+from ldpkernels import launch
+from ldpkernels.common import capabilities
+from ldpkernels.common.arrays import Array, Bytes
+from ldpkernels.common.optional import is_tensor
 from ldpkernels.wire.counters import counter_of
 from ldpkernels.wire.layout import Layout
 

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from ldpkernels.arrays import Bytes, Integers
-from ldpkernels.dtypes import DTYPES, FLOAT64, Dtype
+from ldpkernels.common.arrays import Bytes, Integers
+from ldpkernels.common.dtypes import DTYPES, FLOAT64, Dtype
 from ldpkernels.inputs.containers import Container, Tensors
 from ldpkernels.laws.registry import MECHANISMS, executed_ranges, mechanism_named
 from ldpkernels.laws.weightwise import Weightwise

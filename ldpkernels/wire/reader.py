@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 
 from ldpkernels import _native
-from ldpkernels.arrays import Bytes
+from ldpkernels.common.arrays import Bytes
 from ldpkernels.wire.envelope import DIGEST_BYTES, VERSION, Uploaded, head_of, header_in, opened
 from ldpkernels.wire.layout import Layout, layout_of, short
 

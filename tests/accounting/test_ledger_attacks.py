@@ -14,7 +14,7 @@ import pytest
 
 from ldpkernels.accounting import Ledger, LedgerError, PureEvent, ShuffledEvent
 from ldpkernels.accounting.ledger_file import Header, LedgerFile, Round
-from ldpkernels.arguments import MOST
+from ldpkernels.common.arguments import MOST
 from tests.accounting.test_ledger import filled, opened
 
 

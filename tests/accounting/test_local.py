@@ -19,7 +19,7 @@ from ldpkernels.accounting import (
     local_table,
 )
 from ldpkernels.accounting.gaussian import gaussian_epsilon
-from ldpkernels.arrays import Floats
+from ldpkernels.common.arrays import Floats
 
 mpmath = pytest.importorskip("mpmath")
 

@@ -37,7 +37,7 @@ from ldpkernels.accounting import (
     local_epsilon,
     shuffle_epsilon,
 )
-from ldpkernels.arrays import Floats
+from ldpkernels.common.arrays import Floats
 from ldpkernels.laws.noise_table import FINE, NoiseTable, skellam_table
 from ldpkernels.laws.registry import KINDS
 from ldpkernels.laws.sign import Sign

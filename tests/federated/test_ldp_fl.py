@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import ldpkernels
 from ldpkernels.accounting import BudgetExceeded, Ledger, RandomizedResponseEvent, local_epsilon
-from ldpkernels.adaptive_ranges import growth_rate
+from ldpkernels.calls.adaptive_ranges import growth_rate
 from ldpkernels.federated import ldp_fl, networks, training
 from ldpkernels.federated.ldp_fl import Config, State
 from ldpkernels.federated.training import NOISE, Local

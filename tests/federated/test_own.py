@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from ldpkernels.__main__ import main
-from ldpkernels.arguments import is_name
+from ldpkernels.common.arguments import is_name
 from ldpkernels.federated import data, own
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -5,7 +5,7 @@ import pytest
 
 import ldpkernels
 from benchmarks.gpu.operations import KEYS, OPERATIONS, poisoned
-from ldpkernels import capabilities
+from ldpkernels.common import capabilities
 
 
 def pytest_collection_modifyitems(items):

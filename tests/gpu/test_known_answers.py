@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import ldpkernels
-from ldpkernels import gpu
+from ldpkernels.common import gpu
 from ldpkernels.reference import ciphers as reference
 from tests.test_ciphers import CHACHA, PHILOX, STARTS, meet_known_answers
 

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from benchmarks import results
-from ldpkernels import capabilities
+from ldpkernels.common import capabilities
 from ldpkernels.launch.proved import Answer, Subject, ask, subjects
 from tests.ptx import cuda, machine
 from tests.ptx.answers import ANSWERS

@@ -28,8 +28,8 @@ import numpy as np
 import ldpkernels
 from benchmarks.disassembly import find_tool, run_tool
 from benchmarks.static_cost import NVCC_FLAGS
-from ldpkernels import capabilities
-from ldpkernels.arrays import Floats, Laws, Spans, Words
+from ldpkernels.common import capabilities
+from ldpkernels.common.arrays import Floats, Laws, Spans, Words
 from ldpkernels.inputs.spans import INTEGERS
 from ldpkernels.launch import device_keys, dispatch
 from tests.ptx.machine import Program

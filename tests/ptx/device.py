@@ -16,7 +16,7 @@ from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime import driver
 
 from benchmarks.gpu.first_launch import GRID, SHARED, Absent
-from ldpkernels import capabilities
+from ldpkernels.common import capabilities
 from ldpkernels.triton import launch, ordinal_cldp, piecewise, sign, two_point
 from tests.ptx.machine import Program
 from tests.ptx.machine import launch as execute

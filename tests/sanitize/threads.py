@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 import ldpkernels
-from ldpkernels import _native, capabilities
+from ldpkernels import _native
+from ldpkernels.common import capabilities
 from ldpkernels.updates import rotate_
 
 KEYS = {"philox": ldpkernels.key(7), "aes": ldpkernels.Key((1, 2)), "chacha20": ldpkernels.Key((1, 2, 3, 4))}

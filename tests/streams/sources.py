@@ -18,7 +18,7 @@ import numpy as np
 
 import ldpkernels
 from ldpkernels import Key, _native
-from ldpkernels.arrays import Words
+from ldpkernels.common.arrays import Words
 
 CHACHA = Key((1, 2**64 - 1, 0xA5A5A5A55A5A5A5A, 2**63))
 AES = Key((1, 2**64 - 1))

@@ -5,7 +5,7 @@ import pytest
 
 import ldpkernels
 from ldpkernels import _native
-from ldpkernels.dtypes import DTYPES as KINDS
+from ldpkernels.common.dtypes import DTYPES as KINDS
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.laws.clipped_noise import Noise
 

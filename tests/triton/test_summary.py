@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ldpkernels import _native
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.common.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
 from tests.bfloat16 import SOME
 

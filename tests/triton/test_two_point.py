@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ldpkernels import _native
-from ldpkernels.dtypes import dtype_named
+from ldpkernels.common.dtypes import dtype_named
 from ldpkernels.laws.two_point import two_point_law
 
 torch = pytest.importorskip("torch")

@@ -7,7 +7,7 @@ import pytest
 
 import ldpkernels
 from ldpkernels import launch
-from ldpkernels.dtypes import DTYPES
+from ldpkernels.common.dtypes import DTYPES
 from ldpkernels.inputs import flat
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.launch import vectors

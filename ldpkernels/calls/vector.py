@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, overload
 
 import numpy as np
 
-from ldpkernels import capabilities, launch
-from ldpkernels.arguments import number
-from ldpkernels.arrays import AnyArray, Array, Floats, Integers, Value
-from ldpkernels.dtypes import FLOAT64, Dtype
+from ldpkernels import launch
+from ldpkernels.common import capabilities
+from ldpkernels.common.arguments import number
+from ldpkernels.common.arrays import AnyArray, Array, Floats, Integers, Value
+from ldpkernels.common.dtypes import FLOAT64, Dtype
+from ldpkernels.common.keys import Generator, Key, is_secure, numpy_key, secure_key
 from ldpkernels.inputs import flat
 from ldpkernels.inputs.containers import Buffers, Tensors, Weights, collect
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.inputs.transforms import outside_of_graphs
-from ldpkernels.keys import Generator, Key, is_secure, numpy_key, secure_key
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.privunitg import PrivUnitG
 from ldpkernels.laws.vector_gaussian import VectorGaussian

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Generic, NoReturn, SupportsFloat
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.arrays import AnyArray, Array
+from ldpkernels.calls.perturb.call import key_of, laws_of, takes_operation
+from ldpkernels.calls.perturb.in_place import Model, Range, perturb_, refuse_negative_variances
+from ldpkernels.common.arrays import AnyArray, Array
+from ldpkernels.common.keys import Generator
+from ldpkernels.common.optional import is_compiling
 from ldpkernels.inputs.containers import Buffers, Tensors, collect
 from ldpkernels.inputs.memory import Located, addresses, locate
 from ldpkernels.inputs.shards import is_sharded
-from ldpkernels.keys import Generator
 from ldpkernels.laws.registry import MechanismName, mechanism_named
-from ldpkernels.optional import is_compiling
-from ldpkernels.perturb.call import key_of, laws_of, takes_operation
-from ldpkernels.perturb.in_place import Model, Range, perturb_, refuse_negative_variances
 
 if TYPE_CHECKING:
     import torch

@@ -17,8 +17,8 @@ import numpy as np
 
 from ldpkernels import launch
 from ldpkernels._native import Summary
-from ldpkernels.arguments import number
-from ldpkernels.arrays import AnyArray, Spans
+from ldpkernels.common.arguments import number
+from ldpkernels.common.arrays import AnyArray, Spans
 from ldpkernels.inputs.agreement import Statement
 from ldpkernels.inputs.checks import numpy_dtype, torch_dtype
 from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, collect

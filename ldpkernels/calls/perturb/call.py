@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ldpkernels.arrays import Laws
-from ldpkernels.dtypes import Dtype
+from ldpkernels.common.arrays import Laws
+from ldpkernels.common.dtypes import Dtype
+from ldpkernels.common.keys import Generator, Key, host_key
 from ldpkernels.inputs.containers import Tensors
 from ldpkernels.inputs.transforms import is_seen_by_torch
-from ldpkernels.keys import Generator, Key, host_key
 from ldpkernels.laws.registry import law_table
 from ldpkernels.laws.weightwise import Output, Weightwise
 

@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
-from ldpkernels.clipped_noise import ClippedInfo, Clipping, NoiseKind, clipped_noised_mean
+from ldpkernels.calls.clipped_noise import ClippedInfo, Clipping, NoiseKind, clipped_noised_mean
+from ldpkernels.common.keys import Generator
 from ldpkernels.inputs.modules import common_prefix
 from ldpkernels.inputs.shards import is_sharded
-from ldpkernels.keys import Generator
 
 if TYPE_CHECKING:
     import torch

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, SupportsFloat, overload
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.arguments import number
-from ldpkernels.arrays import AnyArray, Array, Integers, Value
-from ldpkernels.clipped_noise import clipped_noised_sum
+from ldpkernels.calls.clipped_noise import clipped_noised_sum
+from ldpkernels.common.arguments import number
+from ldpkernels.common.arrays import AnyArray, Array, Integers, Value
+from ldpkernels.common.keys import Generator
+from ldpkernels.common.optional import is_compiling, is_tensor
 from ldpkernels.inputs.ballots import checked_classes, refuse_strangers
 from ldpkernels.inputs.transforms import refuse_rows
-from ldpkernels.keys import Generator
-from ldpkernels.optional import is_compiling, is_tensor
 
 if TYPE_CHECKING:
     import torch

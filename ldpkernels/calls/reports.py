@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
 
 import numpy as np
 
-from ldpkernels.arrays import AnyArray, Array, Bytes
-from ldpkernels.capabilities import threads
-from ldpkernels.expectation import Expected, Mean
-from ldpkernels.optional import is_tensor
+from ldpkernels.calls.expectation import Expected, Mean
+from ldpkernels.common.arrays import AnyArray, Array, Bytes
+from ldpkernels.common.capabilities import threads
+from ldpkernels.common.optional import is_tensor
 from ldpkernels.wire.counts import Counts, is_counted_on_device
 from ldpkernels.wire.envelope import Uploaded, encode
 from ldpkernels.wire.layout import Layout

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from functools import lru_cache
 
 from ldpkernels import _native
-from ldpkernels.gpu import runs_cuda
+from ldpkernels.common.gpu import runs_cuda
 
 _forced: ContextVar[str | None] = ContextVar("ldpkernels_backend", default=None)
 _ISAS = _native.isas()

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.arguments import number
-from ldpkernels.arrays import Array
+from ldpkernels.calls.perturb.call import key_of, perform, takes_operation
+from ldpkernels.common.arguments import number
+from ldpkernels.common.arrays import Array
+from ldpkernels.common.keys import Generator, numpy_key
 from ldpkernels.inputs.checks import refuse_outside
 from ldpkernels.inputs.containers import Buffers, collect
 from ldpkernels.inputs.memory import locate
 from ldpkernels.inputs.spans import integer_span
 from ldpkernels.inputs.transforms import refuse_rows
-from ldpkernels.keys import Generator, numpy_key
 from ldpkernels.laws.ordinal_cldp_integers import Noise
 from ldpkernels.laws.ordinal_cldp_thresholds import Rounding, checked_m, checked_rho, integer_laws, weight_laws
-from ldpkernels.perturb.call import key_of, perform, takes_operation
 
 if TYPE_CHECKING:
     import torch

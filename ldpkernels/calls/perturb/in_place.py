@@ -6,13 +6,13 @@ from __future__ import annotations
 from typing import SupportsFloat, TypeAlias, TypeVar
 
 from ldpkernels import launch
+from ldpkernels.calls.perturb.call import key_of, laws_of, perform, takes_operation
+from ldpkernels.common.keys import Generator
 from ldpkernels.inputs.containers import Buffers, Numbers, Tensors, Weights, collect
 from ldpkernels.inputs.memory import locate
 from ldpkernels.inputs.shards import is_sharded
-from ldpkernels.keys import Generator
 from ldpkernels.laws.registry import MechanismName, kind_named, mechanism_named
 from ldpkernels.laws.weightwise import Weightwise
-from ldpkernels.perturb.call import key_of, laws_of, perform, takes_operation
 
 Model = TypeVar("Model", bound="Weights")
 Range: TypeAlias = Numbers

@@ -6,17 +6,17 @@ from __future__ import annotations
 from typing import SupportsFloat
 
 from ldpkernels import launch
+from ldpkernels.calls.perturb.call import key_of, laws_of, perform, takes_operation
+from ldpkernels.calls.perturb.in_place import Range
+from ldpkernels.calls.reports import Report
+from ldpkernels.common.keys import Generator
+from ldpkernels.common.optional import is_compiling
 from ldpkernels.inputs.checks import tensor_dtypes
 from ldpkernels.inputs.containers import Buffers, Weights, collect
 from ldpkernels.inputs.memory import locate
 from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.inputs.transforms import break_graph
-from ldpkernels.keys import Generator
 from ldpkernels.laws.registry import MechanismName, mechanism_named
-from ldpkernels.optional import is_compiling
-from ldpkernels.perturb.call import key_of, laws_of, perform, takes_operation
-from ldpkernels.perturb.in_place import Range
-from ldpkernels.reports import Report
 from ldpkernels.wire.layout import Layout
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, overload
 
-from ldpkernels.arrays import AnyArray, Array
-from ldpkernels.dtypes import dtype_named
+from ldpkernels.common.arrays import AnyArray, Array
+from ldpkernels.common.dtypes import dtype_named
 from ldpkernels.inputs.containers import Buffers, Numbers, collect
 from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.laws.registry import MechanismName, mechanism_named

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Union
 
 import numpy as np
 
-from ldpkernels import _native, capabilities, gpu
-from ldpkernels.arrays import Words
+from ldpkernels import _native
+from ldpkernels.common import capabilities, gpu
+from ldpkernels.common.arrays import Words
 
 if TYPE_CHECKING:
     import torch

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, SupportsFloat, overload
 import numpy as np
 
 from ldpkernels import launch
-from ldpkernels.arrays import AnyArray, Array, Integers
+from ldpkernels.common.arrays import AnyArray, Array, Integers
+from ldpkernels.common.keys import Key
+from ldpkernels.common.optional import is_compiling
 from ldpkernels.inputs.containers import collect
 from ldpkernels.inputs.memory import locate
-from ldpkernels.keys import Key
 from ldpkernels.laws.registry import law_table
 from ldpkernels.laws.two_point import TwoPoint
 from ldpkernels.laws.weightwise import Output, checked_eps
-from ldpkernels.optional import is_compiling
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ldpkernels.optional import require
+from ldpkernels.common.optional import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

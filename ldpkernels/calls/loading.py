@@ -8,13 +8,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from ldpkernels.arrays import AnyArray, Array
+from ldpkernels.common.arrays import AnyArray, Array
+from ldpkernels.common.optional import is_module, is_tensor
 from ldpkernels.inputs.checks import numpy_dtype, refuse_freed, refuse_strange_kind, torch_dtype
 from ldpkernels.inputs.containers import Tensors, collect
 from ldpkernels.inputs.memory import note_write, write_back
 from ldpkernels.inputs.modules import Buffers, common_prefix
 from ldpkernels.inputs.shards import is_dtensor, is_sharded, part_of
-from ldpkernels.optional import is_module, is_tensor
 
 Model = TypeVar("Model")
 

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsFloat, TypeAlia
 import numpy as np
 
 from ldpkernels import _native, launch
-from ldpkernels.arguments import number
-from ldpkernels.arrays import AnyArray, Array, Value
-from ldpkernels.capabilities import chosen_isa
-from ldpkernels.dtypes import FLOAT64
+from ldpkernels.calls.perturb.call import key_of
+from ldpkernels.common.arguments import number
+from ldpkernels.common.arrays import AnyArray, Array, Value
+from ldpkernels.common.capabilities import chosen_isa
+from ldpkernels.common.dtypes import FLOAT64
+from ldpkernels.common.keys import Generator, numpy_key
+from ldpkernels.common.optional import is_compiling, is_tensor
 from ldpkernels.inputs.checks import PLAIN_KINDS, numpy_dtype
 from ldpkernels.inputs.containers import Tensors, rows_of
 from ldpkernels.inputs.memory import contiguous, locate
 from ldpkernels.inputs.transforms import is_dual, is_seen_by_torch, refuse_derivatives, refuse_rows
-from ldpkernels.keys import Generator, numpy_key
 from ldpkernels.laws import clipped_noise as law
-from ldpkernels.optional import is_compiling, is_tensor
-from ldpkernels.perturb.call import key_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
