@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans, deployed: what `ldpkernels plan --app` writes, run in Flower on MNIST, beside the simulation of benchmarks.budget."""
+"""Plans, deployed: what `ldpkernels plan --app` writes, run in Flower on MNIST, beside benchmarks.budget."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plan, write the app, run it in Flower's simulation: for every trust and total, beside the budget simulation's accuracy.
+"""Plan, write the app, run it in Flower's simulation: for every trust and total, beside benchmarks.budget.
 
 Runs are kept as they end, and what is kept is not run again.
 """
@@ -103,10 +103,11 @@ def deployed(root: str, trust: str, epsilon: float, seed: int, _: Path) -> Cell:
         own = "from benchmarks.deploy.task import accuracy, network, part, train\n"
         (folder / PACKAGE / "task.py").write_text(own)
         told = {task.DATA: root, task.SEED: str(seed), "LDP_LEDGERS": str(ledgers), "OMP_NUM_THREADS": "1"}
+        told |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_worker_niceness": "0"}  # Ray's processes are as urgent as this one
         path = os.pathsep.join([str(folder), str(ROOT)])
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.deploy.node"], cwd=scratch, text=True, timeout=LIMIT, check=False,
-            stdout=subprocess.PIPE, env={**os.environ, **told, "PYTHONPATH": path, "FLWR_TELEMETRY_ENABLED": "0"},
+            stdout=subprocess.PIPE, env={**os.environ, **told, "PYTHONPATH": path},
         )  # fmt: skip
         said = [line for line in done.stdout.splitlines() if line.startswith(DONE)]
         if not said:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from flwr.app import Context, Message
+from flwr.common.serde import recorddict_to_proto
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
@@ -42,8 +44,8 @@ class Counted:
 
 
 def content_bytes(message: Message) -> int:
-    """Of its records, without Flower's envelope."""
-    return sum(record.count_bytes() for record in message.content.values())
+    """Of its records as they travel, without Flower's envelope."""
+    return int(recorddict_to_proto(message.content).ByteSize())
 
 
 def main() -> None:
@@ -69,13 +71,14 @@ def main() -> None:
         grids.append(Counted(grid))
         server_app.app(grids[0], context)
 
-    cpus = 2
-    resources = {"init_args": {"num_cpus": cpus, "include_dashboard": False}, "client_resources": {"num_cpus": 1.0}}
+    actors = {"num_cpus": 2, "include_dashboard": False}
+    resources = {"init_args": actors, "client_resources": {"num_cpus": 1.0}}
     run_simulation(server, client_app.app, TASK.clients, backend_config=resources)  # type: ignore[arg-type]
-    rounds = [after[0] - before[1] for before, after in zip(seen, seen[1:], strict=False)]
+    rounds = [after[0] - before[1] for before, after in itertools.pairwise(seen)]
     each = TASK.clients * TASK.rounds
     print(
-        DONE + json.dumps(
+        DONE
+        + json.dumps(
             {
                 "accuracies": [found for *_, found in seen],
                 "round_seconds": [round(seconds, 2) for seconds in rounds],

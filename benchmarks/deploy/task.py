@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model and the data that take the place of an app's own: a CNN of 21,840 weights, and 300 images of MNIST a node."""
+"""What takes the place of an app's own model and data: a CNN of 21,840 weights, and 300 images of MNIST a node."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def place_in(group: ProcessGroup | None) -> Place:
 
 
 def own_generator(generator: Generator, *numbers: int) -> Generator:
-    """A generator folded with these numbers: what is the same on all ranks, or in all rounds, must not draw the same."""
+    """A generator folded with these numbers: what all ranks or rounds share must not draw the same."""
     if is_secure(generator):
         return generator
     on_torch = isinstance(generator, (torch.Tensor, torch.Generator))

@@ -73,32 +73,43 @@ class Deployment:
         self.processes = []
 
     def __enter__(self):
-        self.certificate, key = certificate(self.folder)
-        port, *others = free_ports(1 + self.nodes)
+        self.certificate, self.key = self.certified()
+        self.port, *others = free_ports(1 + self.nodes)
         try:
-            self._start(
-                "superlink", "flower-superlink", "--host", "127.0.0.1", "--port", port,
-                "--ssl-certfile", self.certificate, "--ssl-keyfile", key, "--ssl-ca-certfile", self.certificate,
-                "--disable-runtime-dependency-installation", *([] if self.nodes else ["--simulation"]),
-            )  # fmt: skip
-            self._await(port)
+            self._start("superlink", *self.superlink())
+            self._await(self.port)
             for i, own in enumerate(others):
-                self._start(
-                    f"supernode{i}", "flower-supernode", "--superlink", f"127.0.0.1:{port}",
-                    "--root-certificates", self.certificate, "--port", own,
-                    "--node-config", f"partition-id={i} num-partitions={self.nodes} {self.config}",
-                    "--ssl-certfile", self.certificate, "--ssl-keyfile", key, "--ssl-ca-certfile", self.certificate,
-                )  # fmt: skip
+                self._start(f"supernode{i}", *self.supernode(i), "--port", own)
         except BaseException:
             self.__exit__()
             raise
         home = self.folder / "flwr"
         home.mkdir(exist_ok=True)
         (home / "config.toml").write_text(
-            f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{port}"\n'
+            f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{self.port}"\n'
             f'root-certificates = "{self.certificate}"\n'
         )
         return self
+
+    def certified(self):
+        """The files of a certificate and its key."""
+        return certificate(self.folder)
+
+    def superlink(self):
+        """Its command."""
+        return [
+            "flower-superlink", "--host", "127.0.0.1", "--port", self.port,
+            "--ssl-certfile", self.certificate, "--ssl-keyfile", self.key, "--ssl-ca-certfile", self.certificate,
+            "--disable-runtime-dependency-installation", *([] if self.nodes else ["--simulation"]),
+        ]  # fmt: skip
+
+    def supernode(self, i):
+        """The command of one of them."""
+        return [
+            "flower-supernode", "--superlink", f"127.0.0.1:{self.port}", "--root-certificates", self.certificate,
+            "--node-config", f"partition-id={i} num-partitions={self.nodes} {self.config}",
+            "--ssl-certfile", self.certificate, "--ssl-keyfile", self.key, "--ssl-ca-certfile", self.certificate,
+        ]  # fmt: skip
 
     def _start(self, name, *command):
         log = (self.folder / f"{name}.log").open("wb")
