@@ -57,6 +57,8 @@ def main() -> None:
             if time.monotonic() > end:
                 break
             cells.compute(job)
+    if not cells.all():
+        sys.exit(f"{options.out} has no runs: give --data DIR")
     print(page.write(options.out, cells.all(), options.page))
 
 

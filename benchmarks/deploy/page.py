@@ -8,13 +8,15 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from benchmarks.budget.page import COLORS, NAMES, WORDS, half_width, interval
-from benchmarks.papers.common import Job, facts, left_open, not_run
+from benchmarks.budget import page as budget
+from benchmarks.budget.page import COLORS, NAMES, half_width, interval
+from benchmarks.papers.common import facts, left_open
 from benchmarks.results import facts_table, filled, table
 
 TRUSTS = ("secure-aggregation", "central", "shuffled", "local")
 EPSILONS = (8.0, 2.0, 1.0)
 SEEDS = 3
+WORDS = {**budget.WORDS, "shuffled": "secure sums of reports"}  # which serve in a shuffler's stead
 Found = Mapping[str, dict[str, Any]]
 
 
@@ -31,22 +33,30 @@ def of_seeds(found: Found, kind: str, trust: str, epsilon: float) -> dict[int, d
 
 def write(path: Path, found: dict[str, dict[str, Any]], page: Path | None) -> str:
     """The tables, the picture beside the kept runs, and where one is named a page with the tables in it."""
-    tables = {"deployed": accuracies(found), "cost": costs(found)}
-    tables["not-run"] = not_run(missing(found))
-    if found:
-        tables["where-and-when"] = facts_table(facts(found))
-        for suffix in (".svg", ".png"):
-            picture(path.with_suffix(suffix), found)
+    made = tables(found)
+    for suffix in (".svg", ".png"):
+        picture(path.with_suffix(suffix), found)
     if page is not None:
-        page.write_text(filled(page.read_text(), tables))
-    return "\n\n".join(tables.values())
+        page.write_text(filled(page.read_text(), made))
+    return "\n\n".join(made.values())
 
 
-def missing(found: Found) -> list[Job]:
-    """The runs that a whole table has, and this one not."""
-    every = [(kind, t, e) for kind in ("app", "simulation") for t in TRUSTS for e in EPSILONS]
-    names = [name_of(*one, seed) for one in [*every, ("simulation", "", 0.0)] for seed in range(SEEDS)]
-    return [Job(name, 0.0, lambda _: {}) for name in names if name not in found]
+def tables(found: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """By the marks of a page."""
+    made = {"deployed": accuracies(found), "cost": costs(found), "kept": kept(found)}
+    return made | {"where-and-when": facts_table(facts(found))}
+
+
+def kept(found: Found) -> str:
+    """How many of the planned runs there are, of apps and of simulations."""
+    rows = []
+    for trust in TRUSTS:
+        counts = []
+        for epsilon in sorted(EPSILONS):
+            apps, ours = (len(of_seeds(found, kind, trust, epsilon)) for kind in ("app", "simulation"))
+            counts.append(f"{apps} and {ours}")
+        rows.append([WORDS[trust], *counts])
+    return table(["trusted", *(f"ε = {e:g}" for e in sorted(EPSILONS))], rows)
 
 
 def accuracies(found: Found) -> str:
@@ -118,24 +128,29 @@ def picture(path: Path, found: Found) -> None:
             axis.axhline(100 * fmean(clean), color="#777777", ls="--", lw=1, label="no noise")
         axis.set_ylim(0, 100)
     for shift, trust in enumerate(TRUSTS):
-        for kind, look in (("simulation", {"ls": "-", "marker": ""}), ("app", {"ls": "", "marker": "o"})):
+        for kind, look in (
+            ("simulation", {"ls": "-", "marker": "s", "mfc": "none"}),
+            ("app", {"ls": "", "marker": "o"}),
+        ):
             runs = {e: list(of_seeds(found, kind, trust, e).values()) for e in sorted(EPSILONS)}
             at = [e for e, kept in runs.items() if kept]
             values = [[run["accuracy"] for run in runs[e]] for e in at]
             half = [100 * half_width(v) if len(v) > 1 else 0.0 for v in values]
-            label = WORDS[trust] if kind == "app" else None
+            label = WORDS[trust] if kind == "app" and at else None
             places = [e * (1 + 0.02 * (shift - 1.5)) for e in at]
             means = [100 * fmean(v) for v in values]
             left.errorbar(places, means, half, color=COLORS[trust], label=label, capsize=2, ms=5, lw=1.2, **look)
         for run in of_seeds(found, "app", trust, max(EPSILONS)).values():
             right.plot([100 * value for value in run["accuracies"]], color=COLORS[trust], lw=1.2)
     left.set_xscale("log", base=2)
+    left.set_xlim(min(EPSILONS) / 1.25, max(EPSILONS) * 1.25)
     left.set_xticks(sorted(EPSILONS), [f"{e:g}" for e in sorted(EPSILONS)])
     left.set_xlabel("a client's total ε (δ = 1e-5)")
     left.set_ylabel("test accuracy, %")
-    left.set_title("Points: the apps. Lines: benchmarks.budget", loc="left", fontsize=10)
+    left.set_title("Points: the apps. Lines and squares: benchmarks.budget", loc="left", fontsize=10)
     right.set_title(f"The apps at ε = {max(EPSILONS):g}, a line a seed", loc="left", fontsize=10)
     right.set_xlabel("rounds")
+    right.set_xticks(range(0, 21, 5))
     handles, labels = left.get_legend_handles_labels()
     figure.legend(handles, labels, title="trusted", fontsize=8.5, frameon=False, loc="outside right center")
     figure.suptitle("MNIST, 100 clients of 300 images, 21,840 weights, 20 rounds", fontsize=11, x=0.01, ha="left")
