@@ -41,8 +41,10 @@ def own_generator(generator: Generator, *numbers: int) -> Generator:
     """A generator folded with these numbers: what all ranks or rounds share must not draw the same."""
     if is_secure(generator):
         return generator
-    on_torch = isinstance(generator, (torch.Tensor, torch.Generator))
-    key = torch_key_on_host(generator, generator.device) if on_torch else numpy_key(generator)
+    if isinstance(generator, (torch.Tensor, torch.Generator)):
+        key = torch_key_on_host(generator, generator.device)
+    else:
+        key = numpy_key(generator)
     for number in numbers:
         key = key.fold_in(number)
     return key

@@ -114,9 +114,8 @@ def test_the_file_of_the_page_is_the_plans_law(tmp_path):
     said = re.search(r"ldpkernels\.plan\(\n\.\.\. (.*?)\n\.\.\. \)", PAGE, re.S)[1]
     best = eval(f"ldpkernels.plan({said})", {"ldpkernels": ldpkernels})[0]
     assert found["threshold"] == best.setting.opened == 90
-    law = found["law"]
-    assert (law.dimension, law.clients, law.invited) == (21840, 89, 100)
-    assert best.law.epsilon(1e-5, 20) <= law.epsilon(1e-5, 20) <= found["budget"] == 8.0
+    assert found["law"] == best.law  # or a sum refuses who has it: "it announced other terms"
+    assert best.epsilon <= found["budget"] == 8.0
 
 
 def test_what_the_page_says_is_seen_is_what_the_package_says():
