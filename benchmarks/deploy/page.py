@@ -17,6 +17,12 @@ TRUSTS = ("secure-aggregation", "central", "shuffled", "local")
 EPSILONS = (8.0, 2.0, 1.0)
 SEEDS = 3
 WORDS = {**budget.WORDS, "shuffled": "secure sums of reports"}  # which serve in a shuffler's stead
+MECHANISMS = {  # the best of each plan that has an app
+    "secure-aggregation": "distributed-gaussian",
+    "central": "central gaussian",
+    "shuffled": "two-point",
+    "local": "gaussian",
+}
 Found = Mapping[str, dict[str, Any]]
 
 
@@ -43,48 +49,37 @@ def write(path: Path, found: dict[str, dict[str, Any]], page: Path | None) -> st
 
 def tables(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     """By the marks of a page."""
-    made = {"deployed": accuracies(found), "cost": costs(found), "kept": kept(found)}
+    made = {"deployed": accuracies(found), "cost": costs(found)}
     return made | {"where-and-when": facts_table(facts(found))}
 
 
-def kept(found: Found) -> str:
-    """How many of the planned runs there are, of apps and of simulations."""
-    rows = []
-    for trust in TRUSTS:
-        counts = []
-        for epsilon in sorted(EPSILONS):
-            apps, ours = (len(of_seeds(found, kind, trust, epsilon)) for kind in ("app", "simulation"))
-            counts.append(f"{apps} and {ours}")
-        rows.append([WORDS[trust], *counts])
-    return table(["trusted", *(f"ε = {e:g}" for e in sorted(EPSILONS))], rows)
-
-
 def accuracies(found: Found) -> str:
-    """Apps beside simulations: the difference is seed by seed, with Student's interval."""
+    """Apps beside simulations: the difference is seed by seed, with Student's interval. What was not run is empty."""
     rows = []
     for trust in TRUSTS:
         for epsilon in sorted(EPSILONS):
-            apps = of_seeds(found, "app", trust, epsilon)
-            ours = of_seeds(found, "simulation", trust, epsilon)
-            if not apps:
-                continue
+            apps, ours = (of_seeds(found, kind, trust, epsilon) for kind in ("app", "simulation"))
             both = [100 * (apps[seed]["accuracy"] - ours[seed]["accuracy"]) for seed in apps if seed in ours]
-            name = next(iter(apps.values()))["mechanism"]
-            runs = apps.values()
+            difference = f"{fmean(both):+.1f}" if both else ""
             rows.append(
                 [
-                    f"{WORDS[trust]}: {NAMES.get(name, name)}",
+                    f"{WORDS[trust]}: {NAMES.get(MECHANISMS[trust], MECHANISMS[trust])}",
                     f"{epsilon:g}",
                     shown([run["accuracy"] for run in apps.values()]),
                     shown([run["accuracy"] for run in ours.values()]),
-                    f"{fmean(both):+.1f}" + (f" ± {left_open(both):.1f}" if len(both) > 1 else "") if both else "",
-                    f"{max(run['planned'] for run in runs):.5f}",
-                    f"{max(run['spent'] for run in runs):.5f}",
-                    str(len(apps)),
+                    difference + (f" ± {left_open(both):.1f}" if len(both) > 1 else ""),
+                    largest(apps, "planned"),
+                    largest(apps, "spent"),
+                    f"{len(apps)} and {len(ours)}",
                 ]
             )
-    header = ["trusted: mechanism", "ε", "app, %", "simulation, %", "difference", "planned", "ledgers", "seeds"]
+    header = ["trusted: mechanism", "ε", "app, %", "simulation, %", "difference", "planned", "ledgers", "seeds run"]
     return table(header, rows)
+
+
+def largest(runs: Mapping[int, dict[str, Any]], name: str) -> str:
+    """The largest epsilon of some runs; nothing of none."""
+    return f"{max(run[name] for run in runs.values()):.5f}" if runs else ""
 
 
 def costs(found: Found) -> str:
