@@ -142,7 +142,7 @@ def picture(path: Path, found: Found) -> None:
     left.set_xticks(sorted(EPSILONS), [f"{e:g}" for e in sorted(EPSILONS)])
     left.set_xlabel("a client's total ε (δ = 1e-5)")
     left.set_ylabel("test accuracy, %")
-    left.set_title("Points: the apps. Lines and squares: benchmarks.budget", loc="left", fontsize=10)
+    left.set_title("Points: the apps. Squares: simulated", loc="left", fontsize=10)
     right.set_title(f"The apps at ε = {max(EPSILONS):g}, a line a seed", loc="left", fontsize=10)
     right.set_xlabel("rounds")
     right.set_xticks(range(0, 21, 5))
