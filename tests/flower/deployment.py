@@ -58,9 +58,12 @@ def free_ports(count):
 class Deployment:
     """Processes of Flower's own commands, each with a log, until the `with` statement ends."""
 
-    def __init__(self, folder, nodes=0, config="", **environment):
-        """Without nodes, the SuperLink simulates them on Ray. `config` is more of each node's configuration."""
-        self.folder, self.nodes, self.config = Path(folder), nodes, config
+    def __init__(self, folder, nodes=0, config="", owner=None, **environment):
+        """Without nodes, the SuperLink simulates them on Ray. `config` is more of each node's configuration.
+
+        With an owner's file, the apps of all nodes run by `ldpkernels flower-node`.
+        """
+        self.folder, self.nodes, self.config, self.owner = Path(folder), nodes, config, owner
         binaries = Path(sys.executable).parent
         self.environment = {
             **os.environ,
@@ -74,12 +77,22 @@ class Deployment:
 
     def __enter__(self):
         self.certificate, self.key = self.certified()
+        self.signed = []
+        if self.owner:
+            (self.owner.parent / "secret").write_text(os.urandom(32).hex())
+            self.signed = ["--superexec-auth-secret-file", self.owner.parent / "secret"]
         self.port, *others = free_ports(1 + self.nodes)
         try:
             self._start("superlink", *self.superlink())
             self._await(self.port)
             for i, own in enumerate(others):
                 self._start(f"supernode{i}", *self.supernode(i), "--port", own)
+                if self.owner:
+                    self._start(
+                        f"node{i}", sys.executable, "-m", "ldpkernels", "flower-node", self.owner, "--",
+                        "--runtime-api-address", f"127.0.0.1:{own}", "--root-certificates", self.certificate,
+                        *self.signed,
+                    )  # fmt: skip
         except BaseException:
             self.__exit__()
             raise
@@ -109,6 +122,7 @@ class Deployment:
             "flower-supernode", "--superlink", f"127.0.0.1:{self.port}", "--root-certificates", self.certificate,
             "--node-config", f"partition-id={i} num-partitions={self.nodes} {self.config}",
             "--ssl-certfile", self.certificate, "--ssl-keyfile", self.key, "--ssl-ca-certfile", self.certificate,
+            *(["--isolation", "process", *self.signed] if self.owner else []),
         ]  # fmt: skip
 
     def _start(self, name, *command):
