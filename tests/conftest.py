@@ -97,21 +97,23 @@ def device_key(request):
 
 
 @pytest.fixture(scope="session")
+def few_cuda():
+    """Some kernels of CUDA C++'s module as nvcc compiles them, which tests/ptx executes: a minute less than all."""
+    return _executed("FEW")
+
+
+@pytest.fixture(scope="session")
 def cuda():
-    """CUDA C++'s module as nvcc compiles it, whose kernels tests/ptx executes."""
+    """All of them."""
+    return _executed("MODULE")
+
+
+def _executed(source):
     from tests.ptx import cuda as compiled
 
     if reason := compiled.lacking():
         pytest.skip(reason)
-    return compiled.machine(compiled.MODULE, EXECUTED or 90)
-
-
-@pytest.fixture(scope="session")
-def decisions(cuda):
-    """Functions of CUDA C++'s headers by themselves: tests/ptx/decisions.cu."""
-    from tests.ptx import cuda as compiled
-
-    return compiled.machine(compiled.DECISIONS, EXECUTED or 90)
+    return compiled.machine(getattr(compiled, source))
 
 
 @pytest.fixture(scope="module")

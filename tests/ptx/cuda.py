@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import importlib.machinery
 import importlib.util
+import os
 import re
 import sys
 import sysconfig
@@ -41,6 +42,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / "build" / "ptx-cache"
 DECISIONS = Path(__file__).with_name("decisions.cu")
 MODULE = ROOT / "csrc" / "cuda" / "module.cu"
+FEW = Path(__file__).with_name("few.cu")  # of the module's kernels, as many as `make test` has time for
+ARCH = int(os.environ.get("LDPKERNELS_TEST_PTX", "0")) or 90
 ITEM = {0: 4, 1: 8, 2: 2, 3: 2, INTEGERS: 8}  # bytes, by a span's dtype
 LAUNCHED = ctypes.CFUNCTYPE(
     ctypes.c_int,
@@ -93,7 +96,7 @@ class Machine:
     def __init__(self, source: Path, arch: int) -> None:
         path, self.ptx = compiled(source, arch)
         self.library = ctypes.CDLL(str(path))
-        self.module: Any = _module(path) if source == MODULE else None
+        self.module: Any = None if source == DECISIONS else _module(path)
         self.programs: dict[str, Program] = {}
         self.launches: Counter[str] = Counter()
         self.regions: list[tuple[int, int]] = []
@@ -195,7 +198,7 @@ def reached(spans: Spans, output: str) -> Iterator[tuple[int, int]]:
 
 
 @cache
-def machine(source: Path, arch: int = 90) -> Machine:
+def machine(source: Path, arch: int = ARCH) -> Machine:
     """A library for an architecture, compiled and loaded once in a process."""
     return Machine(source, arch)
 
