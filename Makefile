@@ -12,8 +12,9 @@ PYTHON312 ?= python3.12
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n : 4)))
 PYTEST := $(PY) -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not exhaustive and not gpu and not flower"
 # What takes long to show what changes rarely: Triton's interpreter, compilers, other processes, runs of commands.
-UNHURRIED := tests/triton tests/ptx/test_cuda.py tests/test_sign.py tests/test_typing.py tests/test_gpu_run.py tests/test_import.py tests/test_cli.py tests/streams tests/planning \
-  tests/distributed $(addprefix tests/federated/test_,fl_cli.py workers.py papers.py)
+UNHURRIED := tests/triton tests/ptx/test_cuda.py tests/test_sign.py tests/test_typing.py tests/test_gpu_run.py \
+  tests/test_import.py tests/test_cli.py tests/streams tests/planning tests/distributed \
+  $(addprefix tests/federated/test_,fl_cli.py workers.py papers.py)
 # Libraries beside which make bench measures; where one cannot be installed, its rows are left out.
 PEERS := "opendp>=0.12" "diffprivlib>=0.6"
 

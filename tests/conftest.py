@@ -98,22 +98,25 @@ def device_key(request):
 
 @pytest.fixture(scope="session")
 def few_cuda():
-    """Some kernels of CUDA C++'s module as nvcc compiles them, which tests/ptx executes: a minute less than all."""
-    return _executed("FEW")
-
-
-@pytest.fixture(scope="session")
-def cuda():
-    """All of them."""
-    return _executed("MODULE")
-
-
-def _executed(source):
+    """Some kernels of CUDA C++'s module as nvcc compiles them, which tests/ptx executes: half of the work of all."""
     from tests.ptx import cuda as compiled
 
     if reason := compiled.lacking():
         pytest.skip(reason)
-    return compiled.machine(getattr(compiled, source))
+    return compiled.machine(compiled.FEW)
+
+
+@pytest.fixture(scope="session")
+def cuda():
+    """All of them. Which blocks of their code the tests execute is added to what the known questions do."""
+    from tests.ptx import coverage
+    from tests.ptx import cuda as compiled
+
+    if reason := compiled.lacking():
+        pytest.skip(reason)
+    machine = compiled.machine(compiled.MODULE)
+    yield machine
+    coverage.Asked("cuda", compiled.ARCH).note("tests", machine.programs, {})
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,8 @@
 
 Every question is asked of one backend, whose code is compiled for one architecture. What came of it, and which blocks
 of instructions were executed, goes to build/ptx-cache/asked-BACKEND-ARCH.json, where what was asked before of the same
-sources is not asked again. `--page` asks nothing: it makes tables of all of these files.
+sources is not asked again; the tests of CUDA C++ in this folder add to it what they execute. `--page` asks nothing: it
+makes a table of all of these files.
 """
 
 from __future__ import annotations
@@ -28,8 +29,18 @@ from ldpkernels.common import capabilities
 from ldpkernels.launch.proved import Answer, Subject, ask, subjects
 from tests.ptx import cuda
 from tests.ptx.machine import Program
+from tests.ptx.operations import Values
 
 ARCHES = (80, 90, 100, 120)
+# Of CUDA C++: what a kernel's name has, by which it belongs to a mechanism.
+NAMES = {
+    "two_point": "TwoPoint",
+    "sign": "Sign",
+    "piecewise": "Piecewise",
+    "hybrid": "Hybrid",
+    "clipped_noise": "clipped",
+}
+NAMES |= {name: name for name in ("ordinal_cldp", "next_key", "keystream")}
 BACKENDS = {"triton": "Triton", "cuda": "CUDA C++"}
 
 
@@ -101,18 +112,24 @@ class Asked:
             return
         self.questions[str(subject)] = answer.error
         self.facts |= {"compiler": of.compiler, "date": time.strftime("%Y-%m-%d")}
-        for name, one in of.programs.items():
+        self.note(str(subject), of.programs, before)
+
+    def note(self, who: str, programs: dict[str, Program], before: dict[str, Values]) -> None:
+        """Remember what programs have executed since then."""
+        for name, one in programs.items():
             executed = one.executed - before[name] if name in before else one.executed
             if executed.any():
-                self._note(subject, one, executed.tolist())
+                self._add(who, one, executed.tolist())
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps(vars(self) | {"path": self.path.name}, indent=1) + "\n")
+        self.path.write_text(json.dumps(vars(self) | {"path": self.path.name}) + "\n")
 
-    def _note(self, subject: Subject, one: Program, executed: list[int]) -> None:
+    def _add(self, subject: str, one: Program, executed: list[int]) -> None:
+        if subject == "tests":
+            subject = next(f"{kernel} tests" for kernel, of in NAMES.items() if of in one.kernel.name)
         code = "\n".join(instruction.text for instruction in one.kernel.instructions)
         name = f"{one.kernel.name} {hashlib.sha256(code.encode()).hexdigest()[:12]}"
         known = self.programs.setdefault(
-            name, {"subject": str(subject), "blocks": [[b.instructions[0].line, 0] for b in one.blocks]}
+            name, {"subject": subject, "blocks": [[b.instructions[0].line, 0] for b in one.blocks]}
         )
         for block, more in zip(known["blocks"], executed, strict=True):
             block[1] += more

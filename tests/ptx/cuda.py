@@ -75,19 +75,24 @@ def compiled(source: Path, arch: int) -> tuple[Path, str]:
     texts = [path.read_text() for path in [*sorted((ROOT / "csrc").rglob("*.*")), source, runtime] if path.is_file()]
     digest = hashlib.sha256("\n".join([run_tool("nvcc", "--version"), sys.version, *flags, *texts]).encode())
     folder = CACHE / f"{source.stem}-{digest.hexdigest()[:24]}"
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with open(CACHE / f"{source.stem}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            with tempfile.TemporaryDirectory(dir=CACHE) as kept:
-                library = Path(kept) / "library.so"
-                run_tool("nvcc", *flags, "--keep", f"--keep-dir={kept}", "-o", str(library), str(source), str(runtime))
-                made = Path(kept) / "made"
-                made.mkdir()
-                library.rename(made / "library.so")
-                (Path(kept) / f"{source.stem}.ptx").rename(made / "kernels.ptx")
-                made.rename(folder)
+    if not folder.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with open(folder.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _compile(folder, [*flags, str(source), str(runtime)])
     return folder / "library.so", (folder / "kernels.ptx").read_text()
+
+
+def _compile(folder: Path, arguments: list[str]) -> None:
+    if folder.exists():  # another process was here first
+        return
+    with tempfile.TemporaryDirectory(dir=CACHE) as kept:
+        library, made = Path(kept) / "library.so", Path(kept) / "made"
+        run_tool("nvcc", "--keep", f"--keep-dir={kept}", "-o", str(library), *arguments)
+        made.mkdir()
+        library.rename(made / "library.so")
+        (Path(kept) / f"{folder.name.partition('-')[0]}.ptx").rename(made / "kernels.ptx")
+        made.rename(folder)
 
 
 class Machine:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What CUDA C++'s functions decide of weights and draws that are chosen, where a decision turns, against the definition:
+"""What CUDA C++'s functions decide of weights and draws where a decision turns, against the definition: those of
 tests/ptx/decisions.cu, whose PTX is executed."""
 
 import ctypes

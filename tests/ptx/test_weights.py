@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA C++'s kernels of weights, whose PTX is executed, against the scalar ones: every byte of tensors and outputs, and
-of what lies around them. `make ptx` runs these; known questions ask the same of all formats and ciphers, in short."""
+"""CUDA C++'s kernels of weights, whose PTX is executed, against the scalar ones: every byte of tensors and outputs and
+of what lies around them. `make ptx` runs these; known questions ask the same in short."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tests.conftest import KEYS
 
 pytestmark = pytest.mark.exhaustive
 KERNELS = [(kind.kernel, output) for kind in MECHANISMS.values() for output in ("values", kind.reported)]
-KERNELS.append(("two_point", "thresholds"))
+KERNELS += [("two_point", "thresholds"), ("sign", "thresholds")]
 KINDS = {kind.kernel: kind for kind in MECHANISMS.values()}
 CIPHERS = ("philox", "chacha20")
 BITS = (np.uint32, np.uint64, np.uint16, np.uint16)  # of f32, f64, bf16, f16
