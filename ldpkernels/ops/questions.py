@@ -83,7 +83,7 @@ def _of_weights(subject: Subject, device: str) -> list[Bytes]:
 def _of_integers(subject: Subject, device: str) -> list[Bytes]:
     bound = 10**10
     v = torch.arange(SIZES[0], dtype=torch.int64) * (2 * bound // SIZES[0]) - bound
-    v[:5] = torch.tensor([bound, -bound, 0, 1, -1])
+    v[:7] = torch.tensor([bound, -bound, 0, 1, -1, bound + 1, -bound - 1])
     v, words, answers = v.to(device), KEYS[subject.cipher].tensor(device), []
     laws = integer_laws(4.3e-7, bound, "laplace"), integer_laws(1e-11, bound, "exponential")
     for law, first in zip(laws, OPEN[subject.cipher][1:], strict=True):
@@ -106,7 +106,7 @@ def _of_rows(subject: Subject, device: str) -> list[Bytes]:
     dtype, answers = DTYPES[subject.dtype], []
     drawn, _, single = subject.output.partition(" of ")
     kind, wide = getattr(torch, subject.dtype), torch.float64 if dtype.itemsize == 8 else torch.float32
-    matrices = (67, (40, 3), [3.0]), (60, (37, 3), [3.0, 0.5])
+    matrices = (67, (136, 3), [3.0]), (60, (133, 3), [3.0, 0.5])
     cases = ((4099, (1,), [3.0]), (75, (1,), [3.0])) if single else matrices
     for rows, widths, limits in cases:
         numbers = np.random.default_rng(1).normal(size=(rows, sum(widths))) * np.linspace(0.01, 2.0, rows)[:, None]
