@@ -83,7 +83,8 @@ def _of_weights(subject: Subject, device: str) -> list[Bytes]:
 def _of_integers(subject: Subject, device: str) -> list[Bytes]:
     bound = 10**10
     v = torch.arange(SIZES[0], dtype=torch.int64) * (2 * bound // SIZES[0]) - bound
-    v[:7] = torch.tensor([bound, -bound, 0, 1, -1, bound + 1, -bound - 1])
+    v[:5] = torch.tensor([bound, -bound, 0, 1, -1])
+    v[8:16], v[16:24] = bound + 1, -bound - 1  # of every place in a cipher block
     v, words, answers = v.to(device), KEYS[subject.cipher].tensor(device), []
     laws = integer_laws(4.3e-7, bound, "laplace"), integer_laws(1e-11, bound, "exponential")
     for law, first in zip(laws, OPEN[subject.cipher][1:], strict=True):
