@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands `verify` and `demo`, as a user runs them, and what all commands have in common."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -10,11 +11,12 @@ import torch
 
 import ldpkernels
 from ldpkernels.__main__ import main
-from ldpkernels.commands import program, verify
+from ldpkernels.commands import options, program, verify
 from ldpkernels.launch.proved import Answer, Subject
 from ldpkernels.laws.registry import MECHANISMS
 
 SCALAR = ["--backend", "scalar", "--dtype", "float32"]
+PLAN = ["plan", "--rounds", "2", "--clients", "50", "--weights", "1e2", "--norm", "1"]
 PARTIES = ["--parties", "2", "--steps", "2", "--models", "tree", "--local-epochs", "1", "--workers", "1"]
 
 
@@ -103,7 +105,7 @@ def test_demo_learns_under_noise(capsys, tmp_path):
 
 
 def test_demo_refuses_more_clients_than_images():
-    with pytest.raises(SystemExit, match="clients=5000 must be from 1 to"):
+    with pytest.raises(SystemExit, match="--clients 5000 must be from 1 to"):
         main(["demo", "--clients", "5000"])
 
 
@@ -157,15 +159,14 @@ def test_json_has_no_infinity():
         (["verify", "--device", "cuda:99"], "--device cuda:99: torch finds"),
         (["verify", "--device", "cpu"], "--device cpu: no kernel of a GPU's backends runs there"),
         (["verify", "--seed", "-1"], "argument --seed: -1 is too small"),
-        (["audit", "--eps", "nan"], "argument --eps: nan must be at least 0 and finite"),
+        (["audit", "--eps", "nan"], "argument --eps/--epsilon: nan must be above 0 and finite"),
         (["audit", "--delta", "1"], "argument --delta: 1 must be at least 0 and below 1"),
         (["audit", "--function", "math:nothing"], "--function math:nothing: module 'math' has no attribute 'nothing'"),
         (["audit", "--function", "math:pi"], "--function math:pi: that is a float, give a function f(input, n)"),
         (["audit", "--function", "math:sin"], "math:sin: f(-1, 262144) raised TypeError"),
         (["account", "claims", "--json", "han-xue"], "'han-xue' is no file for JSON"),
         (["demo", "--clients", "0"], "argument --clients: 0 is too small: use at least 1"),
-        (["demo", "--eps", "0"], "ldpkernels demo: eps=0.0 must be a finite number above 0"),
-        (["fl", "ldp-fl", "--eps", "-1"], "ldpkernels fl ldp-fl: eps=-1.0 must be a finite number above 0"),
+        (["fl", "ldp-fl", "--eps", "-1"], "ldpkernels fl ldp-fl: --eps -1.0 must be a finite number above 0"),
         (["fl", "ldp-fl", "--device", "cuda:99"], "--device cuda:99: torch finds"),
         (["fl", "ldp-fl", "--device", "abacus"], "--device abacus is none that torch knows: use cpu or cuda"),
         (["fl", "ldp-fl", "--device", "meta"], "--device meta: the kernels reach cpu and cuda only"),
@@ -182,14 +183,14 @@ def test_json_has_no_infinity():
         (["fl", "ldp-fed", "--rho", "23"], "argument --rho: 23 is too large: use at most 22"),
         (["fl", "ldp-fl", "--dataset", "mnist", "--data", "/nowhere"], "the data folder '/nowhere' does not exist"),
         (["fl", "han-xue", "--dataset", "adult"], "give the folder that holds adult/ (--data DIR)"),
-        (["fl", "han-xue", "--parties", "1"], "parties=1: a single vote is one apart"),
+        (["fl", "han-xue", "--parties", "1"], "--parties 1: a single vote is one apart"),
         (["fl", "han-xue", "--models", "oracle"], "model='oracle' must be one of"),
         (["fl", "ldp-fl", "--dataset", "mnist"], "give the folder that holds it (--data DIR)"),
         (
             ["fl", "ldp-fed", "--ledger", "x", "--budget", "1", "--no-noise"],
             "--ledger accounts for uploads",
         ),
-        (["fl", "ldp-fl", "--network", "resnet"], "network='resnet' must be one of"),
+        (["fl", "ldp-fl", "--network", "resnet"], "--network 'resnet' must be one of"),
         (["fl", "ldp-fed", "--alphas", "/nowhere"], "No such file or directory: '/nowhere'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -232,3 +233,67 @@ def test_an_interrupted_command_ends_without_a_traceback(capsys, monkeypatch):
         main(["verify", *SCALAR])
     assert stop.value.code == 130
     assert "ldpkernels verify: interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["1000000", "1,000,000", "1_000_000", "1e6", "1E+6"])
+def test_counts_are_read_as_people_write_them(text):
+    assert options.count(text) == 10**6
+
+
+@pytest.mark.parametrize("text", ["1,00", "1e-1", "1.5", "many", "", "nan", "inf", "1e30"])
+def test_what_is_no_count_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="is no whole number"):
+        options.count(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fl", "ldp-fl", "--radius", "-1"], "ldpkernels fl ldp-fl: --radius -1.0 must be"),
+        (["fl", "ldp-fl", "--epsilon", "0"], "ldpkernels fl ldp-fl: --eps 0.0 must be"),
+        (["demo", "--epsilon", "0"], "ldpkernels demo: --eps 0.0 must be"),
+        (["account", "local", "--epsilon", "0"], "ldpkernels account local: --eps 0.0 is not a finite number above 0"),
+        (["account", "shuffle", "--epsilon", "0", "--clients", "9"], "account shuffle: --eps 0.0 is not a finite"),
+        (["audit", "--epsilon", "0"], "argument --eps/--epsilon: 0 must be above 0"),
+        (
+            ["plan", "--epsilon", "0", "--rounds", "1", "--clients", "9", "--weights", "9", "--norm", "1"],
+            "plan: --eps 0.0 is not a finite",
+        ),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
+)
+def test_refusals_name_options_as_they_are_written(arguments, message, capsys):
+    refused(arguments, message, capsys)
+
+
+@pytest.mark.parametrize("mechanism", ["two-point", "piecewise", "hybrid", "sign", "k-of-d", "privunitg"])
+def test_account_names_mechanisms_as_plan_does(mechanism, capsys):
+    assert main(["account", "local", "--mechanism", mechanism, "--eps", "1", "--weights", "1e2", "--short"]) == 0
+    assert capsys.readouterr().out.startswith("epsilon = ")
+
+
+def test_a_radius_that_is_taken_for_the_norm_is_said(capsys):
+    question = [
+        "plan",
+        "--eps",
+        "8",
+        "--rounds",
+        "2",
+        "--clients",
+        "50",
+        "--weights",
+        "1e2",
+        "--norm",
+        "1",
+        "--trust",
+        "local",
+    ]
+    for more, said in (([], True), (["--radius", "0.1"], False)):
+        assert main([*question, *more]) == 0
+        assert ("without --radius, calls with R take the norm for it" in capsys.readouterr().out) is said
+
+
+def test_a_folder_that_is_made_is_said(capsys, tmp_path):
+    for said in (True, False):
+        assert main(["account", "local", "--eps", "1", "--json", str(tmp_path / "new" / "found.json")]) == 0
+        assert ("made the folder" in capsys.readouterr().err) is said

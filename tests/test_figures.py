@@ -38,8 +38,6 @@ QUOTED = [
         "",
         against("perturb_, avx2", *PEERS),
     ),
-    ("README.md", "takes a {:.0f}th of an eager loop's time", "", ["small model : eager loop"]),
-    ("README.md", "runs at {:.2f} of the speed of torch's best form", "-clipped", SUMS[1:2]),
     *(
         (
             "docs/mechanisms/piecewise.md",

@@ -17,20 +17,7 @@ from ldpkernels.common import plot
 from ldpkernels.planning import TRUSTS
 
 COLORS = {"local": "#c0392b", "shuffled": "#e08e45", "secure-aggregation": "#1f6f8b", "central": "#5d4e8c"}
-MARKERS = {
-    "two-point": "o",
-    "piecewise": "s",
-    "hybrid": "D",
-    "k-of-d": "v",
-    "privunitg": "^",
-    "gaussian": "P",
-    "distributed-gaussian": "P",
-    "skellam": "X",
-    "projected-code": "<",
-    "central gaussian": "*",
-    "adaptive discrete": "h",
-    "adaptive skellam": "h",
-}
+MARKERS = {"local": "o", "shuffled": "^", "secure-aggregation": "s", "central": "*"}
 WORDS = {
     "local": "no one",
     "shuffled": "a shuffler",
@@ -91,36 +78,54 @@ def table(found: Found, clients: int) -> str:
 
 
 def picture(path: Path, task: Task, weights: int, found: Found, counts: list[int]) -> None:
-    """A panel for each number of clients, and one legend: colors are trusts, markers mechanisms."""
-    figure, axes = plot.new_figure(1, len(counts), 4.3 * len(counts) + 2.4, 4.2)
-    clean = float(np.mean([value for cell, value in found.items() if cell.mechanism == "no noise"]))
+    """A panel for each number of clients, and in it the best mechanism of each trust; the tables have all of them."""
+    figure, axes = plot.new_figure(len(counts), 1, 6.2, 3.7 * len(counts))
+    clean = 100 * float(np.mean([value for cell, value in found.items() if cell.mechanism == "no noise"]))
     for axis, clients in zip(axes, counts, strict=True):
         draw(axis, found, clients, clean)
-        axis.set_title(f"{clients:,} clients a round", loc="left", fontsize=10)
-    axes[0].set_ylabel("test accuracy, %")
-    handles = {label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), fontsize=8, frameon=False, loc="outside right center")
-    figure.suptitle(
-        f"{TITLES[task.dataset]}, {weights:,} weights, {task.rounds} rounds: accuracy over what a client loses in all",
-        fontsize=11,
-        x=0.01,
-        ha="left",
-    )
-    plot.save(figure, path)
+        axis.set_title(f"{TITLES[task.dataset]}, {clients:,} clients a round, {task.rounds} rounds", loc="left")
+    axes[-1].set_xlabel("ε that a client spends in all (δ = 1e-5)", fontsize=13)
+    for suffix in (".png", ".svg"):
+        plot.save(figure, path.with_suffix(suffix))
+
+
+def best(found: Found, clients: int, trust: str) -> dict[float, list[float]]:
+    """The accuracies of all seeds by epsilon, each of the mechanism whose mean is highest there."""
+    rows = [row for (one, _), row in series(found, clients).items() if one == trust]
+    epsilons = sorted({epsilon for row in rows for epsilon in row})
+    return {e: max((row[e] for row in rows if e in row), key=np.mean) for e in epsilons}
 
 
 def draw(axis: Any, found: Found, clients: int, clean: float) -> None:
-    axis.axhline(100 * clean, color="#777777", ls="--", lw=1, label="no noise")
-    for (trust, name), row in reversed(series(found, clients).items()):
-        epsilons = sorted(row)
-        means = np.array([100 * float(np.mean(row[e])) for e in epsilons])
-        half = np.array([100 * half_width(row[e]) for e in epsilons])
-        label = f"{WORDS[trust]}: {NAMES.get(name, name)}"
-        if (trust, name) == ("shuffled", "two-point"):
-            label = "a shuffler, or secure sums: two-point"
-        axis.plot(epsilons, means, color=COLORS[trust], marker=MARKERS.get(name, "x"), ms=4.5, lw=1.3, label=label)
-        axis.fill_between(epsilons, means - half, means + half, color=COLORS[trust], alpha=0.12, lw=0)
+    """Lines with their labels at the right end, apart from one another: those of equal height would hide each other."""
+    axis.axhline(clean, color="#777777", ls="--", lw=1)
+    ends = [("no noise", clean, "#777777")]
+    for trust in (one for one in TRUSTS if best(found, clients, one)):
+        row = best(found, clients, trust)
+        means = np.array([100 * float(np.mean(values)) for values in row.values()])
+        half = np.array([100 * half_width(values) for values in row.values()])
+        axis.plot([*row], means, color=COLORS[trust], marker=MARKERS[trust], ms=6, lw=1.8)
+        axis.fill_between([*row], means - half, means + half, color=COLORS[trust], alpha=0.12, lw=0)
+        ends.append((f"trust in {WORDS[trust]}", means[0], COLORS[trust]))
+    heights = spread_out([height for _, height, _ in ends], 8.0, 100.0)
+    for (label, _, color), height in zip(ends, heights, strict=True):
+        axis.annotate(
+            label, (0, height), (-8, 0), xycoords=("axes fraction", "data"), textcoords="offset points", color=color,
+            fontsize=12, ha="right", va="center",
+        )  # fmt: skip
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axis.set_xlabel("a client's total ε (δ = 1e-5)")
     axis.set_ylim(0, 100)
+    axis.yaxis.tick_right()
+    axis.tick_params(labelsize=12)
+    axis.yaxis.set_major_formatter("{x:.0f}%")
+
+
+def spread_out(heights: list[float], gap: float, most: float) -> list[float]:
+    """The heights in their order, at least a gap apart and below the most."""
+    order = sorted(range(len(heights)), key=lambda i: -heights[i])
+    placed, last = dict.fromkeys(order, 0.0), most + gap
+    for i in order:
+        last = min(heights[i], last - gap)
+        placed[i] = last
+    return [placed[i] for i in range(len(heights))]

@@ -14,9 +14,11 @@ from ldpkernels.accounting.records import rounded_up
 from ldpkernels.commands import options
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
+from ldpkernels.laws.registry import NAMES, mechanism_named
 
-# The event of --mechanism, from --eps or --noise-multiplier.
-MECHANISMS = ("randomized-response", "pure", "gaussian")
+# What --mechanism names, as `plan` and `audit` do: by --eps, or gaussian's by --noise-multiplier. The first two are any
+# mechanism of two outcomes, and any of pure eps.
+PURE = ("randomized-response", "pure", *NAMES, "k-of-d", "privunitg", "projected-code")
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ def add_parser(commands: Commands) -> None:
         "d reports in each of T rounds, as seen by whoever can link them to the client",
         "account local --eps 1 --weights 21840 --rounds 10",
     )
-    local.add_argument("--mechanism", choices=MECHANISMS, default=MECHANISMS[0], help="default: %(default)s")
-    local.add_argument("--eps", type=float, help="eps of one report (randomized-response, pure)")
+    local.add_argument("--mechanism", choices=(*PURE, "gaussian"), default=PURE[0], help="default: %(default)s")
+    options.add_epsilon(local, type=float, help="eps of one report; of gaussian, --noise-multiplier instead")
     local.add_argument("--noise-multiplier", type=float, help="noise over the distance of any two inputs (gaussian)")
     _size(local)
 
@@ -65,10 +67,9 @@ def add_parser(commands: Commands) -> None:
         "the central view behind an ideal shuffler for every position; with --target, how many clients it takes",
         "account shuffle --eps 1 --clients 100 --weights 21840 --rounds 10",
     )
-    shuffle.add_argument("--eps", type=float, required=True, help="local eps of one report")
-    text = "two outcomes, as two-point has (the default), or pure: more, as piecewise, hybrid and whole vectors have"
-    shuffle.add_argument("--mechanism", choices=MECHANISMS[:2], default=MECHANISMS[0], help=text)
-    shuffle.add_argument("--clients", type=int, help="honest clients a round")
+    options.add_epsilon(shuffle, type=float, required=True, help="local eps of one report")
+    shuffle.add_argument("--mechanism", choices=PURE, default=PURE[0], help="default: %(default)s")
+    shuffle.add_argument("--clients", type=options.count, help="honest clients a round")
     shuffle.add_argument("--target", type=float, help="a central epsilon: print how many clients are enough for it")
     shuffle.add_argument(
         "--method", choices=("exact", "stronger_clones", "clones"), help="by default the sharpest that is proved"
@@ -83,9 +84,9 @@ def add_parser(commands: Commands) -> None:
         "pure eps on secret random samples: ln(1 + q (e^eps - 1)) a round, which is not q eps",
         "account subsample --eps 20 --q 0.18",
     )
-    subsample.add_argument("--eps", type=float, required=True, help="eps of a round for those who are in it")
+    options.add_epsilon(subsample, type=float, required=True, help="eps of a round for those who are in it")
     subsample.add_argument("--q", type=float, required=True, help="sampling rate")
-    subsample.add_argument("--rounds", type=int, default=1)
+    subsample.add_argument("--rounds", type=options.count, default=1)
 
     gaussian = _question(
         questions,
@@ -96,7 +97,7 @@ def add_parser(commands: Commands) -> None:
     )
     gaussian.add_argument("--noise-multiplier", type=float, required=True, help="noise over the clipping norm")
     gaussian.add_argument("--q", type=float, required=True, help="Poisson sampling rate")
-    gaussian.add_argument("--steps", type=int, required=True)
+    gaussian.add_argument("--steps", type=options.count, required=True)
     _delta(gaussian)
 
     cldp = _question(
@@ -108,11 +109,11 @@ def add_parser(commands: Commands) -> None:
     )
     cldp.add_argument("--alpha", type=float, required=True, help="total budget")
     cldp.add_argument("--c", type=float, default=1.0, help="values are clipped to [-c, c]; default: %(default)s")
-    cldp.add_argument("--rho", type=int, default=10, help="digits kept after the point; default: %(default)s")
+    cldp.add_argument("--rho", type=options.count, default=10, help="digits kept after the point; default: %(default)s")
     cldp.add_argument("--metric", choices=("linf", "l1"), default="linf")
-    cldp.add_argument("--layers", type=int, nargs="+", help="layer sizes from the input to the output")
-    cldp.add_argument("--rounds", type=int, default=80)
-    cldp.add_argument("--cycles", type=int, default=1)
+    cldp.add_argument("--layers", type=options.count, nargs="+", help="layer sizes from the input to the output")
+    cldp.add_argument("--rounds", type=options.count, default=80)
+    cldp.add_argument("--cycles", type=options.count, default=1)
 
     claims = _question(
         questions,
@@ -158,8 +159,8 @@ def _question(
 
 
 def _size(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--weights", type=int, default=1, help="weights a round, d; default: %(default)s")
-    parser.add_argument("--rounds", type=int, default=1, help="rounds, T; default: %(default)s")
+    parser.add_argument("--weights", type=options.count, default=1, help="weights a round, d; default: %(default)s")
+    parser.add_argument("--rounds", type=options.count, default=1, help="rounds, T; default: %(default)s")
     _delta(parser)
 
 
@@ -188,8 +189,12 @@ def _required(args: argparse.Namespace, name: str) -> float:
 def _event(args: argparse.Namespace) -> accounting.Event:
     if args.mechanism == "gaussian":
         return accounting.GaussianEvent(_required(args, "noise_multiplier"), scope=accounting.LOCAL)
-    kind = accounting.PureEvent if args.mechanism == "pure" else accounting.RandomizedResponseEvent
-    return kind(_required(args, "eps"))
+    eps = _required(args, "eps")
+    if not eps > 0:
+        raise ValueError(f"eps = {eps} is not a finite number above 0")
+    if args.mechanism in NAMES:
+        return mechanism_named(args.mechanism, eps).event
+    return (accounting.RandomizedResponseEvent if args.mechanism == PURE[0] else accounting.PureEvent)(eps)
 
 
 def _local(args: argparse.Namespace) -> list[PrivacyResult]:

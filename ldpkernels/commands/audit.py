@@ -167,9 +167,9 @@ def add_parser(commands: Commands) -> None:
         "ldpkernels audit --client mine:client --data mine:data --out audit.png",
     )
     add_measuring(parser)
-    parser.add_argument(
-        "--eps",
-        type=options.number(least=0),
+    options.add_epsilon(
+        parser,
+        type=options.number(above=0),
         help="epsilon that is claimed (default 1; of a client what its ledger says)",
     )
     parser.add_argument(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 
 from ldpkernels.commands import federated_options, options
-from ldpkernels.commands.options import Commands
+from ldpkernels.commands.options import Commands, count
 from ldpkernels.commands.program import Outcome
 from ldpkernels.common.arguments import is_name
 
@@ -42,13 +42,13 @@ def add_parser(algorithms: Commands) -> None:
         help="the range of the numbers in your own examples, as everybody knows it (0 1 of some images): never take it "
         "from the examples. Numbers outside are clipped to it. Images with --sound need it",
     )  # fmt: skip
-    data.add_argument("--parties", type=int, default=5, metavar="N", help="parties that the data is dealt to (5)")
+    data.add_argument("--parties", type=count, default=5, metavar="N", help="parties that the data is dealt to (5)")
     federated_options.add_split(data)
     gan = parser.add_argument_group("generators (Algorithm 1)")
     gan.add_argument("--sigma", type=float, default=1.0, help="noise, in units of C (default 1)")
     gan.add_argument("--C", type=float, default=1.0, help="bound of a loss, or with --sound of a gradient (default 1)")
-    gan.add_argument("--steps", type=int, metavar="T", help="steps (default: the paper's; 1000, or 10000 for images)")
-    gan.add_argument("--batch", type=int, metavar="B", help="batch size (default: the paper's; 256, or 128 for images)")
+    gan.add_argument("--steps", type=count, metavar="T", help="steps (default: the paper's; 1000, or 10000 for images)")
+    gan.add_argument("--batch", type=count, metavar="B", help="batch size (default: the paper's 256, images 128)")
     gan.add_argument(
         "--sound", action="store_true", help="clip and noise gradients by example, on Poisson samples: private"
     )
@@ -63,7 +63,7 @@ def add_parser(algorithms: Commands) -> None:
         help="gan, dcgan, vae: dealt to the parties in turn (default: gan vae; gan dcgan for images)",
     )  # fmt: skip
     gan.add_argument(
-        "--samples", type=int, help="samples a party generates (default: as many as the smallest party has examples)"
+        "--samples", type=count, help="samples a party generates (default: as many as the smallest party has examples)"
     )
     vote = parser.add_argument_group("local models and vote")
     vote.add_argument(
@@ -79,10 +79,10 @@ def add_parser(algorithms: Commands) -> None:
     vote.add_argument(
         "--vote-sigma", type=float, metavar="S", help="noise on each count of votes (GNMax; default none)"
     )
-    vote.add_argument("--queries", type=int, metavar="Q", help="samples that are labelled, at random (default: all)")
-    vote.add_argument("--local-epochs", type=int, help="epochs of the parties' networks (default 5; digits: 40)")
+    vote.add_argument("--queries", type=count, metavar="Q", help="samples that are labelled, at random (default: all)")
+    vote.add_argument("--local-epochs", type=count, help="epochs of the parties' networks (default 5; digits: 40)")
     run = parser.add_argument_group("run")
-    run.add_argument("--epochs", type=int, help="epochs of the global model and the baseline (default 5; digits: 40)")
+    run.add_argument("--epochs", type=count, help="epochs of the global model and the baseline (default 5; digits: 40)")
     run.add_argument("--no-baseline", action="store_true", help="do not train the baseline on all real data")
     run.add_argument(
         "--device", default="cpu",

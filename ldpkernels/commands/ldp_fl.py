@@ -31,7 +31,7 @@ def add_parser(algorithms: Commands) -> None:
     federated_options.add_mean(parser)
     parser.add_argument("--network", help="one of ldpkernels.federated.networks (default: the dataset's)")
     mechanism = parser.add_argument_group("mechanism")
-    mechanism.add_argument("--eps", type=float, default=4.0, help="privacy parameter of each weight (default 4)")
+    options.add_epsilon(mechanism, type=float, default=4.0, help="privacy parameter of each weight (default 4)")
     mechanism.add_argument(
         "--mechanism", choices=("two-point", "piecewise", "hybrid"), default="two-point", help="default two-point"
     )

@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 import argparse
+import decimal
 import functools
 import importlib
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ldpkernels.common import plot
 
+LARGEST = 2**63
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -36,14 +39,28 @@ def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     )
 
 
-def integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
+def add_epsilon(parser: argparse.ArgumentParser | argparse._ArgumentGroup, **told: Any) -> None:
+    """Add --eps, for which --epsilon is another word, everywhere."""
+    parser.add_argument("--eps", "--epsilon", **told)
+
+
+def count(text: str) -> int:
+    """A whole number, as people write it: 1000000, 1,000,000, 1_000_000 or 1e6."""
+    grouped = re.fullmatch(r"-?\d{1,3}(,\d{3})+", text)
+    try:
+        value = decimal.Decimal(text.replace(",", "") if grouped else text)
+        if value == value.to_integral_value() and abs(value) < LARGEST:
+            return int(value)
+    except decimal.InvalidOperation:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is no whole number below 2^63")
+
+
+def integer(least: int, most: int = LARGEST - 1) -> Callable[[str], int]:
     """A whole number from the least to the most."""
 
     def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        value = count(text)
         if value < least:
             raise argparse.ArgumentTypeError(f"{value} is too small: use at least {least}")
         if value > most:
@@ -55,10 +72,7 @@ def integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
 
 def seed(text: str) -> int:
     """A seed that `ldpkernels.key` and torch both take."""
-    value = integer(0)(text)
-    if value >= 2**63:
-        raise argparse.ArgumentTypeError(f"{value} is too large: use less than 2^63")
-    return value
+    return integer(0)(text)
 
 
 def number(

@@ -28,11 +28,11 @@ def add_parser(commands: Commands) -> None:
         epilog="example: ldpkernels plan --epsilon 8 --rounds 10 --clients 1000 --weights 650 --norm 1 --radius 0.1",
     )
     needed = parser.add_argument_group("the setting")
-    needed.add_argument("--epsilon", type=float, required=True, help="total for all that a client ever sends")
+    options.add_epsilon(needed, type=float, required=True, help="total for all that a client ever sends")
     needed.add_argument("--delta", type=float, default=1e-5, help="probability that it excludes (1e-5)")
-    needed.add_argument("--rounds", type=int, required=True, help="rounds in which a client takes part, at most")
-    needed.add_argument("--clients", type=int, required=True, help="honest clients that report in a round")
-    needed.add_argument("--weights", type=int, required=True, help="numbers in an update")
+    needed.add_argument("--rounds", type=options.count, required=True, help="most rounds in which a client takes part")
+    needed.add_argument("--clients", type=options.count, required=True, help="honest clients that report in a round")
+    needed.add_argument("--weights", type=options.count, required=True, help="numbers in an update")
     needed.add_argument(
         "--trust",
         choices=TRUSTS,
@@ -51,7 +51,7 @@ def add_parser(commands: Commands) -> None:
         ("invited", "most clients that may upload to a secure sum"),
         ("threshold", "fewest clients whose secure sum is opened, one of whom may collude"),
     ):
-        needed.add_argument(f"--{name}", type=int, metavar="N", help=meaning)
+        needed.add_argument(f"--{name}", type=options.count, metavar="N", help=meaning)
     shown = parser.add_argument_group("the answer")
     shown.add_argument("--full", action="store_true", help="every call with its adversary and assumptions")
     shown.add_argument("--better", action="store_true", help="what would make the best of each trust better")
@@ -68,7 +68,7 @@ def main(args: argparse.Namespace) -> Outcome:
         require(module, "accounting", "a plan")
     settings = [
         Setting(
-            args.epsilon,
+            args.eps,
             args.delta,
             args.rounds,
             args.clients,
@@ -121,6 +121,11 @@ def _chosen(found: Plan, name: str | None) -> Candidate:
 
 def _text(found: Plan, better: dict[str, float], *, full: bool) -> str:
     lines = [f"trust = {found.setting.trust}: {found}"]
+    if found.setting.radius is None and any("R=" in one.call for one in found):
+        lines.append(
+            f"without --radius, calls with R take the norm for it, {found.setting.norm:g}, all that is known of "
+            "a coordinate: a smaller radius makes them better (docs/choosing.md)"
+        )
     lines += [f"{name} is left out: {reason}" for name, reason in found.left_out.items()]
     lines += [f"better: {text}: {value:.3g} of the norm" for text, value in better.items()]
     if full:

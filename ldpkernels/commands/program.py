@@ -12,10 +12,13 @@ import dataclasses
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from ldpkernels.common.plot import make_folder
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,22 @@ def plain(value: object) -> object:
     return value
 
 
+# Arguments of functions, whose options have another name.
+_OPTIONS = {"R": "radius", "C": "center", "eps0": "eps", "epsilon": "eps"}
+
+
+def _as_written(args: argparse.Namespace, message: str) -> str:
+    """The message with "--radius -1" where the function that refused says "R = -1"."""
+
+    def option(found: re.Match[str]) -> str:
+        name = found[1] if hasattr(args, found[1]) else _OPTIONS.get(found[1], "")
+        return "--" + name.replace("_", "-") + " " if hasattr(args, name) else found[0]
+
+    return re.sub(r"(?<![\w.-])(\w+) ?= ?(?=[\w.'\"-])", option, message)
+
+
 def _refused(args: argparse.Namespace, message: str, status: int = 2) -> Refusal:
+    message = _as_written(args, message)
     words = f"ldpkernels {args.command}: {message}"
     print(words, file=sys.stderr)
     return Refusal(words, status)
@@ -86,5 +104,5 @@ def _write_json(target: str | None, found: object) -> None:
     if target == "-":
         print(text)
     else:
-        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        make_folder(Path(target).absolute().parent)
         Path(target).write_text(text + "\n")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -27,10 +28,17 @@ def new_figure(rows: int, columns: int, width: float, height: float) -> tuple[Fi
 
 def save(figure: Figure, path: str | Path) -> None:
     """Write the picture, with the folders that it needs: an SVG with its text as text, and no date or random names."""
-    Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
+    make_folder(Path(path).absolute().parent)
     fixed = {"svg.fonttype": "none", "svg.hashsalt": "ldpkernels"}
     with require("matplotlib", "plot", "a picture").rc_context(fixed):
         figure.savefig(path, metadata={"Date": None} if Path(path).suffix.lower() == ".svg" else None)
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder where there is none, and say so: a mistyped path shows at once."""
+    if not folder.is_dir():
+        folder.mkdir(parents=True)
+        print(f"made the folder {folder}", file=sys.stderr)
 
 
 def check_format(path: str | Path) -> None:

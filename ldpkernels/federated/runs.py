@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import torch
 
 from ldpkernels.accounting.records import rounded_up
+from ldpkernels.common.plot import make_folder
 
 
 class HasRound(Protocol):
@@ -66,7 +67,7 @@ def run(
     rows, told = list[Row](), _plain(described or {})
     checkpoint = Path(folder) / "checkpoint.pt" if folder is not None else None
     if checkpoint is not None:
-        checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(checkpoint.absolute().parent)
         if checkpoint.exists():
             if not resume:
                 raise CheckpointError(f"{checkpoint} exists: resume that run, or give another folder")
