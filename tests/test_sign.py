@@ -126,27 +126,20 @@ def run(backend, output, tensors, laws, key, first=0):
         reference.launch("sign", output, spans, laws, words)
     elif backend == "triton":
         on_triton(output, spans, laws, words, None if output == "values" else out)
-    elif callable(backend):
-        backend(output, spans, laws, words)
     else:
         _native.launch("sign", output, spans, laws, words, backend, 1)
     return b"".join([*(x.tobytes() for x in data), out.numpy().tobytes()])
 
 
-@pytest.fixture(scope="module")
-def executed_cuda(cuda):
-    return lambda *arguments: cuda.launch("sign", *arguments)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_weight_has_the_threshold_of_its_side(dtype, executed_cuda):
+def test_every_weight_has_the_threshold_of_its_side(dtype):
     for c, r, output in ((0.0, 1.0, "report"), (1.0, 0.01, "values"), (-6e-8, 1e-9, "values")):
         bits = weights(dtype, c)
         laws = law_table(Sign(1.0), [c], [r], [DTYPES[dtype]], output)
         x, center = numbers(bits, dtype), numbers(bits, dtype).dtype.type(float(executed(c, r, dtype)[0]))
         side = 1 + (x > center).astype(int) - (x < center).astype(int)
         expected = np.array(thresholds_of(c, r, 1.0, dtype, output))[side]
-        every = {backend: 1 for backend in (*_native.isas(), "reference")} | {"triton": 29, executed_cuda: 29}
+        every = {backend: 1 for backend in (*_native.isas(), "reference")} | {"triton": 29}
         for backend, step in every.items():  # what is interpreted gets some, and a prime apart: all low and high bits
             some = bits[len(bits) % step :: step].copy() if len(bits) == 2**16 else bits
             found = run(backend, "thresholds", [(dtype, some)], laws, Key((0,)))[some.nbytes :]
@@ -155,7 +148,7 @@ def test_every_weight_has_the_threshold_of_its_side(dtype, executed_cuda):
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
-def test_every_backend_has_the_same_bits(output, key, executed_cuda):
+def test_every_backend_has_the_same_bits(output, key):
     """Short tensors of every format and a long one, far into the stream; some of them for Triton's interpreter."""
     rng = np.random.default_rng(5)
     tensors = []
@@ -170,7 +163,7 @@ def test_every_backend_has_the_same_bits(output, key, executed_cuda):
     everywhere = len(key.words) != 2  # AES has no kernels beyond the CPU's
     for some, backends in (
         (tensors, _native.isas()),
-        (tensors[3::4], ("triton", executed_cuda) * everywhere),
+        (tensors[3::4], ("triton",) * everywhere),
     ):
         ranges = [0.25] * len(some), [0.1] * len(some), [DTYPES[name] for name, _ in some]
         arguments = output, some, law_table(Sign(0.8), *ranges, kind), key, 2**32 * 8 - 8 * 40

@@ -30,7 +30,7 @@ LARGEST_LOSS = 700.0
 LEAST_NOISE, MOST_NOISE, LEAST_RATE, MOST_STEPS = 1e-2, 1e6, 1e-12, 10**7
 # Steps of a grid in the deviation of a step's loss; above SEVERAL steps fewer, down to COARSE: the variance of their
 # sum is then at most 1/400 too large. And points of the grid at most.
-FINE, COARSE, SEVERAL, POINTS = 100, 10, 1 << 16, 1 << 17
+FINE, COARSE, SEVERAL, POINTS = 100, 10, 1 << 16, 1 << 14
 LEAST_OUTSIDE = 1e-280  # that is left out at an end: its logarithm has room
 ROUNDED = 1e-13  # of the ratio of two masses of a cell
 

@@ -35,7 +35,7 @@ def law(ranks, bits=20, kind=DistributedGaussian, **others):
 
 def integers(ranks, shares):
     """What each rank's update is before masks."""
-    return [encode(update(i), shares, ROTATION, generator=KEY.fold_in(i)) for i in range(ranks)]
+    return [encode(update(i), shares, ROTATION, generator=KEY.fold_in(ROUND).fold_in(i)) for i in range(ranks)]
 
 
 @case(4)
@@ -118,6 +118,17 @@ def nothing_but_the_sum_is_seen(ranks):
         assert len(np.unique(mask)) > 40
     for _, total in seen:
         assert not (total & (2**26 - 1)).any()
+
+
+@case(2)
+def a_key_has_other_noise_in_another_round(ranks):
+    """An update of zeros leaves the noise alone: the same in two rounds, it left the difference of updates bare."""
+    with reduced() as seen:
+        for round_ in (1, 2, 2):
+            mean(np.zeros(44), law=law(ranks, 32), secure=False, round=round_, generator=KEY)
+    first, second, again = (sent for sent, _ in seen)
+    assert (first == second).mean() < 0.5
+    assert np.array_equal(second, again)
 
 
 @case(4)
