@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 from ldpkernels.accounting.records import rounded_up
 from ldpkernels.common import arguments
@@ -146,7 +146,7 @@ def plan(
 
 
 def plan(
-    epsilon: float, delta: float = 1e-5, *, unit: Literal["client", "example", "person"] = "client", **setting: Any
+    epsilon: float, delta: float = 1e-5, *, unit: Literal["client", "example", "person"] = "client", **setting: object
 ) -> Plan | SiloPlan:
     """The calls that keep a total epsilon for one client over all rounds, the one of least expected error first.
 
@@ -194,7 +194,9 @@ def plan(
     ('ldpkernels.perturb_vector(update, 0.80004, norm=1.0)', True)
     """
     arguments.choice("unit", unit, ("client", *BELOW))
-    make = partial(Setting, epsilon, delta) if unit == "client" else partial(SiloSetting, epsilon, delta, unit)
+    make: Callable[..., Setting | SiloSetting] = partial(Setting, epsilon, delta)
+    if unit != "client":
+        make = partial(SiloSetting, epsilon, delta, unit)
     needed = inspect.signature(make)
     try:
         needed.bind(**setting)
