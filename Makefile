@@ -96,7 +96,7 @@ integrations: $(STAMP)
 	$(PYTEST) tests/integrations tests/distributed
 
 SECONDS_EACH ?= 30
-FUZZED := report report-header aggregate aggregate-header ledger ledger-records cldp-upload sum-state sum-keys sum-boxes checkpoint checkpoint-pickle idx cifar10 adult
+FUZZED := answer report report-header aggregate aggregate-header ledger ledger-records cldp-upload sum-state sum-keys sum-boxes checkpoint checkpoint-pickle idx cifar10 adult
 
 fuzz: $(STAMP)
 	$(PY) -m pip install --quiet --disable-pip-version-check "atheris>=2.3"

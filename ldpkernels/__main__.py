@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ldpkernels import __version__
-from ldpkernels.commands import account, audit, demo, fl, options, plan, program, verify
+from ldpkernels.commands import account, audit, demo, fl, flower_node, options, plan, program, verify
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="ldpkernels", description="Local differential privacy for model updates.")
     parser.add_argument("--version", action="version", version=f"ldpkernels {__version__}")
     commands = options.add_commands(parser, "COMMAND")
-    for command in (plan, verify, audit, account, fl, demo):
+    for command in (plan, verify, audit, account, fl, flower_node, demo):
         command.add_parser(commands)
     return program.carry_out(parser.parse_args(arguments))
 

@@ -8,6 +8,7 @@ file that does not exist is an error.
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import re
 from pathlib import Path
@@ -28,9 +29,10 @@ OUTSIDE = {
     "SECURITY.md": "reporting.md",
 }
 RESULTS = ("benchmarks/results", "benchmarks/papers/results", "benchmarks/budget")
-LINK = re.compile(r"(?P<before>\]\()(?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?(?=\))")
+LINK = re.compile(r"(?P<before>\]\(|\bsrc=\")(?P<target>[^)\"\s#]+)(?P<anchor>#[^)\"\s]*)?(?=[)\"])")
 FENCE = re.compile(r"^```(\w+) (\S+\.\w+)$", re.M)
 MENTION = re.compile(r"(?<![\w/`\[])(?<!\]\()docs/[\w/]+\.md\b(?![^\[\]]*\]\()")
+NAMED = re.compile(r"(?:^::: \S+\n)+", re.M)
 EXAMPLE = re.compile(r"(?:^[ ]*>>> .*\n(?:(?![ ]*$).*\n?)*)", re.M)
 
 
@@ -58,7 +60,39 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             source = path.relative_to(ROOT).as_posix()
             if not source.startswith("docs/") and (target := site_path(source)):
                 files.append(File.generated(config, target, abs_src_path=str(path)))
+    for page in (ROOT / "docs/reference").glob("*.md"):
+        for name in re.findall(r"^::: (\S+)$", page.read_text(), re.M):
+            text = f"::: {_object(name).path}\n    options: {{heading_level: 1}}\n"
+            files.append(File.generated(config, f"reference/{name}.md", content=text))
     return files
+
+
+@functools.cache
+def _package() -> griffe.Module:
+    found = griffe.load("ldpkernels", search_paths=[str(ROOT)], resolve_aliases=True)
+    assert isinstance(found, griffe.Module)
+    return found
+
+
+def _object(name: str) -> griffe.Object:
+    """What a public name stands for: of a function in a module of its own name, the function."""
+    found = _package()[name.removeprefix("ldpkernels.")]
+    found = found.final_target if isinstance(found, griffe.Alias) else found
+    last = name.rpartition(".")[2]
+    if found.is_module and last in found.members:
+        found = found.members[last]
+    assert isinstance(found, griffe.Object)
+    return found
+
+
+def _listed(found: re.Match[str]) -> str:
+    """The names of the reference with the first line of each, which has a page of its own."""
+    rows = ["| | |", "|---|---|"]
+    for name in found[0].replace("::: ", "").split():
+        docstring = _object(name).docstring
+        first = " ".join(docstring.value.partition("\n\n")[0].split()) if docstring else ""
+        rows.append(f"| [`{name.removeprefix('ldpkernels.')}`]({name}.md) | {first.replace('|', chr(92) + '|')} |")
+    return "\n".join([*rows, ""])
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -90,7 +124,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     parts = re.split(r"(^```.*?^```$)", _with_pictures(markdown, source), flags=re.M | re.S)
     parts[::2] = [MENTION.sub(mention, LINK.sub(link, text)) for text in parts[::2]]
-    return FENCE.sub(r'```\1 title="\2"', "".join(parts))
+    return NAMED.sub(_listed, FENCE.sub(r'```\1 title="\2"', "".join(parts)))
 
 
 def _with_pictures(markdown: str, source: Path) -> str:

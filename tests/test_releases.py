@@ -112,6 +112,29 @@ def test_a_trainers_upload_runs_exactly_a_law():
             Upload(**wrong)
 
 
+def test_a_trainers_upload_spends_before_training_and_stops_at_its_budget(tmp_path):
+    torch = pytest.importorskip("torch")
+    from ldpkernels.trainers import Upload
+
+    model, path = torch.nn.Linear(3, 1), tmp_path / "client.ledger"
+    budget = ldpkernels.accounting.composed_epsilon([(TwoPoint(1.0).event, 2 * 4)], 1e-5)
+    for _ in range(2):  # each is a run of its own
+        upload = Upload(R=0.1, eps=1.0, ledger=path, budget=budget)
+        upload.start(model, first=False)  # another process of the same training
+        upload.start(model)
+        with Ledger(path, epsilon=budget) as ledger:
+            before = len(ledger.history)
+        assert upload.failed().nbytes == 2
+    assert before == 2
+    upload = Upload(R=0.1, eps=1.0, ledger=path, budget=budget)
+    with pytest.raises(ldpkernels.accounting.BudgetExceeded):
+        upload.start(model)
+    with pytest.raises(RuntimeError, match="without start"):
+        upload.finish(model)
+    with pytest.raises(ValueError, match="ledger and budget go together"):
+        Upload(R=0.1, eps=1.0, ledger=path)
+
+
 def test_a_ledger_of_sums_says_what_one_upload_is_worth(caplog):
     """The sum's epsilon is of the honest clients in it; beside it stands that of the report alone."""
     release = released(1.0, threshold=51)

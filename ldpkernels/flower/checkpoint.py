@@ -35,6 +35,7 @@ class Kept:
     arrays: Arrays
     ranges: tuple[Plain, Plain]
     metrics: dict[int, dict[str, float]]  # by round
+    optimizer: bytes = b""  # the server's, where it has one
 
 
 def plain(numbers: object) -> Plain:
@@ -55,7 +56,7 @@ def save(folder: Path, kept: Kept, described: Mapping[str, object]) -> None:
     text = np.frombuffer(json.dumps(about).encode(), np.uint8)
     arrays: dict[str, Array] = {f"array{i}": array for i, array in enumerate(kept.arrays.values())}
     buffer = io.BytesIO()
-    np.savez(buffer, about=text, **arrays)  # type: ignore[arg-type]
+    np.savez(buffer, about=text, optimizer=np.frombuffer(kept.optimizer, np.uint8), **arrays)  # type: ignore[arg-type]
     folder.mkdir(parents=True, exist_ok=True)
     scratch = folder / f"{NAME}.new"
     with scratch.open("wb") as file:
@@ -74,11 +75,14 @@ def load(folder: Path, described: Mapping[str, object], like: Arrays) -> Kept | 
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as saved:
             about = json.loads(saved["about"].tobytes())
             arrays = {str(name): saved[f"array{i}"] for i, name in enumerate(about["names"])}
+            optimizer = saved["optimizer"].tobytes() if "optimizer" in saved else b""
         if about["format"] != FORMAT:
             raise CheckpointError(f"{path} has format {about['format']}, this version reads {FORMAT}")
         theirs: dict[str, object] = about["described"]
         c, r = map(plain, about["ranges"])
-        kept = Kept(int(about["round"]), arrays, (c, r), {int(k): dict(v) for k, v in about["metrics"].items()})
+        kept = Kept(
+            int(about["round"]), arrays, (c, r), {int(k): dict(v) for k, v in about["metrics"].items()}, optimizer
+        )
     except CheckpointError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:

@@ -234,8 +234,10 @@ class LdpMod:
             return self._upload(message, turn, update, told, key, said)
         except KeyboardInterrupt:
             raise
-        except BaseException:  # what Rust's panics and cancelled tasks raise is no Exception
-            logger.exception("this client's training failed: what leaves is a report of no change")
+        except BaseException as error:  # what Rust's panics and cancelled tasks raise is no Exception
+            cure = ": this app has a client_fn: give ClientApp mods=[LdpMod(...), ldpkernels.flower.numpy_client]"
+            advice = cure if isinstance(error, KeyError) and "fitins.parameters" in str(error) else ""
+            logger.exception("this client's training failed: what leaves is a report of no change%s", advice)
             return None
 
     def _upload(

@@ -7,28 +7,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import tomllib
 
+from ldpkernels.common.arrays import Array
 from ldpkernels.releases.written import law_of
 
 FILE = "ldp"  # the key of a node's configuration that has the path; others begin with it and a dot
 PREFIX = "ldp."
 NARROWER = ("budget",)  # what a run may ask less of. An eps that runs choose one after another is in no composition.
 PATHS = ("ledger", "claims")
-_TEXT = ("mechanism", "ledger", "claims")
+_TEXT = ("mechanism", "ledger", "claims", "upload", "buffers", "unit")
 _NUMBERS = ("eps", "norm", "bound", "budget", "delta", "answer_after")
 _COUNTS = ("threshold", "colluders")
-_TABLES = ("law", "central", "roster", "identity")
+_TABLES = ("law", "central", "roster", "identity", "like", "app")
+NODES = ("unit", "app")  # what no mod takes: they are for `hosting`, where the app is in a process of its own
 KEYS = (*_NUMBERS, *_COUNTS, *_TEXT, "metrics", *_TABLES)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Arguments of `LdpMod`, where they are from, and a run's own end of the budget."""
+    """Arguments of `LdpMod`, where they are from, a run's own end of the budget, and what else the owner says."""
 
     settings: dict[str, object]
     source: str
     limit: float | None
+    more: dict[str, object]
 
 
 def settings_of(node: Mapping[str, object], run: Mapping[str, object]) -> Settings:
@@ -54,7 +58,7 @@ def settings_of(node: Mapping[str, object], run: Mapping[str, object]) -> Settin
         if not 0 < number <= most:
             raise ValueError(f"{where} is more than the node's {most!r}: a run can ask for less, not more")
         limit = number  # the ledger's own stays what it was begun with
-    return Settings(found, source, limit)
+    return Settings(found, source, limit, {name: found.pop(name) for name in NODES if name in found})
 
 
 def read(node: Mapping[str, object]) -> tuple[list[tuple[str, object]], str]:
@@ -110,6 +114,10 @@ def _value(name: str, value: object, where: str) -> object:
         raise ValueError(f"{where} is no table: begin it with [{name}]")
     if name == "roster":
         return {_whole(number, where): _key(key, where) for number, key in value.items()}
+    if name == "app":
+        return value
+    if name == "like":
+        return {array: _like(form, where) for array, form in value.items()}
     if name == "identity":
         if value.keys() != {"number", "key"}:
             raise ValueError(f"{where} has not number and key: this client's number, and the file of its private key")
@@ -118,6 +126,16 @@ def _value(name: str, value: object, where: str) -> object:
         return law_of(value)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
+
+
+def _like(form: object, where: str) -> Array:
+    """An array of this dtype and shape that takes no memory."""
+    try:
+        if not isinstance(form, list):
+            raise TypeError("no list")
+        return np.broadcast_to(np.zeros((), np.dtype(form[0])), form[1:])
+    except (TypeError, ValueError, IndexError) as error:
+        raise ValueError(f'{where}: {form!r} is no form of an array ({error}): write ["float32", 10, 784]') from None
 
 
 def _number(value: object, where: str) -> float:

@@ -71,7 +71,7 @@ def rehearsed(
             "what leaves a client for a secure sum is masked, and an audit of one client sees nothing: audit the law, "
             "by `ldpkernels audit`, or this app and strategy without the secure sum"
         )
-    _be_someone()
+    be_someone()
     nodes = max(strategy.min_train_nodes, strategy.min_available_nodes, 1)
     asked = [
         next(iter(strategy.configure_train(number, arrays, ConfigRecord({}), cast(Grid, _Nodes(nodes)))))
@@ -85,7 +85,7 @@ def rehearsed(
     return client
 
 
-def _be_someone() -> None:
+def be_someone() -> None:
     """Messages are of a task, in versions of Flower that have tasks."""
     with contextlib.suppress(ImportError):
         from flwr.supercore.task_identity import TaskIdentity

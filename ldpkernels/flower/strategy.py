@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg, Result
+from flwr.serverapp.strategy import Result
 
 from ldpkernels.accounting import BudgetExceeded
 from ldpkernels.calls import adaptive_ranges
@@ -20,7 +21,9 @@ from ldpkernels.calls.adaptive_ranges import By, Method
 from ldpkernels.common import arguments
 from ldpkernels.common.arrays import Array
 from ldpkernels.flower import checkpoint, records, sums
+from ldpkernels.flower.optimizer import MakeOptimizer, ServerOptimizer
 from ldpkernels.flower.replies import replies
+from ldpkernels.flower.rounds import Rounds
 from ldpkernels.inputs.containers import Numbers
 from ldpkernels.inputs.modules import Buffers
 from ldpkernels.laws.central_gaussian import CentralGaussian
@@ -30,10 +33,9 @@ from ldpkernels.releases.release import Arrays, Asked, EachWeight, Ranges, Repor
 from ldpkernels.releases.summed import Summed, SummedReports
 from ldpkernels.releases.vectors import ClippedUpdate
 
-logger = logging.getLogger("ldpkernels.flower")
+logger = logging.getLogger("flwr.ldpkernels")  # in the form of Flower's own
 
 _BATCH = 15  # reports that the counters take at once
-Evaluate = Callable[[int, ArrayRecord], "MetricRecord | None"]
 
 
 @dataclass
@@ -54,7 +56,7 @@ class Closed:
         return self.means
 
 
-class LdpFedAvg(FedAvg):
+class LdpFedAvg(Rounds):
     """Federated averaging of reports from clients that use `LdpMod` with the same settings.
 
     Reports are added as they arrive, into a counter for each weight. What is no report of this round, model, ranges and
@@ -77,14 +79,17 @@ class LdpFedAvg(FedAvg):
             `ldpkernels.ranges`. None leaves them.
         growth: The most by which a radius may grow in a round.
         by: What shares a range.
+        server_optimizer: A function that makes a torch optimizer of a list of tensors. Its gradient is the way from the
+            clients' noisy mean back to the model: torch.optim.SGD of rate 1 with momentum is FedAvgM, Adam is FedAdam.
+            None moves the model to the mean.
         save: A folder that has the state after the last round.
         resume: Go on from `save`; without it, a folder that has a state is refused.
         options: Of Flower's FedAvg: fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, ...
             Evaluation by clients is off: their answers would leave unperturbed.
 
-    `skipped` and `reasons` say what was left out in the last round; the metrics of a round are the numbers of reports,
-    of replies that were skipped, of failures, of clients that did not answer, and the largest epsilon that a client
-    says to have spent.
+    `skipped` and `reasons` say what was left out in the last round, and `refusals` what clients answered instead of a
+    report. The metrics of a round are the numbers of reports, of replies that were skipped, of failures, of clients
+    that did not answer, and the largest epsilon that a client says to have spent.
 
     >>> strategy = LdpFedAvg(4.0, R=0.05, ranges="noise-subtracted", fraction_train=0.5, min_train_nodes=1)
     >>> strategy.fraction_train, strategy.fraction_evaluate
@@ -113,6 +118,7 @@ class LdpFedAvg(FedAvg):
         ranges: Method | None = None,
         growth: float | None = None,
         by: By = "module",
+        server_optimizer: MakeOptimizer | None = None,
         buffers: Buffers | None = None,
         secure: None = None,
         save: str | Path | None = None,
@@ -143,6 +149,10 @@ class LdpFedAvg(FedAvg):
             raise ValueError("R is missing: the radius of what a client sends, which must not come from private data")
         if growth is not None and ranges is None:
             raise ValueError(f"growth={growth} is for adaptive ranges: give ranges='noise-subtracted', say")
+        if ranges is not None:
+            arguments.choice("ranges", ranges, get_args(Method))
+        for radius in R.values() if isinstance(R, Mapping) else R if isinstance(R, Sequence) else [R]:
+            arguments.non_negative("R", float(radius))
         if ledger is not None and not isinstance(self.release, ClippedUpdate):
             raise ValueError("ledger is for central, where the server adds the noise: others' clients keep their own")
         self.budget = Budget(ledger, budget, delta)
@@ -151,17 +161,20 @@ class LdpFedAvg(FedAvg):
         self.ranges: Ranges = (C, R)
         self.method, self.growth, self.by = ranges, growth, by
         self.buffers = buffers
+        self.optimizer = None if server_optimizer is None else ServerOptimizer(server_optimizer)
         self.save, self.resume = None if save is None else Path(save), resume
-        self.skipped, self.reasons = 0, dict[str, int]()
+        self.skipped, self.reasons, self.refusals = 0, dict[str, int](), dict[str, int]()
         self._asked: set[int] = set()
         self._run = 0
         self._arrays: Arrays = {}
 
     def summary(self) -> None:
         """Say what was set up, in Flower's log."""
-        super().summary()
-        logger.info("reports: %s, upload=%s, C=%s, R=%s", self.release.terms, self.upload, *self.ranges)
-        logger.info("their epsilon is against %s", self.release.against)
+        logger.info("\t├──> Sampling: train (%.2f), at least %d nodes", self.fraction_train, self.min_train_nodes)
+        logger.info("\t├──> Reports: %s, upload=%s, C=%s, R=%s", self.release.terms, self.upload, *self.ranges)
+        logger.info("\t│\t├── Weighted: all alike")
+        logger.info("\t│\t└── Their epsilon is against %s", self.release.against)
+        logger.info("\t└──> Keys in records: arrays '%s', config '%s'", self.arrayrecord_key, self.configrecord_key)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -187,6 +200,7 @@ class LdpFedAvg(FedAvg):
         asked = Asked(self.ranges, self._run, server_round)
         total = self.release.total(leaving(self._arrays, self.buffers), asked)
         waiting, failures, strange, epsilon = set(self._asked), 0, 0, 0.0
+        self.refusals = {}
         reports: list[bytes] = []  # several at once are added faster
         for reply in replies:
             node = int(reply.metadata.src_node_id)
@@ -196,6 +210,7 @@ class LdpFedAvg(FedAvg):
             waiting.discard(node)
             if reply.has_error():
                 failures += 1
+                self.refusals[reply.error.reason] = self.refusals.get(reply.error.reason, 0) + 1
                 logger.warning("round %d: node %d answers: %s", server_round, node, reply.error.reason)
                 continue
             try:
@@ -209,41 +224,13 @@ class LdpFedAvg(FedAvg):
         total.add(*reports)
         return self._next(server_round, total, failures, strange, len(waiting), epsilon)
 
-    def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Evaluate | None = None,
-    ) -> Result:
-        """Flower's `Strategy.start`, but for two things: replies are added as they arrive, and a run can be resumed.
-
-        A server that died in a round asks for that round anew. Clients that had answered it spend again, and their
-        ledgers say so.
-        """
-        arrays, first, result = self._opened(initial_arrays)
-        self.summary()
-        if evaluate_fn is not None and first == 1:
-            _noted(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, arrays))
-        for round_ in range(first, num_rounds + 1):
-            if not self._affordable(round_):
-                break
-            config = ConfigRecord(dict(train_config or {}))
-            messages = list(self.configure_train(round_, arrays, config, grid))
-            if isinstance(self.release, Summed):
-                after, metrics = self._summed_round(self.release, round_, grid, messages, timeout)
-            else:
-                after, metrics = self.aggregate_train(round_, replies(grid, messages, timeout))
-            arrays = arrays if after is None else after
-            result.arrays = arrays
-            _noted(result.train_metrics_clientapp, round_, metrics)
-            if evaluate_fn is not None:
-                _noted(result.evaluate_metrics_serverapp, round_, evaluate_fn(round_, arrays))
-            self._keep(round_, result)
-        return result
+    def _round(
+        self, round_: int, grid: Grid, arrays: ArrayRecord, config: ConfigRecord, timeout: float
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        messages = list(self.configure_train(round_, arrays, config, grid))
+        if isinstance(self.release, Summed):
+            return self._summed_round(self.release, round_, grid, messages, timeout)
+        return self.aggregate_train(round_, replies(grid, messages, timeout))
 
     def _begin(self, arrays: ArrayRecord) -> None:
         """Take over the model; what no round can have is refused before a client trains."""
@@ -300,7 +287,7 @@ class LdpFedAvg(FedAvg):
             metrics[records.EPSILON] = epsilon
         if total is None or clients < self.at_least:
             least = f", of at least {self.at_least}" if self.at_least > 1 else ""
-            why = self.reasons or "no answer"
+            why = self.reasons or self.refusals or "no answer"
             logger.warning("round %d has %d reports%s: the model stays (%s)", server_round, clients, least, why)
             return None, metrics
         with self.budget.opened({}) as ledger:
@@ -313,6 +300,9 @@ class LdpFedAvg(FedAvg):
         mean = total.mean()
         self.ranges = self._after(mean, clients)
         arrays = {name: self._moved(array, mean.get(name)) for name, array in self._arrays.items()}
+        if self.optimizer is not None:
+            stepped = self.optimizer.moved({name: self._arrays[name] for name in mean}, {n: arrays[n] for n in mean})
+            arrays |= {name: np.asarray(array, self._arrays[name].dtype) for name, array in stepped.items()}
         return records.record_of(arrays), metrics
 
     def _after(self, mean: Arrays, clients: int) -> Ranges:
@@ -333,7 +323,8 @@ class LdpFedAvg(FedAvg):
 
     def _described(self) -> dict[str, object]:
         names = ("upload", "method", "growth", "by", "buffers")
-        return {**self.release.terms, **{name: getattr(self, name) for name in names}}
+        optimizer = {} if self.optimizer is None else {"server_optimizer": True}
+        return {**self.release.terms, **{name: getattr(self, name) for name in names}, **optimizer}
 
     def _opened(self, initial: ArrayRecord) -> tuple[ArrayRecord, int, Result]:
         """The model, the round to begin with, and what is known of those before."""
@@ -348,6 +339,8 @@ class LdpFedAvg(FedAvg):
         if not self.resume:
             raise checkpoint.CheckpointError(f"{self.save} has a run of {kept.round} rounds: resume, or another folder")
         self.ranges = kept.ranges
+        if self.optimizer is not None:
+            self.optimizer.state = kept.optimizer
         result.arrays = records.record_of(kept.arrays)
         result.train_metrics_clientapp = {k: MetricRecord(dict(v)) for k, v in kept.metrics.items()}
         return result.arrays, kept.round + 1, result
@@ -358,9 +351,5 @@ class LdpFedAvg(FedAvg):
         arrays = {str(name): array.numpy() for name, array in result.arrays.items()}
         metrics = {k: dict(v) for k, v in result.train_metrics_clientapp.items()}
         ranges = checkpoint.plain(self.ranges[0]), checkpoint.plain(self.ranges[1])
-        checkpoint.save(self.save, checkpoint.Kept(round_, arrays, ranges, metrics), self._described())
-
-
-def _noted(where: dict[int, MetricRecord], round_: int, metrics: MetricRecord | None) -> None:
-    if metrics is not None:
-        where[round_] = metrics
+        state = b"" if self.optimizer is None else self.optimizer.state
+        checkpoint.save(self.save, checkpoint.Kept(round_, arrays, ranges, metrics, state), self._described())

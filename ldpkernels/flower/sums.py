@@ -28,7 +28,8 @@ from ldpkernels.releases.release import Arrays, Asked
 from ldpkernels.releases.summed import Summed
 from ldpkernels.secure_sums import ProtocolError, RoundLost, Server, State
 
-logger = logging.getLogger("ldpkernels.flower")
+logger = logging.getLogger("ldpkernels.flower")  # a client's
+server_log = logging.getLogger("flwr.ldpkernels")  # in the form of Flower's own
 
 SUM = "ldp-sum"  # the key of a record
 VERSION = 1  # of these messages
@@ -160,7 +161,7 @@ def collect(
     """One secure sum with the nodes to whom these messages would have gone."""
     if len(messages) < summed.threshold:
         reason = f"{len(messages)} nodes were selected, and the threshold is {summed.threshold}: select more a round"
-        logger.warning("round %d is lost before it began: %s", asked.round, reason)
+        server_log.warning("round %d is lost before it began: %s", asked.round, reason)
         return Collected(refused={reason: 1})
     said = summed.told(like, len(messages))
     asked = replace(asked, **said)  # type: ignore[arg-type]
@@ -180,7 +181,7 @@ def collect(
             node = int(reply.metadata.src_node_id)
             if reply.has_error():
                 found.refused[reply.error.reason] = found.refused.get(reply.error.reason, 0) + 1
-                logger.warning("round %d: node %d answers at %r: %s", round_, node, stage, reply.error.reason)
+                server_log.warning("round %d: node %d answers at %r: %s", round_, node, stage, reply.error.reason)
                 continue
             record = reply.content.config_records.get(SUM, ConfigRecord())
             number, data = _number(record.get("number")), record.get("data")
@@ -214,10 +215,10 @@ def collect(
         found.total = server.total(ask(DISCLOSED, {node: last for node in to(inside)}))
         found.clients = len(server.clients)
     except (RoundLost, ProtocolError) as error:
-        logger.warning("round %d is lost: %s", round_, error)
+        server_log.warning("round %d is lost: %s", round_, error)
         found.refused[str(error)] = 1
     for number, reason in server.refused.items():
-        logger.warning("round %d: client %d is left out: %s", round_, number, reason)
+        server_log.warning("round %d: client %d is left out: %s", round_, number, reason)
         found.refused[reason] = found.refused.get(reason, 0) + 1
     return found
 

@@ -10,7 +10,7 @@ name, and a number, a word or a mapping of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
@@ -103,6 +103,9 @@ class LdpFilter(_Agreed):
     leave. The result of a task for which this filter did not run is emptied, and what another filter made of a report
     is undone. A task without a model, and a round past the budget, get the code of a filter's error.
 
+    A site's own policy (local/privacy.json) has it among its `components`, with `tasks`: for the jobs of all who submit
+    some, whatever filters they bring.
+
     Args:
         eps: Privacy parameter: of each weight for "two-point", "piecewise" and "hybrid", of the whole update for
             "privunitg", "k-of-d" and "gaussian", which need `norm`.
@@ -118,6 +121,8 @@ class LdpFilter(_Agreed):
             `{"kind": "VectorGaussian", "sigma": 5.37, "dimension": 21840}`.
         ledger: The file in which this client keeps what it has spent, over all jobs; "{site}" is its name.
         budget: The epsilon in all that no round may pass; goes with `ledger`.
+        tasks: For a component of a site's policy, which is in no chain of filters: the tasks whose results it reports.
+            Those of others leave empty.
 
     >>> LdpFilter(4.0, R=0.05, ledger="{site}.ledger", budget=1000.0).upload
     'updates'
@@ -137,9 +142,12 @@ class LdpFilter(_Agreed):
         law: Mapping[str, object] | None = None,
         ledger: str | None = None,
         budget: float | None = None,
+        tasks: Sequence[str] = (),
     ) -> None:
         super().__init__(eps, mechanism, C, R, norm, bound, delta, upload, buffers, law)
-        self.ledger, self.budget = ledger, budget
+        if isinstance(tasks, str):
+            raise TypeError(f"tasks={tasks!r} is one name: pass a list of names")
+        self.ledger, self.budget, self.tasks = ledger, budget, list(tasks)
         self._purse = Budget(ledger, budget, delta)
         self._asked: Arrays = {}  # the model that the current task came with
         self._answer: bytes | None = None  # the report that may leave
@@ -165,6 +173,11 @@ class LdpFilter(_Agreed):
             if not isinstance(result, Shareable):
                 return
             answer = make_reply(ReturnCode.TASK_RESULT_FILTER_ERROR)
+            if self._answer is None and fl_ctx.get_prop(FLContextKey.TASK_NAME) in self.tasks:
+                try:
+                    self.process(result, fl_ctx)
+                except ContentBlockedException as error:
+                    self.log_error(fl_ctx, str(error))
             if self._answer is None:
                 self.log_error(fl_ctx, "a task's result did not go through LdpFilter last: nothing of it leaves")
             else:

@@ -58,6 +58,14 @@ def changed(before: Arrays, received: Arrays, trained: Arrays, upload: str) -> A
 
     `before` are those of the received arrays that are reported. The errors are for the client's own log.
     """
+    check_trained(before, received, trained)
+    if upload == "weights":
+        return {name: trained[name] for name in before}
+    return {name: _difference(trained[name], array) for name, array in before.items()}
+
+
+def check_trained(before: Arrays, received: Arrays, trained: Arrays) -> None:
+    """Refuse a training of other names than were received, or of other shapes and dtypes than those of `before`."""
     if list(trained) != list(received):
         raise ValueError("the app's reply has other arrays than it received: send back the same names, in order")
     for name, array in before.items():
@@ -67,9 +75,6 @@ def changed(before: Arrays, received: Arrays, trained: Arrays, upload: str) -> A
                 f"array {name!r} came as {array.dtype} of shape {array.shape}, and the app's reply has "
                 f"{after.dtype} of shape {after.shape}"
             )
-    if upload == "weights":
-        return {name: trained[name] for name in before}
-    return {name: _difference(trained[name], array) for name, array in before.items()}
 
 
 def _difference(after: Array, before: Array) -> Array:

@@ -23,9 +23,9 @@ def huggingface(upload: Upload) -> TrainerCallback:
 
     class OnTraining(base):  # type: ignore[misc, valid-type]  # known where it is installed
         def on_train_begin(
-            self, args: object, state: object, control: object, *, model: torch.nn.Module, **_: object
+            self, args: object, state: TrainerState, control: object, *, model: torch.nn.Module, **_: object
         ) -> None:
-            upload.start(model)
+            upload.start(model, first=state.is_world_process_zero)
 
         def on_train_end(
             self, args: object, state: TrainerState, control: object, *, model: torch.nn.Module, **_: object
@@ -44,7 +44,7 @@ def lightning(upload: Upload) -> Callback:
 
     class OnTraining(base):  # type: ignore[misc, valid-type]  # known where it is installed
         def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-            upload.start(pl_module)
+            upload.start(pl_module, first=trainer.is_global_zero)
 
         def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
             upload.finish(pl_module, first=trainer.is_global_zero)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING, Literal, SupportsFloat
 
 from ldpkernels.calls.perturb import report
@@ -13,6 +14,7 @@ from ldpkernels.common.keys import Generator
 from ldpkernels.inputs.containers import Numbers, collect
 from ldpkernels.inputs.shards import is_sharded
 from ldpkernels.laws.registry import MechanismName
+from ldpkernels.releases.budget import Budget, spent
 from ldpkernels.releases.choice import Law, released, reported
 from ldpkernels.releases.release import EachWeight
 from ldpkernels.releases.vectors import WholeVector
@@ -48,7 +50,7 @@ class Upload:
 
     `start` before training and `finish` after it, or a callback that calls both: `huggingface(upload)`,
     `lightning(upload)`. Then `report` holds what may leave. **Nothing else may**: neither the model, nor checkpoints or
-    logged losses of the trainer. Each report costs eps a weight; `ldpkernels.accounting` has a ledger.
+    logged losses of the trainer.
 
     **A training that fails must not be told from others**: where it raises, call `failed`, which reports no change.
 
@@ -58,6 +60,10 @@ class Upload:
             `Hybrid`, with C and R; or `VectorGaussian`, `PrivUnitG` or `KOfD` of the whole update, without. Then
             `report` is what `perturb_vector` gives: noised tensors by name.
         sent: "update", what training added to each parameter, or "weights".
+        ledger: The file in which this client keeps what it has spent, over all runs.
+        budget: The epsilon in all that no report may pass; goes with `ledger`. `start` spends, before anything is
+            trained, and raises `accounting.BudgetExceeded`: what was started is spent, also where it is never sent.
+        delta: The delta of that epsilon.
 
     >>> import torch, ldpkernels
     >>> from ldpkernels.trainers import Upload, trainable
@@ -83,6 +89,9 @@ class Upload:
         law: Law | None = None,
         generator: Generator = None,
         sent: Sent = "update",
+        ledger: str | os.PathLike[str] | None = None,
+        budget: float | None = None,
+        delta: float = 1e-5,
     ) -> None:
         chosen = released(None if eps is None else number("eps", eps), mechanism, law=law)
         exactly = reported(chosen, "trainers.Upload")
@@ -95,14 +104,23 @@ class Upload:
             raise ValueError(f"sent={sent!r} must be 'update' or 'weights'")
         self.C, self.R, self.generator = C, R, generator
         self.sent = sent
+        self.budget = Budget(ledger, budget, delta)
         self.report: Report | dict[str, torch.Tensor] | None = None
         self._before: dict[str, torch.Tensor] | None = None
 
-    def start(self, model: torch.nn.Module) -> None:
-        """Note what training starts from: the server's model."""
+    def start(self, model: torch.nn.Module, first: bool = True) -> None:
+        """Note what training starts from, the server's model, and spend: from here on a report leaves.
+
+        `first`: of several processes that train one model this is the one that spends.
+        """
         self.report = None
         before = {name: p.detach().clone() for name, p in trainable(model).items()}
-        self._release.event([p.numel() for p in before.values()])  # it refuses a model that the law is not of
+        sizes = [p.numel() for p in before.values()]
+        self._release.event(sizes)  # it refuses a model that the law is not of
+        if first:
+            with self.budget.opened({}) as kept:
+                if kept is not None:
+                    spent(kept, self._release, sizes, "")
         self._before = before
 
     def finish(self, model: torch.nn.Module, first: bool = True) -> Report | dict[str, torch.Tensor] | None:

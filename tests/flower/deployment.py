@@ -58,9 +58,12 @@ def free_ports(count):
 class Deployment:
     """Processes of Flower's own commands, each with a log, until the `with` statement ends."""
 
-    def __init__(self, folder, nodes=0, config="", **environment):
-        """Without nodes, the SuperLink simulates them on Ray. `config` is more of each node's configuration."""
-        self.folder, self.nodes, self.config = Path(folder), nodes, config
+    def __init__(self, folder, nodes=0, config="", owner=None, **environment):
+        """Without nodes, the SuperLink simulates them on Ray. `config` is more of each node's configuration.
+
+        With an owner's file, the apps of all nodes run by `ldpkernels flower-node`.
+        """
+        self.folder, self.nodes, self.config, self.owner = Path(folder), nodes, config, owner
         binaries = Path(sys.executable).parent
         self.environment = {
             **os.environ,
@@ -74,6 +77,10 @@ class Deployment:
 
     def __enter__(self):
         self.certificate, key = certificate(self.folder)
+        signed = []
+        if self.owner:
+            (self.owner.parent / "secret").write_text(os.urandom(32).hex())
+            signed = ["--superexec-auth-secret-file", self.owner.parent / "secret"]
         port, *others = free_ports(1 + self.nodes)
         try:
             self._start(
@@ -88,7 +95,13 @@ class Deployment:
                     "--root-certificates", self.certificate, "--port", own,
                     "--node-config", f"partition-id={i} num-partitions={self.nodes} {self.config}",
                     "--ssl-certfile", self.certificate, "--ssl-keyfile", key, "--ssl-ca-certfile", self.certificate,
+                    *(["--isolation", "process", *signed] if self.owner else []),
                 )  # fmt: skip
+                if self.owner:
+                    self._start(
+                        f"node{i}", sys.executable, "-m", "ldpkernels", "flower-node", self.owner, "--",
+                        "--runtime-api-address", f"127.0.0.1:{own}", "--root-certificates", self.certificate, *signed,
+                    )  # fmt: skip
         except BaseException:
             self.__exit__()
             raise

@@ -2,6 +2,7 @@
 """Flower's own processes: a SuperLink with SuperNodes over TLS, its simulation on Ray, the command line's engine."""
 
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -12,7 +13,11 @@ import pytest
 import torch
 
 from ldpkernels.accounting import Ledger
+from tests.flower import test_hosting as hosting
 from tests.flower.deployment import Deployment
+from tests.test_apart import secrets, walls
+
+__all__ = ["secrets", "walls"]  # fixtures
 
 pytestmark = pytest.mark.flower
 
@@ -20,6 +25,9 @@ ROOT = Path(__file__).parents[2]
 APPS = "tests/flower/same_bits", "tests/flower/secure_sum"
 EXAMPLE, SAME_BITS, SECURE_SUM = (ROOT / path for path in ("examples/flower", *APPS))
 ROUND = re.compile(r"^round (\d): reports=(\d+) skipped=0 failures=0 silent=0 ldp-epsilon=([\d,.]+)$", re.M)
+
+
+APART = "answer_after = 0\n[app]\ndeadline = 100.0\nenvironment = {LDP_OWNED = 'yes'}\n"
 
 
 def said(output, logs):
@@ -59,13 +67,15 @@ def test_a_superlink_with_supernodes_over_tls(tmp_path):
     assert all(torch.equal(there["weights"][name], here.weights[name]) for name in here.weights)
 
 
-def test_nodes_whose_owners_say_what_they_send(tmp_path):
+@pytest.mark.parametrize("apart", [False, True])
+def test_nodes_whose_owners_say_what_they_send(tmp_path, apart, walls):
     """Shares of noise on a real SuperLink, by numbers of the nodes' own files, and their ledgers stop them."""
     app = importlib.import_module("tests.flower.secure_sum.app")
     fields = "".join(f"{name} = {value}\n" for name, value in vars(app.LAW).items())
     spent = f"threshold = 3\nbudget = 8.0\nledger = '{tmp_path}/{{partition-id}}.ledger'\n"
-    (tmp_path / "site.toml").write_text(f"{spent}[law]\nkind = 'DistributedGaussian'\n{fields}")
-    with Deployment(tmp_path, nodes=3, config=f"ldp='{tmp_path}/site.toml'", LDP_OWNED="yes") as flower:
+    (tmp_path / "site.toml").write_text(f"{spent}{APART * apart}[law]\nkind = 'DistributedGaussian'\n{fields}")
+    how = {"owner": tmp_path / "site.toml"} if apart else {"config": f"ldp='{tmp_path}/site.toml'"}
+    with Deployment(tmp_path, nodes=3, LDP_OWNED="yes", **how) as flower:
         first = flower.run(SECURE_SUM, f"nodes=3 out='{tmp_path}/sum.npz'")
         assert "reports: 3" in first, first + flower.logs()
         assert "reports: 0" in flower.run(SECURE_SUM, f"nodes=3 out='{tmp_path}/again.npz'")
@@ -74,6 +84,62 @@ def test_nodes_whose_owners_say_what_they_send(tmp_path):
     assert 0 < np.sqrt((error**2).mean()) < 2 * np.sqrt(app.LAW.mean_error(3) / 601)
     for i in range(3):
         with Ledger(tmp_path / f"{i}.ledger", epsilon=8.0) as ledger:
+            assert len(ledger.history) == 1
+
+
+UPLOADED = """
+import json
+import numpy as np
+from ldpkernels.flower import LdpFedAvg, records
+
+@server.main()
+def main(grid, context):
+    seen, pull = [], grid.pull_messages
+    def pulled(ids):
+        found = list(pull(ids))
+        seen.extend(found)
+        return found
+    grid.pull_messages = pulled
+    strategy = LdpFedAvg(30.0, R=0.1, min_train_nodes=2, min_available_nodes=2)
+    start = ArrayRecord({"w": Array(np.zeros(40, np.float32))})
+    result = strategy.start(grid, start, num_rounds=2, timeout=200)
+    replies = [
+        {"error": m.error.reason} if m.has_error() else
+        {"keys": sorted(m.content), "report": len(records.report_in(m.content)), **dict(m.content["metrics"])}
+        for m in seen
+    ]
+    mean = result.arrays["w"].numpy()
+    with open(context.run_config["out"], "w") as file:
+        json.dump({"replies": replies, "mean": [float(x) for x in mean]}, file)
+"""
+
+
+def test_apps_that_their_nodes_owners_do_not_trust(tmp_path, secrets, walls):
+    """A SuperLink, SuperNodes and flower-node: a hostile app's answers are reports of the owner's, and are counted."""
+    (secrets / "privacy.toml").write_text(
+        f"eps = 30.0\nbudget = 1000\nledger = '{secrets}/ledgers/{{partition-id}}'\nanswer_after = 0\n"
+        "metrics = ['accuracy']\n[like]\nw = ['float32', 40]\n[app]\ndeadline = 60.0\n"
+    )
+    app = tmp_path / "uploaded"
+    app.mkdir()
+    (app / "app.py").write_text(hosting.source(hosting.HOSTILE) + UPLOADED)
+    (app / "pyproject.toml").write_bytes(hosting.PROJECT + b'out = ""\nport = 9\nsecrets = ""\n')
+    with Deployment(tmp_path, nodes=2, owner=secrets / "privacy.toml") as flower:
+        output = flower.run(app, f"out='{tmp_path}/seen.json' secrets='{secrets}/privacy.toml {secrets}/secret'")
+        assert (tmp_path / "seen.json").exists(), output + flower.logs()
+    logs = "".join((tmp_path / f"node{i}.log").read_text() for i in range(2))
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    assert len(seen["replies"]) == 4
+    for reply in seen["replies"][:2]:
+        assert reply.pop("ldp-epsilon") > 100
+        assert reply == {"keys": ["metrics", "report"], "report": seen["replies"][0]["report"], "accuracy": 0.0}
+    assert min(seen["mean"]) > 0.09
+    assert all("past the budget" in reply["error"] for reply in seen["replies"][2:]), seen
+    assert not re.findall(r"WROTE.*|READ (?!nothing).*|SENT|TOKEN", logs)
+    assert logs.count("READ nothing") == 4  # the owner's file and the secret, of each node
+    assert "STATE 0" in logs
+    for i in range(2):
+        with Ledger(secrets / "ledgers" / str(i), epsilon=1000.0) as ledger:
             assert len(ledger.history) == 1
 
 

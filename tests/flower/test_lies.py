@@ -8,7 +8,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
 import ldpkernels
-from ldpkernels.flower import LdpFedAvg, LdpMod, records
+from ldpkernels.flower import LdpFedAvg, LdpMod, NoReportsError, records
 from ldpkernels.releases.choice import released
 from ldpkernels.releases.release import Asked
 from ldpkernels.wire.envelope import encode
@@ -124,6 +124,8 @@ def test_a_claim_of_what_was_spent_is_a_number_or_nothing(claim):
 
 def test_a_round_without_a_report_leaves_the_model():
     grid = LocalGrid(app_of(LdpMod(1.0)), NODES, dropped=lambda message: True)
-    result = LdpFedAvg(1.0, R=0.1).start(grid, records.record_of(START), num_rounds=1, timeout=0.2)
+    with pytest.raises(NoReportsError, match="nobody answered") as stop:
+        LdpFedAvg(1.0, R=0.1).start(grid, records.record_of(START), num_rounds=1, timeout=0.2)
+    result = stop.value.result
     assert dict(result.train_metrics_clientapp[1]) == {"reports": 0, "skipped": 0, "failures": 0, "silent": 40}
     assert np.array_equal(result.arrays["b"].numpy(), START["b"])

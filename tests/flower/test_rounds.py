@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """LdpMod and LdpFedAvg together, in one process: what leaves a client, and what a server makes of it."""
 
+from functools import partial
+
 import numpy as np
 import pytest
+import torch
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 
 import ldpkernels
 from ldpkernels.accounting import Ledger, composed_epsilon
-from ldpkernels.flower import LdpFedAvg, LdpMod, records
+from ldpkernels.flower import CheckpointError, LdpFedAvg, LdpMod, NoReportsError, numpy_client, records
 from ldpkernels.releases.vectors import ClippedUpdate
 from ldpkernels.wire.envelope import encode
 from tests.flower.grid import LocalGrid
@@ -58,7 +62,10 @@ def keyed(message, context):
 
 
 def started(strategy, grid, rounds=1, **options):
-    return strategy.start(grid, records.record_of(START), num_rounds=rounds, timeout=1, **options)
+    try:
+        return strategy.start(grid, records.record_of(START), num_rounds=rounds, timeout=1, **options)
+    except NoReportsError as error:
+        return error.result
 
 
 def moved(result):
@@ -96,7 +103,7 @@ def test_exactly_the_law_is_what_runs(law, tmp_path):
 
 
 def test_a_law_of_another_model_is_refused_by_both():
-    law = ldpkernels.VectorGaussian(0.05, SIZE + 1, 0.5)
+    law = ldpkernels.VectorGaussian(0.2, SIZE + 1, 0.5)
     with pytest.raises(ValueError, match="have 34 numbers, and the law is of 35"):
         started(LdpFedAvg(law=law), LocalGrid(app_of(LdpMod(law=law)), NODES[:2]))
     grid = LocalGrid(app_of(LdpMod(law=law)), NODES[:2])
@@ -221,7 +228,8 @@ def test_statistics_stay_or_are_perturbed_as_both_sides_say():
     for name in ("n.running_mean", "n.num_batches_tracked"):
         assert np.array_equal(result.arrays[name].numpy(), start[name])
     grid = LocalGrid(app_of(LdpMod(1.0)), NODES)  # which was not told to keep them
-    LdpFedAvg(1.0, R=0.1, buffers="keep").start(grid, arrays, num_rounds=1, timeout=1)
+    with pytest.raises(NoReportsError, match="buffers='keep'"):
+        LdpFedAvg(1.0, R=0.1, buffers="keep").start(grid, arrays, num_rounds=1, timeout=1)
     assert all("buffers='keep'" in reply.error.reason for reply in grid.received)
 
 
@@ -297,6 +305,97 @@ def test_ranges_of_no_array_are_refused_before_anyone_trains():
         started(LdpFedAvg(1.0, C=0.0, R={"a": 0.1, "b": 0.1, "c": 0.1}), grid)
     with pytest.raises(ValueError, match="previous has no range for layer 'a'"):  # by module, of ranges by array
         started(LdpFedAvg(1.0, R={name: 0.1 for name in START}, ranges="noise-subtracted"), grid)
-    with pytest.raises(ValueError, match="method"):
-        started(LdpFedAvg(1.0, R=0.1, ranges="widest"), grid)
     assert not grid.sent
+
+
+def test_a_run_without_a_report_fails_with_what_clients_answered(caplog):
+    grid = LocalGrid(app_of(LdpMod(3.0)), NODES[:3])
+    with pytest.raises(NoReportsError, match=r"no round of 2 had a report.*was set up with 3") as stop:
+        LdpFedAvg(4.0, R=0.1).start(grid, records.record_of(START), num_rounds=2, timeout=1)
+    assert not moved(stop.value.result).any()
+    assert "this client was set up with 3.0" in caplog.text
+
+
+def test_a_run_says_what_flowers_own_strategies_say(caplog):
+    with caplog.at_level("INFO", "flwr"):
+        evaluated = MetricRecord({"accuracy": 0.5})
+        grid = LocalGrid(app_of(LdpMod(4.0)), NODES[:3])
+        started(LdpFedAvg(4.0, R=0.1), grid, rounds=2, evaluate_fn=lambda round_, arrays: evaluated)
+    for words in ("[ROUND 2/2]", "Initial global evaluation", "{'accuracy': 0.5}", "{'reports': 3, 'skipped': 0"):
+        assert words in caplog.text
+    assert "num-examples" not in caplog.text
+
+
+@pytest.mark.parametrize(("options", "error"), [({"R": -1.0}, "R = -1.0"), ({"R": {"a": -1.0}}, "R = -1.0")])
+def test_a_negative_radius_is_refused_at_once(options, error):
+    with pytest.raises(ValueError, match=error):
+        LdpFedAvg(4.0, **options)
+
+
+def test_unknown_ranges_are_refused_at_once():
+    with pytest.raises(ValueError, match="ranges = 'widest' is unknown: choose one of minmax"):
+        LdpFedAvg(4.0, R=0.1, ranges="widest")
+
+
+def sgd(tensors):
+    return torch.optim.SGD(tensors, lr=1.0, momentum=0.5)
+
+
+@pytest.mark.parametrize("upload", ["updates", "weights"])
+def test_a_servers_optimizer_takes_the_mean_for_its_gradient(upload):
+    """SGD of rate 1 without momentum moves to the mean, as without an optimizer; with momentum steps add up."""
+    how = {"R": 0.1} if upload == "updates" else {"C": 1.0, "R": 3.0}
+
+    def run(rounds, **options):
+        strategy = LdpFedAvg(12.0, upload=upload, **how, **options)
+        return moved(started(strategy, LocalGrid(app_of(LdpMod(12.0, upload=upload, generator=keyed)), NODES), rounds))
+
+    plain = run(1)
+    assert np.allclose(run(1, server_optimizer=partial(torch.optim.SGD, lr=1.0)), plain, atol=1e-6)
+    assert np.allclose(run(1, server_optimizer=partial(torch.optim.SGD, lr=0.5)), plain / 2, atol=1e-6)
+    if upload == "updates":  # whose second mean does not depend on the model
+        second = run(2) - plain
+        assert np.allclose(run(2, server_optimizer=sgd), plain + second + 0.5 * plain, atol=1e-5)
+
+
+def test_a_servers_momentum_outlives_it(tmp_path):
+    def strategy(**options):
+        return LdpFedAvg(12.0, R=0.1, server_optimizer=sgd, **options)
+
+    grid = LocalGrid(app_of(LdpMod(12.0, generator=keyed)), NODES[:5])
+    whole = started(strategy(), grid, rounds=3)
+    started(strategy(save=tmp_path), grid, rounds=2)
+    resumed = started(strategy(save=tmp_path, resume=True), grid, rounds=3)
+    assert np.array_equal(moved(resumed), moved(whole))
+    with pytest.raises(CheckpointError, match="server_optimizer"):
+        started(LdpFedAvg(12.0, R=0.1, save=tmp_path, resume=True), grid, rounds=4)
+
+
+def test_what_makes_no_optimizer_is_refused():
+    with pytest.raises(TypeError, match="must make an optimizer of a list of tensors"):
+        LdpFedAvg(4.0, R=0.1, server_optimizer="adam")
+
+
+class Older(NumPyClient):
+    def fit(self, parameters, config):
+        return [np.asarray(one + config["step"], one.dtype) for one in parameters], 7, {"loss": 0.25}
+
+
+def test_an_app_of_the_older_interface_reports_what_it_trained():
+    """By the mod between; without it nothing is trained, and the client's log has the cure."""
+    found = []
+    for app in (
+        ClientApp(lambda context: Older().to_client(), mods=[LdpMod(12.0, metrics=["loss"]), numpy_client]),
+        app_of(LdpMod(12.0, metrics=["loss"])),
+    ):
+        grid = LocalGrid(app, NODES)
+        result = started(LdpFedAvg(12.0, R=0.1), grid, train_config=ConfigRecord({"step": STEP}))
+        found.append(moved(result))
+        assert {reply.content["metrics"]["loss"] for reply in grid.received} == {0.25}
+    assert all(abs(one.mean() - STEP) < 0.02 for one in found)
+
+
+def test_an_app_of_the_older_interface_without_its_mod_is_told_the_cure(caplog):
+    grid = LocalGrid(ClientApp(lambda context: Older().to_client(), mods=[LdpMod(12.0)]), NODES[:2])
+    started(LdpFedAvg(12.0, R=0.1), grid, train_config=ConfigRecord({"step": STEP}))
+    assert "mods=[LdpMod(...), ldpkernels.flower.numpy_client]" in caplog.text

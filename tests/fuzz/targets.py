@@ -23,6 +23,7 @@ from ldpkernels.accounting import Ledger, LedgerError, PureEvent, RandomizedResp
 from ldpkernels.accounting.ledger import recorded
 from ldpkernels.accounting.ledger_file import Header, LedgerFile, chained
 from ldpkernels.federated import adult, cldp_upload, data, runs
+from ldpkernels.releases import answers
 from ldpkernels.secure_sums import messages
 from ldpkernels.secure_sums.messages import Peers
 from tests.uploads import signed
@@ -310,7 +311,12 @@ def _read_cldp(given: bytes, folder: Path) -> None:
 
 DATA = (ValueError, FileNotFoundError)
 REFUSED = (secure_sums.ProtocolError,)
+ASKED = {"w": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3), "s": np.array(2.5)}
 TARGETS = {
+    "answer": Target(
+        lambda: [answers.packed(ASKED, ASKED, said) for said in ({}, {"loss": 0.5, "rows": 7})],
+        lambda given, _: answers.unpacked(given, ASKED, ["loss", "rows"]),
+    ),
     "report": Target(lambda: [one.to_bytes() for one in _reports()], _read_report),
     "report-header": Target(
         lambda: [_opened(one.to_bytes()) for one in _reports()], lambda given, f: _read_report(_enveloped(given), f)

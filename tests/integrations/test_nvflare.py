@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # NVFLARE's own classes and its simulator, where it is installed: `make nvflare`.
 import logging
+import re
 import sys
 import threading
 
@@ -21,13 +22,15 @@ from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
+from nvflare.apis.workspace import Workspace
 from nvflare.app_common.abstract.model import make_model_learnable
 from nvflare.app_common.app_constant import AppConstants
+from nvflare.private.fed.app.fl_conf import create_privacy_manager
 from nvflare.private.fed.client import client_runner
 
 from ldpkernels.nvflare import LdpDecoder, LdpFilter
 from ldpkernels.releases.written import law_of
-from tests.integrations.pages import blocks
+from tests.integrations.pages import FOLDER, blocks
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 MODEL = {"a.weight": np.full((6, 5), 2.0, np.float32), "a.scale": np.array(1.5, np.float32), "b": np.zeros(3)}
@@ -118,35 +121,41 @@ class Failing(Executor):
         return self.failure
 
 
-@pytest.mark.parametrize(
-    "failure", [IndexError("label 7"), RuntimeError("label 7"), BaseException("label 7"), None, result()], ids=repr
-)
-def test_an_executor_that_raises_is_reported_as_no_change(failure, tmp_path, monkeypatch):
-    """By NVFLARE's own runner, which asks no filter where an executor raises."""
-    made = LdpFilter(4.0, R=0.1, ledger=str(tmp_path / "{site}.ledger"), budget=1e9)
-    runner, executor = client_runner.ClientRunner.__new__(client_runner.ClientRunner), Failing(failure)
+def run_by(handler, executor, filtered, monkeypatch):
+    """NVFLARE's own runner of tasks, with a component that hears of events and a filter of results; and a context."""
+    runner = client_runner.ClientRunner.__new__(client_runner.ClientRunner)
     runner.__dict__.update(
         job_id="job", task_lock=threading.Lock(), running_tasks={}, run_abort_signal=Signal(), task_data_filters={},
         task_result_filters={}, logger=logging.getLogger("runner"), find_executor=lambda task: executor,
-        fire_event=made.handle_event, _self_check=lambda: None, _run_abort_requested=False,
+        fire_event=handler.handle_event, _self_check=lambda: None, _run_abort_requested=False,
     )  # fmt: skip
     for name in ("log_info", "log_debug", "log_error", "log_exception"):
         setattr(runner, name, lambda *_, **__: None)
 
     def fired(event, fl_ctx, key, value):
         fl_ctx.set_prop(key, value, private=True, sticky=False)
-        made.handle_event(event, fl_ctx)
+        handler.handle_event(event, fl_ctx)
 
     runner.fire_event_with_data = fired
     runner._reply_and_audit = lambda reply, ref, msg, fl_ctx: reply
     monkeypatch.setattr(client_runner, "add_job_audit_event", lambda *_, **__: "")
-    asked = lambda name, data, fl_ctx, *_, **__: made.process(data, fl_ctx) if "result" in name else data  # noqa: E731
+    asked = lambda name, data, fl_ctx, *_, **__: filtered(data, fl_ctx) if "result" in name else data  # noqa: E731
     monkeypatch.setattr(client_runner, "apply_filters", asked)
     fl_ctx, server = context(), FLContext()
     server.set_prop(ReservedKey.RUN_NUM, "job")
     fl_ctx.set_peer_context(server)
     fl_ctx.set_prop(FLContextKey.RUNNER, runner, private=True, sticky=False)
     server.get_job_id = fl_ctx.get_job_id = lambda: "job"
+    return runner, fl_ctx
+
+
+@pytest.mark.parametrize(
+    "failure", [IndexError("label 7"), RuntimeError("label 7"), BaseException("label 7"), None, result()], ids=repr
+)
+def test_an_executor_that_raises_is_reported_as_no_change(failure, tmp_path, monkeypatch):
+    """By NVFLARE's own runner, which asks no filter where an executor raises."""
+    made = LdpFilter(4.0, R=0.1, ledger=str(tmp_path / "{site}.ledger"), budget=1e9)
+    runner, fl_ctx = run_by(made, Failing(failure), made.process, monkeypatch)
     for spent in (1, 2):
         task = DXO(DataKind.WEIGHTS, dict(MODEL)).to_shareable()
         answer = runner._do_process_task(client_runner.TaskAssignment("train", f"id {spent}", task), fl_ctx)
@@ -338,6 +347,49 @@ def test_a_task_that_is_not_filtered_leaves_empty(simulated):
     assert not list(folder.rglob("server.npy"))
     logs = "".join(path.read_text() for path in folder.rglob("site-1/log.txt"))
     assert "did not go through LdpFilter last" in logs
+
+
+def test_a_site_has_the_filter_in_its_own_configuration(tmp_path, monkeypatch):
+    """A job brings none, or one that puts the data in the place of what another gave: what leaves is a report."""
+    (tmp_path / "startup").mkdir()
+    (tmp_path / "local").mkdir()
+    (policy,) = re.findall(r"^```json\n(.*?)^```$", (FOLDER / "nvflare.md").read_text(), re.M | re.S)
+    for page, here in {
+        "/var/lib/ldp/{site}.ledger": f"{tmp_path}/{{site}}",
+        "4.0": str(SURE),
+        '"R": 0.1': '"R": 0.05',
+    }.items():
+        assert page in policy
+        policy = policy.replace(page, here)
+    (tmp_path / "local" / "privacy.json").write_text(policy)
+    manager = create_privacy_manager(Workspace(str(tmp_path), "site-1"), names_only=False)
+    assert manager.is_policy_defined()
+    (made,) = manager.components.values()
+    runner, fl_ctx = run_by(made, Failing(result()), lambda data, _: result(secret="patient 4711"), monkeypatch)
+    task = DXO(DataKind.WEIGHTS, dict(MODEL)).to_shareable()
+    answer = runner._do_process_task(client_runner.TaskAssignment("train", "id", task), fl_ctx)
+    assert "patient" not in repr(answer)
+    numbers = from_shareable(LdpDecoder(SURE, R=0.05).process(answer, context())).data
+    assert all(np.all(array > 0) for array in numbers.values())  # as was trained
+    with Ledger(tmp_path / "site-1", epsilon=1000.0) as ledger:
+        assert len(ledger.history) == 1
+
+
+def test_a_components_tasks_are_reported_and_no_others(tmp_path):
+    """Whatever filters of a job did to a result, and past the budget nothing of it leaves."""
+    made = LdpFilter(SURE, R=0.1, ledger=str(tmp_path / "{site}"), budget=1000.0, tasks=["train"])
+    codes = []
+    for task in ("train", "validate", "train"):
+        fl_ctx, upload = received(made), result()
+        fl_ctx.set_prop(FLContextKey.TASK_NAME, task)
+        fl_ctx.set_prop(FLContextKey.TASK_RESULT, upload)
+        made.handle_event(EventType.AFTER_TASK_RESULT_FILTER, fl_ctx)
+        codes.append(upload.get_return_code())
+        assert "weights" not in repr(upload)
+        assert (codes[-1] == ReturnCode.OK) == ("ldpkernels.report" in repr(upload))
+    assert codes == [ReturnCode.OK, ReturnCode.TASK_RESULT_FILTER_ERROR, ReturnCode.TASK_RESULT_FILTER_ERROR]
+    with pytest.raises(TypeError, match="pass a list of names"):
+        LdpFilter(4.0, R=0.1, tasks="train")
 
 
 def test_every_task_is_no_task_for_nvflare(monkeypatch, tmp_path):
