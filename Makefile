@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 EXTRAS := test,accounting,federated
-# torch first and pinned: left to a dependency, pip may fetch a build with several GB of CUDA libraries.
+# torch first and pinned: left to a dependency, pip may fetch a build with several GB of CUDA libraries. Ten thousand files are
+# not compiled by pip, one after another: Python compiles those that are imported.
 TORCH ?= torch==2.13.0
 STAMP := $(VENV)/.ready
 # The Python of the machine with the GPU, for which make gpu-build compiles.
@@ -48,8 +49,8 @@ help:
 
 $(STAMP): pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check "$(TORCH)"
-	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-compile "$(TORCH)"
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[$(EXTRAS)]"
 	touch $@
 
 demo: $(STAMP)
@@ -58,7 +59,7 @@ demo: $(STAMP)
 lint: $(STAMP)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy
+	$(PY) -m mypy --num-workers $(WORKERS)
 	$(VENV)/bin/clang-format --dry-run --Werror $(shell find csrc -type f)
 
 test: lint
@@ -96,11 +97,14 @@ integrations: $(STAMP)
 	$(PYTEST) tests/integrations tests/distributed
 
 SECONDS_EACH ?= 30
-FUZZED := answer report report-header aggregate aggregate-header ledger ledger-records cldp-upload sum-state sum-keys sum-boxes checkpoint checkpoint-pickle idx cifar10 adult
+FUZZED := answer report report-header aggregate aggregate-header ledger ledger-records cldp-upload vector-report code \
+  sum-state sum-keys sum-boxes sum-at-server sum-at-client checkpoint checkpoint-pickle idx cifar10 adult
+# What Flower's messages, nodes and servers have, where it is installed.
+FUZZED_FLOWER := flower-message flower-checkpoint node-file
 
 fuzz: $(STAMP)
 	$(PY) -m pip install --quiet --disable-pip-version-check "atheris>=2.3"
-	@failed=; for target in $(FUZZED); do \
+	@failed=; for target in $(FUZZED) $$($(PY) -c "import flwr" 2> /dev/null && echo $(FUZZED_FLOWER)); do \
 	  echo "== $$target"; $(PY) -m tests.fuzz $$target --seconds $(SECONDS_EACH) || failed="$$failed $$target"; \
 	done; test -z "$$failed" || { echo "what failed is in build/fuzz/found:$$failed"; exit 1; }
 

@@ -7,6 +7,10 @@ from fractions import Fraction
 import numpy as np
 
 N = 2**32
+RANGES = [  # C, R and eps
+    *[(0.0, 1.0, 1.0), (1.0, 0.01, 1.0), (1.0, 0.001, 4.0), (-0.37, 0.2, 0.05), (100.0, 3e-5, 10.0), (0.1, 0.0, 1.0)],
+    *[(0.0, 1e-38, 2.0), (-2.5, 1e-300, 0.5), (6e4, 12.0, 8.0)],
+]
 UNIT = {"float32": 2.0**-24, "bfloat16": 2.0**-24, "float16": 2.0**-24, "float64": 2.0**-53}  # of the comparison
 
 

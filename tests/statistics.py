@@ -78,14 +78,6 @@ def clopper_pearson(hits: int, trials: int, alpha: float = FALSE_ALARM) -> tuple
     return low, high
 
 
-def wilson(hits: int, trials: int, z: float = Z) -> tuple[float, float]:
-    """Wilson's interval: narrower, and approximate."""
-    share, spread = hits / trials, z * z / trials
-    middle = (share + spread / 2) / (1 + spread)
-    half = z / (1 + spread) * math.sqrt(share * (1 - share) / trials + spread / trials / 4)
-    return middle - half, middle + half
-
-
 def measured_eps(hits: tuple[int, int], trials: int) -> float:
     """An eps that two neighbouring inputs prove: below the true one, but for one false alarm in a million.
 

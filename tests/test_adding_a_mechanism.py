@@ -41,15 +41,6 @@ def test_every_block_is_in_the_tree():
         assert f"\n{text}\n" in (ROOT / path).read_text(), f"{path} has no\n{text}"
 
 
-def test_every_own_file_is_walked_through():
-    assert re.findall(r"^\| (\S+/\S+) \|", PAGE, re.MULTILINE) == OWN
-    found = [path for path in files("docs", "ldpkernels", "csrc", "tests") if re.search(r"[/_]sign\.\w+$", path)]
-    assert sorted(found) == sorted(OWN)
-    assert set(OWN) >= {path for path, _ in BLOCKS} - REGISTRIES.keys()
-    assert set(OWN[1:5]) <= {path for path, _ in BLOCKS}
-    assert "**six files of its own and ten lines in five others**" in PAGE.replace("\n", " ")
-
-
 def test_a_mechanism_is_named_in_the_registries_and_nowhere_else():
     assert {path: len(named_in(path)) for path in REGISTRIES} == REGISTRIES
     assert sum(REGISTRIES.values()) == 10

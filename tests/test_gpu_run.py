@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The run on a GPU without one: deadlines, crashes, results that survive, and a rehearsal with Triton's interpreter.
-import argparse
 import ast
-import importlib.util
 import json
 import shutil
 import subprocess
@@ -13,16 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.gpu import bench, steps
-from benchmarks.gpu import run as gpu_run
+from benchmarks.gpu import steps
 from benchmarks.gpu.operations import KEYS, OPERATIONS, poisoned, same
 from benchmarks.gpu.run import sources_digest
-from benchmarks.gpu.sanitize import turned
 from benchmarks.gpu.steps import Run, Step
 from ldpkernels import _native
-from ldpkernels.commands import fl
-from ldpkernels.commands.options import add_commands
-from ldpkernels.launch.proved import subjects
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -90,77 +83,6 @@ def test_the_deadline_holds_for_all_steps_together(tmp_path, monkeypatch):
     assert "| late | not run: the deadline |" in summary(run)
 
 
-def test_steps_side_by_side_and_a_summary_of_what_runs(run, tmp_path):
-    """Each waits for the other, and reads the summary while both are running."""
-    program = f"""cd {tmp_path}
-until [ "$(grep -c '| running |' {run.out}/summary.md)" = 2 ]; do sleep 0.05; done
-touch $0
-until [ -e $1 ]; do sleep 0.05; done"""
-    pairs = [("a", "b"), ("b", "a")]
-    assert run.together([Step(me, ["sh", "-c", program, me, other], 60, "x.log") for me, other in pairs])
-    assert "| a | passed |" in summary(run)
-    assert (run.out / "x.log").read_text().count("== ") == 2
-
-
-def test_only_the_end_of_a_long_output_is_kept(run, monkeypatch):
-    monkeypatch.setattr(steps, "LONGEST_LOG", 1000)
-    assert run.step(shell("printf %5000s x; echo the end"))
-    text = (run.out / "build.log").read_text()
-    assert "the end" in text
-    assert len(text) < 1500
-
-
-def test_papers_share_the_time_and_run_where_their_data_is(tmp_path, monkeypatch):
-    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
-    (tmp_path / "cifar-10-batches-bin").mkdir()
-    options = argparse.Namespace(data=tmp_path, runs=None, rehearse=False)
-    run = Run(tmp_path / "out", 300.0, tmp_path)
-    monkeypatch.setattr(run, "step", lambda step: run.steps.append(step))
-    gpu_run._papers(run, options)
-    limits = {step.name: step.limit for step in run.steps}
-    assert limits.pop("han-xue-fashion-mnist") == 0
-    assert "not run: --data has no FashionMNIST" in summary(run)
-    assert [round(limit) for limit in limits.values()] == [100, 150, 300]  # as the first two took no time
-    parser = argparse.ArgumentParser()
-    fl.add_parser(add_commands(parser, "COMMAND"))
-    for step in run.steps:
-        if step.command:
-            args = parser.parse_args(step.command[3:])
-            assert (args.device, args.resume, args.data) == ("cuda", True, str(tmp_path))
-            assert step.kept.name == "metrics.csv"
-
-
-def test_papers_without_their_packages_are_named(tmp_path, monkeypatch):
-    run = Run(tmp_path / "out", 300.0, tmp_path)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "tqdm" else name)
-    gpu_run._papers(run, argparse.Namespace(data=tmp_path, runs=None, rehearse=False))
-    assert summary(run).count("not run: this python3 has no tqdm |") == len(gpu_run.PAPERS) == len(run.steps)
-
-
-def test_what_fails_is_a_row_and_others_follow(monkeypatch):
-    def broken(_):
-        yield bench.Case("group", "good", lambda: None, 10, 20, 0.5)
-        yield bench.Case("group", "bad", lambda: 1 / 0, 10, 20)
-        yield bench.Case("group", "late", lambda: None, 10, 20, 1e-12, "latency")
-        raise MemoryError("none is left")
-
-    def other(*_):
-        yield bench.Case("other", "follows", lambda: None, 10, 20)
-
-    broken.__name__ = "clipped_cases"
-    for name in ("weight_cases", "clipped_cases", "cldp_cases", "vector_cases", "latency_cases", "server_cases"):
-        monkeypatch.setattr(bench, name, broken if name == "clipped_cases" else other)
-    device = bench.Device(rehearsal=True)
-    rows = [bench.measure(case, device) for case in bench.cases(device)]
-    tried = ["good", "bad", "late", "clipped_cases"]
-    assert [row["name"] for row in rows] == ["follows"] * 2 + tried + ["follows"] * 4
-    assert rows[3]["error"] == "ZeroDivisionError: division by zero"
-    assert rows[5]["error"] == "MemoryError: none is left"
-    text = bench.page({"GPU": "none"}, json.loads(json.dumps(rows)))
-    assert text.index("| good ") < text.index("ZeroDivisionError") < text.index("MemoryError")
-    assert "1 ps: missed" in text or "1e-12" in text
-
-
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_kernel_that_writes_nothing_would_be_seen(name):
     """Whatever it should write then is an input as it was, or new memory."""
@@ -182,46 +104,6 @@ def test_poison_ends_with_its_block():
         assert torch.empty(3).isnan().all()
         assert (torch.empty(3, dtype=torch.uint8) == 255).all()
     assert not torch.are_deterministic_algorithms_enabled()
-
-
-@pytest.mark.parametrize(
-    ("told", "chosen"),
-    [
-        ("  --kernel-name arg    key1=val1\n  --kernel-name-exclude arg", "--kernel-name"),
-        ("  --kernel-regex arg   key1=val1\n  --kernel-regex-exclude arg", "--kernel-regex"),
-        ("  --kernel-name-exclude arg", None),
-    ],
-)
-def test_the_sanitizer_watches_our_kernels_by_the_option_that_it_has(tmp_path, monkeypatch, told, chosen):
-    """As the real one, it fails on a program that does not use CUDA."""
-    tool = tmp_path / "compute-sanitizer"
-    tool.write_text(f"#!/bin/sh\n[ \"$1\" = --help ] || exit 255\ncat <<'EOF'\n{told}\nEOF\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert gpu_run._sanitizer_options() == ([chosen, "kns=ldpk"] if chosen else [])
-
-
-def test_every_tool_watches_every_backend_and_only_one_takes_unwatched_kernels_for_silent(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu_run.shutil, "which", lambda name: name)
-    monkeypatch.setattr(gpu_run, "_sanitizer_options", lambda: ["--kernel-name", "kns=ldpk"])
-    run = Run(tmp_path / "out", 300.0, tmp_path)
-    monkeypatch.setattr(run, "together", lambda steps: run.steps.extend(steps))
-    run.facts["GPU backends"] = "cuda, triton"
-    gpu_run._sanitize(run, argparse.Namespace(rehearse=False))
-    commands = {step.name: list(step.command) for step in run.steps}
-    assert len(commands) == 8
-    filtered = {name for name, command in commands.items() if "--kernel-name" in command}
-    assert filtered == {"memcheck, cuda", "racecheck, cuda", "synccheck, cuda"}
-    assert all("--launch-timeout 0 --report-api-errors no" in " ".join(command) for command in commands.values())
-    assert len({command[command.index("--port") + 1] for command in commands.values()}) == 8
-    assert all(command[command.index("-m") + 1] == "benchmarks.gpu.sanitize" for command in commands.values())
-
-
-def test_tools_side_by_side_ask_all_questions_from_places_of_their_own():
-    asked = subjects()
-    starts = [turned(asked, f"{i}/4") for i in range(4)]
-    assert len({turn[0] for turn in starts}) == 4
-    assert all(sorted(turn, key=asked.index) == list(asked) for turn in starts)
 
 
 @pytest.fixture
@@ -262,15 +144,6 @@ def test_modules_of_other_sources_are_not_used(tmp_path, modules, monkeypatch):
     assert done.returncode == 2
     assert "prebuilt/ is of other sources" in files["summary.md"]
     assert "make gpu-build" in done.stderr
-
-
-def test_bad_arguments_do_not_start(tmp_path):
-    command = [sys.executable, "-m", "benchmarks.gpu.run", "--out", str(tmp_path / "out")]
-    for wrong in (["--only", "speed"], ["--deadline", "0"]):
-        done = subprocess.run([*command, *wrong], cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 2
-        assert wrong[0] in done.stderr
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_bare_machine_has_what_is_imported_there():

@@ -15,10 +15,10 @@ from ldpkernels.common.optional import LOWEST_PYTHON, LOWEST_TORCH, refuse_old_t
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.mark.parametrize("file", ["ldpkernels/calls/reports.py", "ldpkernels/accounting/ledger.py"])
-def test_the_examples_of_a_single_file_run_alone(file):
-    """Were its module imported twice, the classes that it defines would not be those that the package returns."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file]
+def test_the_examples_of_single_files_run_alone():
+    """Were a module imported twice, the classes that it defines would not be those that the package returns."""
+    files = ["ldpkernels/calls/reports.py", "ldpkernels/accounting/ledger.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import ldpkernels
 
-BYTES = 1 << 12
+BYTES = 1 << 16  # more than the largest of the slices below takes
 DTYPES = st.sampled_from([np.dtype(d) for d in (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)])
 KEYS = st.sampled_from([ldpkernels.key(7), ldpkernels.Key((1, 2**64 - 1, 3, 2**63))])
 MECHANISMS = st.sampled_from(["two-point", "piecewise", "hybrid", "ordinal-cldp"])
@@ -108,32 +108,21 @@ def tensors(data, chosen):
     return found
 
 
+VIEWS = {  # how they are made, which, how many at most, and whether a call may refuse them
+    "slices of arrays at any address": (arrays, sliced(), 3, False),
+    "slices of tensors": (tensors, sliced(flips=False, aligned=True), 3, False),
+    "any strides of arrays": (arrays, strided(), 2, True),
+    "any strides of tensors": (tensors, strided(least=0), 2, True),
+}
+
+
+@pytest.mark.parametrize("kind", VIEWS)
 @settings(max_examples=100, deadline=None, derandomize=True)
-@given(st.lists(sliced(), min_size=1, max_size=3), MECHANISMS, KEYS, SEEDS)
-def test_slices_of_arrays_at_any_address(chosen, mechanism, key, seed):
-    data = buffer(seed)
-    check(mechanism, arrays(data, chosen), data, chosen, key)
-
-
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(st.lists(sliced(flips=False, aligned=True), min_size=1, max_size=3), MECHANISMS, KEYS, SEEDS)
-def test_slices_of_tensors(chosen, mechanism, key, seed):
-    data = buffer(seed)
-    check(mechanism, tensors(data, chosen), data, chosen, key)
-
-
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(st.lists(strided(), min_size=1, max_size=2), MECHANISMS, KEYS, SEEDS)
-def test_any_strides_of_arrays(chosen, mechanism, key, seed):
-    data = buffer(seed)
-    check(mechanism, arrays(data, chosen), data, chosen, key, may_refuse=True)
-
-
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(st.lists(strided(least=0), min_size=1, max_size=2), MECHANISMS, KEYS, SEEDS)
-def test_any_strides_of_tensors(chosen, mechanism, key, seed):
-    data = buffer(seed)
-    check(mechanism, tensors(data, chosen), data, chosen, key, may_refuse=True)
+@given(st.data(), MECHANISMS, KEYS, SEEDS)
+def test_views_are_written_and_nothing_else(kind, drawn, mechanism, key, seed):
+    make, views, most, may_refuse = VIEWS[kind]
+    chosen, data = drawn.draw(st.lists(views, min_size=1, max_size=most)), buffer(seed)
+    check(mechanism, make(data, chosen), data, chosen, key, may_refuse)
 
 
 @pytest.mark.parametrize(("shape", "strides"), [((2,), (-1,)), ((3,), (-3,)), ((2, 2), (9, 6))])

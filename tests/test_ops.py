@@ -49,18 +49,6 @@ def test_opcheck_with_leaves_that_require_gradients():
     )
 
 
-def test_schemas():
-    assert [
-        a.alias_info is not None and a.alias_info.is_write
-        for a in torch.ops.ldpkernels.two_point_.default._schema.arguments
-    ] == [
-        *[True],
-        *[False] * 4,
-    ]
-    assert not torch.ops.ldpkernels.two_point_report.default._schema.is_mutable
-    assert not torch.ops.ldpkernels.two_point_threshold.default._schema.is_mutable
-
-
 def test_meta_tensors_pass_through_the_operations():
     x = torch.empty(9, device="meta")
     key = torch.empty(1, dtype=torch.int64, device="meta")

@@ -37,17 +37,6 @@ def tied():
     return model
 
 
-def flat_shard():
-    module = linear()
-    module.weight._is_flat_param = True
-    return module
-
-
-class ExtraState(torch.nn.Linear):
-    def get_extra_state(self):
-        return torch.ones(3)
-
-
 class FSDPModule:
     __module__ = "torch.distributed.fsdp"
 

@@ -36,97 +36,41 @@ def test_a_prepared_call_is_the_call(case):
     assert len(before) == len(tensors_of(prepared))
 
 
-def replaced(m):
-    m[0].weight = torch.nn.Parameter(m[0].weight.detach().clone())
+def parameter(data):
+    return torch.nn.Parameter(data)
 
 
-def moved(m):
-    m[0].weight.data = m[0].weight.detach().clone()
+CHANGES = {
+    "replaced": lambda m: setattr(m[0], "weight", parameter(m[0].weight.detach().clone())),
+    "moved": lambda m: setattr(m[0].weight, "data", m[0].weight.detach().clone()),
+    "reshaped": lambda m: setattr(m[0].weight, "data", m[0].weight.data.view(-1)),
+    "transposed": lambda m: setattr(m[0].weight, "data", torch.ones(3, 5).t()),
+    "shortened": lambda m: setattr(m[0].weight, "data", m[0].weight.data[:2]),
+    "converted": lambda m: m.double(),
+    "added": lambda m: m.append(linear()),
+    "removed": lambda m: m.pop(1),
+    "frozen out": lambda m: m[0].register_parameter("bias", None),
+    "swapped": lambda m: m.insert(0, m.pop(1)),
+    "another tensor in its memory": lambda m: setattr(m[0], "weight", parameter(m[0].weight.detach())),
+    "buffered": lambda m: m[0].register_buffer("mean", torch.ones(3)),
+    "with a copy": lambda m: setattr(m[0], "copy_of_weights", m[0].weight.detach().clone()),
+    "with a hook": lambda m: torch.nn.utils.weight_norm(m[0]),
+    "tied": lambda m: setattr(m[1], "weight", m[0].weight),
+    "overlapping": lambda m: setattr(m[1].weight, "data", m[0].weight.data),
+    "gathered": lambda m: setattr(m[0], "__class__", GatheredLinear),
+    "freed": lambda m: m[0].weight.untyped_storage().resize_(0),
+    "cut short": lambda m: m[0].weight.untyped_storage().resize_(8),
+}
 
 
-def reshaped(m):
-    m[0].weight.data = m[0].weight.data.view(-1)
-
-
-def transposed(m):
-    m[0].weight.data = torch.ones(3, 5).t()
-
-
-def shortened(m):
-    m[0].weight.data = m[0].weight.data[:2]
-
-
-def converted(m):
-    m.double()
-
-
-def added(m):
-    m.append(linear())
-
-
-def removed(m):
-    del m[1]
-
-
-def frozen_out(m):
-    m[0].register_parameter("bias", None)
-
-
-def swapped(m):
-    m[0], m[1] = m[1], m[0]
-
-
-def another_tensor_in_its_memory(m):
-    m[0].weight = torch.nn.Parameter(m[0].weight.detach())
-
-
-def buffered(m):
-    m[0].register_buffer("mean", torch.ones(3))
-
-
-def with_a_copy(m):
-    m[0].copy_of_weights = m[0].weight.detach().clone()
-
-
-def with_a_hook(m):
-    torch.nn.utils.weight_norm(m[0])
-
-
-def tied_since(m):
-    m[1].weight = m[0].weight
-
-
-def overlapping_since(m):
-    m[1].weight.data = m[0].weight.data
-
-
-def gathered_since(m):
-    m[0].__class__ = GatheredLinear
-
-
-def freed_since(m):
-    m[0].weight.untyped_storage().resize_(0)
-
-
-def cut_short_since(m):
-    m[0].weight.untyped_storage().resize_(8)
-
-
-CHANGES = [
-    replaced, moved, reshaped, transposed, shortened, converted, added, removed, frozen_out, swapped,
-    another_tensor_in_its_memory, buffered, with_a_copy, with_a_hook, tied_since, overlapping_since,
-    gathered_since, freed_since, cut_short_since,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_prepared_call_refuses_what_changed(change):
     model = torch.nn.Sequential(linear(), linear())
     perturb = prepare(model, 0.0, 1.0, 1.0)
     perturb()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        change(model)
+        CHANGES[change](model)
     whole = [t for t in model.parameters() if t.untyped_storage().nbytes() >= t.nbytes]
     bits = [t.detach().clone() for t in whole]
     with pytest.raises((ValueError, TypeError), match=r"prepare it again|tensor|buffer|memory|attribute|gathered"):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 # A whole update in a few bits: the law in exact integers, its moments, unbiased and of the stated error.
-import itertools
 import math
 import re
 from fractions import Fraction
@@ -139,29 +138,6 @@ def sqkr_error(odds, d, k, square):
     """
     shrinkage = (odds - 1) / (odds + 2**k - 1)
     return square * d / (k * shrinkage**2)
-
-
-@pytest.mark.parametrize("k", [1, 2, 3])
-def test_sqkr_by_every_outcome(k):
-    """Every subset, every rounding, every answer, in rationals: private, unbiased, and of the formula's square."""
-    d, odds, bound = 3, Fraction(9, 2), Fraction(3, 4)
-    x = [Fraction(1, 2), Fraction(-3, 4), Fraction(0)]  # within the bound
-    top = odds / (odds + 2**k - 1)
-    other = 1 / (odds + 2**k - 1)
-    assert top / other == odds  # each answer has one of two probabilities, whatever x is
-    shrinkage = (odds - 1) / (odds + 2**k - 1)
-    mean, square = [Fraction(0)] * d, Fraction(0)
-    subsets = list(itertools.combinations(range(d), k))
-    for chosen in subsets:
-        for bits in itertools.product((1, -1), repeat=k):
-            rounded = math.prod((1 + b * x[i] / bound) / 2 for b, i in zip(bits, chosen, strict=True))
-            for answer in itertools.product((1, -1), repeat=k):
-                p = rounded * (top if answer == bits else other) / len(subsets)
-                y = {i: Fraction(d, k) * bound * a / shrinkage for a, i in zip(answer, chosen, strict=True)}
-                mean = [m + p * y.get(i, 0) for i, m in enumerate(mean)]
-                square += p * sum(v * v for v in y.values())
-    assert mean == x
-    assert square == sqkr_error(odds, d, k, d * bound**2)
 
 
 def test_the_table_of_errors_is_so():

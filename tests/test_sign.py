@@ -12,7 +12,6 @@ import torch
 import ldpkernels
 import ldpkernels.ops
 from ldpkernels import _native, accounting, aggregate, perturb_, report
-from ldpkernels.commands import audit
 from ldpkernels.common.dtypes import DTYPES, compute_dtype, power_of_two
 from ldpkernels.common.keys import Key
 from ldpkernels.inputs.spans import span_table
@@ -22,7 +21,7 @@ from ldpkernels.laws.two_point import TwoPoint, two_point_law
 from ldpkernels.reference import registry as reference
 from tests.kernels import unpack
 from tests.laws import N, executed, within_exp
-from tests.statistics import fits, mean_test, measured_eps, rejected
+from tests.statistics import fits, mean_test, rejected
 
 EPS = [1e-3, 0.05, 1.0, 4.0, 10.0, 22.5]
 OUTPUTS = ("values", "bits", "thresholds")
@@ -147,10 +146,12 @@ def test_every_weight_has_the_threshold_of_its_side(dtype, executed_cuda):
         x, center = numbers(bits, dtype), numbers(bits, dtype).dtype.type(float(executed(c, r, dtype)[0]))
         side = 1 + (x > center).astype(int) - (x < center).astype(int)
         expected = np.array(thresholds_of(c, r, 1.0, dtype, output))[side]
-        slow = ("triton",) if output == "report" or bits.size < 2**16 else ()  # its interpreter
-        for backend in (*_native.isas(), "reference", *slow, executed_cuda):
-            found = np.frombuffer(run(backend, "thresholds", [(dtype, bits)], laws, Key((0,)))[bits.nbytes :], np.int64)
-            assert np.array_equal(found[:-1], expected), backend
+        every = {backend: 1 for backend in (*_native.isas(), "reference")} | {"triton": 29, executed_cuda: 29}
+        for backend, step in every.items():  # what is interpreted gets some, and a prime apart: all low and high bits
+            some = bits[len(bits) % step :: step].copy() if len(bits) == 2**16 else bits
+            found = run(backend, "thresholds", [(dtype, some)], laws, Key((0,)))[some.nbytes :]
+            part = expected[len(bits) % step :: step] if len(bits) == 2**16 else expected
+            assert np.array_equal(np.frombuffer(found, np.int64)[:-1], part), backend
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
@@ -168,8 +169,8 @@ def test_every_backend_has_the_same_bits(output, key, executed_cuda):
     kind = "values" if output == "values" else "report"
     everywhere = len(key.words) != 2  # AES has no kernels beyond the CPU's
     for some, backends in (
-        (tensors, (*_native.isas(), *[executed_cuda] * everywhere)),
-        (tensors[3::4], ("triton",) * everywhere),
+        (tensors, _native.isas()),
+        (tensors[3::4], ("triton", executed_cuda) * everywhere),
     ):
         ranges = [0.25] * len(some), [0.1] * len(some), [DTYPES[name] for name, _ in some]
         arguments = output, some, law_table(Sign(0.8), *ranges, kind), key, 2**32 * 8 - 8 * 40
@@ -209,20 +210,6 @@ def test_coarse_outputs_do_not_move_the_mean(c, r, key):
         fits(mean_test(sample(w, c, r, 2.0, "bfloat16", key), mean, Sign(2.0).variance(rounded, c, r, "bfloat16")))
 
 
-@pytest.mark.parametrize("eps", [0.25, 1.0, 4.0])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_measured_eps_is_below_the_claim_and_close_to_it(dtype, eps):
-    hits = []
-    for i, w in enumerate((0.126, 0.124)):  # as near to the center as they like
-        x = sample(w, 0.125, 0.375, eps, dtype, ldpkernels.key(i))
-        hits.append(int((x == x.max()).sum()))
-    claimed = Sign(eps).executed_eps(0.125, 0.375, dtype)
-    assert 0.9 * claimed < measured_eps(tuple(hits), SAMPLES) <= claimed <= eps
-    if eps <= 1:
-        ends = [sample(w, 0.125, 0.375, 1.1 * eps, dtype, ldpkernels.key(w + 5)) > 0.125 for w in (1, -1)]
-        assert measured_eps((int(ends[0].sum()), int(ends[1].sum())), SAMPLES) > claimed, "10% above was not seen"
-
-
 def test_a_client_whose_weight_is_no_number_tosses_a_fair_coin():
     bits = report(np.full(SAMPLES, math.nan), 0.0, 1.0, 4.0, mechanism="sign", generator=ldpkernels.key(1)).bits
     fits(mean_test(unpack(bits, SAMPLES), 0.5, 0.25))
@@ -254,12 +241,6 @@ def test_it_claims_what_the_two_point_mechanism_claims():
         end = (2.0 * other.scale) ** 2 - 4.0
         assert sign.variance(x, 0.5, 2.0).tolist() == pytest.approx([end, end + 4.0, end])
     assert sign.bias(np.float32(1.0), 0.5, 2.0) == 1.5
-
-
-def test_the_audit_has_its_cases():
-    cases = [one for one in audit.library_cases("float32", "scalar", 1.0, 1 << 16, 0) if one.name.startswith("sign")]
-    assert len(cases) == len(audit.NEIGHBOURS)
-    assert all(one.ok for one in cases)
 
 
 def test_the_law_of_the_kernels_has_the_documents_numbers():

@@ -2,6 +2,7 @@
 """The shape of the package, from its syntax trees: which module may know which, and what an import brings."""
 
 import ast
+import functools
 import graphlib
 import re
 import subprocess
@@ -9,8 +10,6 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
-
-import pytest
 
 import ldpkernels
 from ldpkernels import _native
@@ -69,7 +68,12 @@ def modules():
 
 
 MODULES = modules()
-TREES = {module: ast.parse(path.read_text()) for module, path in MODULES.items()}
+
+
+@functools.cache
+def trees():
+    """Parsed where a test asks: whoever collects all tests would pay for it."""
+    return {module: ast.parse(path.read_text()) for module, path in MODULES.items()}
 
 
 def imports_of(module):
@@ -89,12 +93,13 @@ def imports_of(module):
             walk(child, inside, checked)
 
     found = []
-    walk(TREES[module], False, False)
+    walk(trees()[module], False, False)
     return [one for one in found if one.imported.partition(".")[0] == "ldpkernels"]
 
 
-IMPORTS = [one for module in MODULES for one in imports_of(module)]
-EARLY = [one for one in IMPORTS if not one.late and not one.typing]
+@functools.cache
+def imports():
+    return [one for module in MODULES for one in imports_of(module)]
 
 
 def level(module):
@@ -104,20 +109,20 @@ def level(module):
 def test_no_module_waits_for_itself():
     """Nor do imports inside of functions lead back: what is imported late is a part of the same work."""
     graph = {module: set() for module in MODULES}
-    for one in IMPORTS:
+    for one in imports():
         if not one.typing:
             graph[one.module].add(one.imported)
     list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
 
 
 def test_arrows_point_down():
-    upward = [one for one in EARLY if level(one.imported) > level(one.module)]
+    upward = [one for one in imports() if not one.late and not one.typing and level(one.imported) > level(one.module)]
     assert not upward
     assert LEVELS.keys() == {module.split(".")[1] if "." in module else module for module in MODULES}
 
 
 def test_late_imports_are_for_what_is_heavy():
-    late = [one for one in IMPORTS if one.late]
+    late = [one for one in imports() if one.late]
     others = [one for one in late if not one.imported.startswith(LATE)]
     assert not [one for one in others if not (one.module.startswith("ldpkernels.commands.") and "_run" in one.imported)]
     assert len(late) <= MOST_LATE_IMPORTS, len(late)
@@ -125,10 +130,12 @@ def test_late_imports_are_for_what_is_heavy():
 
 def test_modules_keep_their_private_names():
     """But `_native` and `_cuda`, which are modules, and `__version__`."""
-    private = [one for one in IMPORTS if one.name and re.match(r"_(?!_)", one.name) and one.imported != module_of(one)]
+    private = [
+        one for one in imports() if one.name and re.match(r"_(?!_)", one.name) and one.imported != module_of(one)
+    ]
     assert not private
-    for module, tree in TREES.items():
-        siblings = {one.name for one in IMPORTS if one.module == module and one.imported == module_of(one)}
+    for module, tree in trees().items():
+        siblings = {one.name for one in imports() if one.module == module and one.imported == module_of(one)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and re.match(r"_(?!_)", node.attr):
                 assert ast.unparse(node.value) not in siblings, f"{module} reaches for {ast.unparse(node)}"
@@ -167,21 +174,20 @@ OPERATIONS = {f"{kind.kernel}{ending}" for kind in KINDS for ending in ("_", "_r
 }
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("import ldpkernels; print('torch' in sys.modules, 'triton' in sys.modules)", "False False"),
-        (
-            "import ldpkernels.ops, torch; names = torch._C._dispatch_get_all_op_names()"
-            "; print(*sorted({n[12:].partition('.')[0] for n in names if n.startswith('ldpkernels::')}))",
-            " ".join(sorted(OPERATIONS)),
-        ),
-    ],
-    ids=["no torch", "every operation"],
-)
-def test_what_an_import_brings(code, expected):
-    done = subprocess.run([sys.executable, "-c", f"import sys; {code}"], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == expected, done.stderr
+IMPORTED = """
+import sys
+import ldpkernels
+print("torch" in sys.modules, "triton" in sys.modules)
+import ldpkernels.ops, torch
+names = torch._C._dispatch_get_all_op_names()
+print(*sorted({n[12:].partition(".")[0] for n in names if n.startswith("ldpkernels::")}))
+"""
+
+
+def test_what_an_import_brings():
+    """No torch, and with the operations all of them."""
+    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["False False", " ".join(sorted(OPERATIONS))], done.stderr
 
 
 DESIGN = (PACKAGE.parent / "docs/design.md").read_text()

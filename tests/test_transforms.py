@@ -64,40 +64,30 @@ def test_a_row_that_outlives_its_vmap_is_still_a_row():
             call(kept[0])
 
 
-def functionalized(call):
-    torch.func.functionalize(lambda x: (call(x), x)[1])(torch.zeros(8))
-
-
-def standing_for_another(call):
-    call(torch._to_functional_tensor(torch.zeros(8)))
-
-
-def differentiated(call):
-    torch.func.grad(lambda x: (call(x), x.sum())[1])(torch.zeros(8))
-
-
 def faked(call):
     with FakeTensorMode():
         call(torch.zeros(8))
 
 
-def recorded(call):
-    make_fx(lambda x: (call(x), x)[1])(torch.zeros(8))
-
-
-def traced(call):
-    torch.jit.trace(lambda x: (call(x), x + 1)[1], (torch.zeros(8),), check_trace=False)
+WAYS = {
+    "functionalized": lambda call: torch.func.functionalize(lambda x: (call(x), x)[1])(torch.zeros(8)),
+    "standing for another": lambda call: call(torch._to_functional_tensor(torch.zeros(8))),
+    "differentiated": lambda call: torch.func.grad(lambda x: (call(x), x.sum())[1])(torch.zeros(8)),
+    "faked": faked,
+    "recorded": lambda call: make_fx(lambda x: (call(x), x)[1])(torch.zeros(8)),
+    "traced": lambda call: torch.jit.trace(lambda x: (call(x), x + 1)[1], (torch.zeros(8),), check_trace=False),
+}
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("way", [functionalized, standing_for_another, differentiated, faked, recorded, traced])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", READERS)
 def test_the_host_reads_no_numbers_that_are_not_there_and_leaves_none_in_a_record(name, way):
     """Before, three of these crashed the interpreter, and records held one call's result for ever."""
     with pytest.raises(
         RuntimeError, match=f"^{name.partition(',')[0]} cannot be transformed or recorded|^torch.jit.trace records"
     ):
-        way(READERS[name])
+        WAYS[way](READERS[name])
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -7,10 +7,12 @@ The numbers are the papers'; the records say which steps of their derivations do
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ldpkernels.accounting.events import RandomizedResponseEvent
 from ldpkernels.accounting.local import local_epsilon, sampled_gaussian, subsampled_epsilon
 from ldpkernels.accounting.metric import cldp, diameter
+from ldpkernels.accounting.neighbours import View
 from ldpkernels.accounting.records import Claim, PrivacyResult
 from ldpkernels.accounting.shuffle import shuffle_epsilon
 from ldpkernels.common import arguments
@@ -95,18 +97,18 @@ def han_xue_eq18(q: float, sigma: float, T: int, delta: float) -> Claim:
     noisy = PrivacyResult(
         honest.epsilon,
         delta,
-        "anyone who sees the noisy loss values, and nothing else of the training",
-        honest.neighbouring,
+        honest.scope,
         (*honest.assumptions, "only the clipped, summed and noised loss of each step is released"),
         honest.method,
+        "anyone who sees the noisy loss values, and nothing else of the training",
     )
     model = PrivacyResult(
         math.inf,
         delta,
-        "anyone who sees the trained GAN or its synthetic samples",
-        honest.neighbouring,
+        honest.scope,
         ("the model is trained on the gradient of the noisy loss, as in Algorithm 1",),
         "no guarantee: the gradient carries no noise",
+        "anyone who sees the trained GAN or its synthetic samples",
     )
     return Claim(
         f"Han and Xue, Eq. (18) (q = {q:.4g}, sigma = {sigma:g}, T = {T:,})", claimed, noisy, tuple(violated), (model,)
@@ -158,13 +160,14 @@ def ldp_fed_claim(
             PrivacyResult(
                 rounds * subsampled_epsilon(each, q),
                 0.0,
-                "the server, which sees the selected updates but not whose they are",
-                result.worst_case.neighbouring,
+                replace(result.worst_case.scope, view=View.CENTRAL),
                 (
                     f"a trusted selector takes each update with probability q = {q:.4g} and keeps the choice secret",
                     f"{rounds:,} rounds share alpha evenly",
                 ),
                 "ln(1 + q (e^eps - 1)) a round, in the worst case",
+                "the server, which sees the selected updates but not whose they are",
+                result.worst_case.differing,
             ),
         )
     return Claim(

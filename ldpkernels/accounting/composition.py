@@ -37,9 +37,9 @@ from ldpkernels.accounting.losses import (
     LossDistribution,
     TooLarge,
     binomial_support,
-    bisect_upper,
     from_atoms,
     log_binomial,
+    root_upper,
 )
 from ldpkernels.accounting.shuffle import Method, shuffled_epsilon
 from ldpkernels.common import arguments
@@ -126,7 +126,7 @@ def _of_laws(groups: dict[Event, int], delta: float, method: str) -> Composed:
     others |= {"basic": basic, "advanced": _advanced(groups, delta), "everyone": _everyone(groups, delta)}
     weaker = min(others, key=others.__getitem__)
     try:
-        return Composed(min(others[weaker], _exact_epsilon(groups, delta, others[weaker])), method, delta)
+        return Composed(min(others[weaker], _exact_epsilon(groups, delta)), method, delta)
     except TooLarge:
         return Composed(others[weaker], weaker, 0.0 if weaker == "basic" else delta)
 
@@ -185,7 +185,8 @@ def responses_epsilon(k: int, eps: float, delta: float) -> float:
 
     if not exceeds(0.0):
         return 0.0
-    return bisect_upper(exceeds, 0.0, k * eps)
+    least = (delta - outside) / (1 + error)
+    return root_upper(exceeds, k * eps, float(losses[0]), 2 * eps, masses, least)
 
 
 # A grid of a hundredth of the narrowest group, but at most about four million points in all.
@@ -212,10 +213,10 @@ def _reach(event: Event, times: int, outside: float) -> float:
     return 2 * min(times, math.sqrt(times * -math.log(outside) / 2)) * event.pure_epsilon
 
 
-def _exact_epsilon(groups: Mapping[Event, int], delta: float, weaker: float) -> float:
+def _exact_epsilon(groups: Mapping[Event, int], delta: float) -> float:
     """The epsilon of all the releases at delta, exact up to upward rounding (an upper bound for a PureEvent).
 
-    `weaker` is any other bound of it, which says how large the loss can be. Raises `TooLarge` where its law would be.
+    Raises `TooLarge` where the law of the loss would be.
     """
     events = list(groups)
     if any(isinstance(event, ConcentratedEvent | SkellamEvent) for event in events):
@@ -225,7 +226,7 @@ def _exact_epsilon(groups: Mapping[Event, int], delta: float, weaker: float) -> 
         if len(events) > 1:
             raise ValueError(f"method='exact' can't mix {event!r} with other events: use method='rdp' or 'basic'")
         if isinstance(event, SampledGaussianEvent):
-            return sampled_gaussian_epsilon(event.noise_multiplier, event.q, groups[event], delta, weaker)
+            return sampled_gaussian_epsilon(event.noise_multiplier, event.q, groups[event], delta)
         assert isinstance(event, ShuffledEvent)
         method: Method = "exact" if event.reports == RandomizedResponseEvent.kind else "stronger_clones"
         return shuffled_epsilon(event.eps, event.clients, groups[event], delta, method)

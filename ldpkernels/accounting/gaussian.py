@@ -26,12 +26,13 @@ from ldpkernels.common.optional import require
 FAR = 1e5
 # Beyond this e^loss is no number.
 LARGEST_LOSS = 700.0
-# What dp-accounting can be asked. A larger noise, or a smaller rate, is rounded against us to these.
-LEAST_NOISE, MOST_NOISE, LEAST_RATE, MOST_STEPS = 1e-2, 1e6, 1e-12, 10**6
-# The grid of its losses, finest for a small epsilon, with some millions of points at most.
-FINEST, COARSEST, GRID_POINTS = 1e-4, 1.0, 1e6
-# A smaller delta can drown in the rounding of its Fourier transforms, which it doesn't add.
-LEAST_DELTA = 1e-10
+# What is asked of dp-accounting, and of a law. A larger noise, or a smaller rate, is rounded against us to these.
+LEAST_NOISE, MOST_NOISE, LEAST_RATE, MOST_STEPS = 1e-2, 1e6, 1e-12, 10**7
+# Steps of a grid in the deviation of a step's loss; above SEVERAL steps fewer, down to COARSE: the variance of their
+# sum is then at most 1/400 too large. And points of the grid at most.
+FINE, COARSE, SEVERAL, POINTS = 100, 10, 1 << 16, 1 << 17
+LEAST_OUTSIDE = 1e-280  # that is left out at an end: its logarithm has room
+ROUNDED = 1e-13  # of the ratio of two masses of a cell
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -111,28 +112,64 @@ def _rdp(noise_multiplier: float, q: float, orders: tuple[float, ...]) -> list[f
     return [float(value) for value in accountant._rdp]
 
 
-@lru_cache(maxsize=64)
-def sampled_gaussian_epsilon(noise_multiplier: float, q: float, steps: int, delta: float, weaker: float) -> float:
-    """The epsilon of DP-SGD by dp-accounting's pessimistic privacy loss distribution (add or remove one).
+def _sampled_losses(sigma: float, q: float, removed: bool, h: float, outside: float) -> LossDistribution:
+    """The law of the loss of one step on the multiples of h: of an example that is removed, or added.
 
-    `weaker` is any other bound of it, and decides how fine the distribution's grid can be. Raises `TooLarge` where a
-    grid would have too many points, or be so coarse that it says nothing, and where rounding could decide.
+    With the example the step is N(1, sigma^2) with probability q, else N(0, sigma^2), and the loss ln(dP/dQ) rises with
+    it. A cell between two losses keeps its mass under both laws, which decide how it splits between its ends.
     """
-    if weaker == 0:
-        return 0.0
-    one_step = (1 / noise_multiplier + 20) / noise_multiplier
-    coarse = max(weaker, one_step) / GRID_POINTS
-    if noise_multiplier < LEAST_NOISE or steps > MOST_STEPS or coarse > COARSEST or delta < LEAST_DELTA:
+    low, high = _loss_range(sigma, q, outside)
+    first, last = math.floor(low / h) - 1, math.ceil(min(high, LARGEST_LOSS) / h) + 1
+    edges = h * np.arange(first, last + 1, dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        x = (0.5 + sigma * sigma * np.log1p(np.maximum(np.expm1(edges) / q, -1.0))) / sigma
+    x = np.concatenate([[-np.inf], x, [np.inf]])
+    without = _cell_masses(x)
+    with_ = (1 - q) * without + q * _cell_masses(x - 1 / sigma)
+    p, other = (with_, without) if removed else (without[::-1], with_[::-1])
+    low_end = edges[:-1] if removed else -edges[:0:-1]
+    inner, ratio = p[1:-1], other[1:-1] / np.maximum(p[1:-1], 1e-300)
+    # what rounding can do to the two masses moves a loss by less than is added
+    share = np.where(inner > 0, (1 - np.exp(low_end) * ratio + ROUNDED) / -math.expm1(-h), 1.0)
+    share = np.clip(share, 0.0, 1.0)
+    masses = np.zeros(len(edges))
+    masses[:-1] += inner * (1 - share)
+    masses[1:] += inner * share
+    masses[0] += p[0]  # rounded up
+    return LossDistribution(h, first if removed else -last, masses, min(1.0, float(p[-1]) * (1 + 1e-9)))
+
+
+def _loss_range(sigma: float, q: float, outside: float) -> tuple[float, float]:
+    """The losses of one step between which all of it lies, but for so much at either end."""
+    reach = math.sqrt(-2 * math.log(outside))
+    exponents = (-(reach + 1 / (2 * sigma)) / sigma, (reach + 1 / (2 * sigma)) / sigma)
+    low, high = (math.log1p(q * math.expm1(z)) if z < 30 else math.log(q) + z + 1e-9 for z in exponents)
+    return max(low, -LARGEST_LOSS), high
+
+
+@lru_cache(maxsize=256)
+def sampled_gaussian_epsilon(noise_multiplier: float, q: float, steps: int, delta: float) -> float:
+    """The epsilon of DP-SGD by the law of its loss (an example is added or removed), rounded up.
+
+    Raises `TooLarge` where that says nothing: rounding could decide, or losses leave what a double's exponential has.
+    """
+    sigma, q, outside = min(noise_multiplier, MOST_NOISE), max(q, LEAST_RATE), delta * 1e-6 / steps
+    if sigma < LEAST_NOISE or steps > MOST_STEPS or outside < LEAST_OUTSIDE:
         raise TooLarge(f"{steps} steps with noise {noise_multiplier} at delta = {delta}")
-    dp = require("dp_accounting", "accounting", "DP-SGD's accounting")
-    accountant = require("dp_accounting.pld", "accounting", "DP-SGD's accounting").PLDAccountant(
-        value_discretization_interval=max(FINEST, coarse)
-    )
-    step = dp.PoissonSampledDpEvent(max(q, LEAST_RATE), dp.GaussianDpEvent(min(noise_multiplier, MOST_NOISE)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        accountant.compose(dp.SelfComposedDpEvent(step, steps))
-    return float(accountant.get_epsilon(delta))
+    low, high = _loss_range(sigma, q, outside)
+    least = (min(high, LARGEST_LOSS) - low) / POINTS
+    found = 0.0
+    for removed in (True, False):
+        h, finer = math.inf, 256 * least
+        while finer < h:  # a law on a coarse grid says how fine one should be
+            h = finer
+            law = _sampled_losses(sigma, q, removed, h, outside)
+            # of its deviation; the composed law has the root of `steps` as many points
+            finer = max(least, law.deviation / max(COARSE, FINE * min(1.0, math.sqrt(SEVERAL / steps))))
+        found = max(found, law.self_compose(steps, delta).epsilon(delta))
+    if math.isinf(found):
+        raise TooLarge(f"{steps} steps with noise {noise_multiplier} at delta = {delta}")
+    return found
 
 
 # Orders close to 1 decide for thousands of composed responses, large ones for a few.

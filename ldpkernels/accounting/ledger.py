@@ -18,6 +18,7 @@ from typing import NoReturn
 from ldpkernels.accounting.composition import METHODS, composed_epsilon
 from ldpkernels.accounting.events import EARLIER, Event, Mechanism, event_from_dict, event_of, scope_of
 from ldpkernels.accounting.ledger_file import Header, LedgerError, LedgerFile, Round
+from ldpkernels.accounting.neighbours import LOCAL
 from ldpkernels.accounting.records import PrivacyResult, rounded_up
 from ldpkernels.common import arguments
 
@@ -179,8 +180,7 @@ class Ledger:
     def result(self) -> PrivacyResult:
         """What has been spent, as a record."""
         with self._alone():
-            scope = scope_of(self._spent)
-            told = (scope.adversary, scope.neighbouring) if scope else ("anyone", "any two inputs")
+            scope = scope_of(self._spent) or LOCAL.composed  # nothing is spent between any two inputs
             assumptions: tuple[str, ...] = (
                 f"{len(self._rounds):,} rounds, all of them through this ledger",
                 "every release came after `spend` returned",
@@ -193,7 +193,7 @@ class Ledger:
                     " 2^32 numbers of noise at most, and a Gaussian's was `perturb_vector`'s",
                 )
             delta = self.delta if self.method != "basic" or any(event.slack for event in self._spent) else 0.0
-            return PrivacyResult(self._now, delta, *told, assumptions, f"{self.method} composition")
+            return PrivacyResult(self._now, delta, scope, assumptions, f"{self.method} composition")
 
     def spend(
         self, source: Event | Mechanism, times: int = 1, *, layout: str = "", limit: float | None = None

@@ -16,7 +16,7 @@ from ldpkernels.accounting.events import (
     ShuffledEvent,
     event_of,
 )
-from ldpkernels.accounting.neighbours import LOCAL
+from ldpkernels.accounting.neighbours import CENTRAL, LOCAL
 from ldpkernels.accounting.records import PrivacyResult
 from ldpkernels.common import arguments
 
@@ -73,7 +73,7 @@ def local_epsilon(
     epsilon, used, at = composed([(event, reports)], delta, method)
     words = WORDS[used] + (", the law of the loss being too large to compute" if used != method and delta else "")
     scope = (event.scope or LOCAL).composed
-    return PrivacyResult(epsilon, at, scope.adversary, scope.neighbouring, _assumptions(event, reports), words)
+    return PrivacyResult(epsilon, at, scope, _assumptions(event, reports), words)
 
 
 def local_table(
@@ -134,8 +134,7 @@ def subsample_pure(
     return PrivacyResult(
         epsilon,
         at,
-        "anyone who sees the outputs of the rounds, but not who was sampled",
-        "one member added or removed (Poisson sampling), or replaced (samples of a fixed size)",
+        CENTRAL,
         (
             f"each round draws a fresh sample at rate q = {q:.6g}, by a party who keeps it secret",
             f"a round is {eps:.6g}-DP for its sample under the same relation; the selector itself sees the unsampled"
@@ -143,6 +142,8 @@ def subsample_pure(
             f"{rounds:,} rounds",
         ),
         f"ln(1 + q (e^eps - 1)) a round, {used} composition",
+        "anyone who sees the outputs of the rounds, but not who was sampled",
+        "one member, and nothing in its place (Poisson sampling), or another (samples of a fixed size)",
     )
 
 
@@ -159,7 +160,7 @@ def sampled_gaussian(
         q: The Poisson sampling rate, batch size over examples.
         steps: Steps.
         delta: The probability that the bound excludes, above 0.
-        method: "pld" (privacy loss distribution, pessimistic) or "rdp".
+        method: "pld" (the law of the privacy loss, rounded up) or "rdp".
 
     >>> print(round(sampled_gaussian(5.0, 128 / 12000, 10000).epsilon, 2))
     0.79
@@ -170,17 +171,19 @@ def sampled_gaussian(
     steps = arguments.count("steps", steps)
     assert event.scope is not None
     epsilon, used, _ = composed([(event, steps)], delta, "exact" if method == "pld" else "rdp")
-    words = {"exact": "dp-accounting, PLD", "rdp": "dp-accounting, RDP", "everyone": "as if every step took everyone"}
+    words = {
+        "exact": "the law of the privacy loss",
+        "rdp": "Renyi divergences of dp-accounting",
+    }
     return PrivacyResult(
         epsilon,
         delta,
-        event.scope.adversary,
-        event.scope.neighbouring,
+        event.scope,
         (
             f"every example joins every batch independently with probability q = {q:.6g}; shuffled fixed batches are"
             " not this",
             f"each example's contribution is clipped, and the noise is {noise_multiplier:.6g} times the clipping norm",
             f"{steps:,} steps",
         ),
-        words[used],
+        words.get(used, WORDS[used]),
     )

@@ -19,6 +19,7 @@ from ldpkernels.common.arrays import Floats
 from ldpkernels.common.optional import require
 
 UNIT = 2.0**-53
+LEAST_INFINITE = 16 * UNIT  # of a law from a curve: what rounding can do to it
 # A bracket that was halved so often is narrower than anything that a caller could tell apart.
 HALVINGS = 200
 
@@ -41,6 +42,24 @@ def bisect_upper(exceeds: Callable[[float], bool], low: float, high: float) -> f
         else:
             high = middle
     return high
+
+
+def root_upper(
+    exceeds: Callable[[float], bool], top: float, first: float, h: float, masses: Floats, delta: float
+) -> float:
+    """Return what `bisect_upper(exceeds, 0.0, top)` does: where the divergence of masses at `first + h i` is delta.
+
+    Between two losses the divergence is mass - e^epsilon weight, of the losses beyond: solved, and then checked.
+    """
+    last = int(np.searchsorted(-_tail_divergences(masses, h), -delta))
+    beyond = masses[last:]
+    mass, weight = float(np.sum(beyond)), float(np.sum(beyond * np.exp(-h * np.arange(len(beyond)))))
+    if mass > delta and weight > 0:
+        root = max(0.0, first + h * last + math.log((mass - delta) / weight))
+        for rounded in (1e-12, 1e-11, 1e-10, 1e-9):
+            if not exceeds(root * (1 + rounded)):
+                return root * (1 + rounded)
+    return bisect_upper(exceeds, 0.0, top)
 
 
 MOST_ATOMS = 1 << 20
@@ -85,6 +104,7 @@ def log_binomial(trials: int, log_p: float, log_q: float, x: Floats) -> tuple[Fl
 
 
 MAX_POINTS = 1 << 24
+MOST_COMPOSED = 1 << 21  # points of a law of many losses: its transforms take some tenths of a second
 NEGLECTED = 1e-44  # of a frequency of a composed law, whose largest is 1
 
 
@@ -115,7 +135,11 @@ class LossDistribution:
         top = self.h * (self.low + len(self.masses))
         if top <= 0 or self.delta(0.0) <= delta:
             return 0.0
-        return bisect_upper(lambda epsilon: not self.delta(epsilon) <= delta, 0.0, top)
+
+        def exceeds(epsilon: float) -> bool:
+            return not self.delta(epsilon) <= delta
+
+        return root_upper(exceeds, top, self.h * self.low, self.h, self.masses, delta - self.infinite)
 
     def chernoff_epsilon(self, k: int, delta: float) -> float:
         """A bound on the epsilon of k compositions by moments: weaker, but good at any delta."""
@@ -128,6 +152,11 @@ class LossDistribution:
         for order in guess * np.geomspace(1 / 64, 64, 49):
             best = min(best, (k * self._log_mgf(float(order), losses) - math.log(delta - gone)) / order)
         return max(best, 0.0)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the finite losses."""
+        return math.sqrt(self._moments()[2])
 
     def _moments(self) -> tuple[Floats, float, float]:
         losses = self.losses
@@ -142,11 +171,15 @@ class LossDistribution:
         shift = float(np.max(exponents))
         return shift + math.log(float(np.sum(self.masses[held] * np.exp(exponents - shift))))
 
-    def self_compose(self, k: int, outside: float) -> LossDistribution:
-        """Return the law of k independent losses; `outside` bounds the mass that is cut, and counts as infinite."""
+    def self_compose(self, k: int, delta: float) -> LossDistribution:
+        """Return the law of k independent losses, of use at delta: of that a millionth is cut, and counts as infinite.
+
+        Raises `TooLarge` where the law would be, or where rounding alone is worth delta.
+        """
         if k == 1:
             return self
         fft = require("scipy.fft", "accounting", "this computation")
+        outside = delta * 1e-6
         losses, _, spread = self._moments()
         guess = math.sqrt(-2 * math.log(outside) / (k * spread + 1e-300))
         low, high = k * self.low, k * (self.low + len(self.masses) - 1)
@@ -155,9 +188,13 @@ class LossDistribution:
             down = (k * self._log_mgf(-float(order), losses) - math.log(outside)) / -order
             high, low = min(high, math.ceil(up / self.h)), max(low, math.floor(down / self.h))
         size = max(high - low + 1, len(self.masses))
-        if size > MAX_POINTS:
-            raise TooLarge(f"the composed loss needs {size} grid points, above {MAX_POINTS}")
+        if size > MOST_COMPOSED:
+            raise TooLarge(f"the composed loss needs {size} grid points, above {MOST_COMPOSED}")
         size = fft.next_fast_len(size, real=True)
+        # first-order bound: each factor of the power is off by a few units of the last place per FFT stage
+        stages = (8 + 4 * math.log2(size)) * k * UNIT * 2
+        if stages * math.exp(-2 * k * self.infinite) >= delta:  # of the first frequency alone
+            raise TooLarge(f"the rounding of {k} factors hides delta = {delta}")
         spectrum = fft.rfft(self.masses, size)
         sizes = np.abs(spectrum)
         left = sizes > NEGLECTED ** (1 / k)  # of many losses few frequencies are left
@@ -166,8 +203,7 @@ class LossDistribution:
         spectrum[left] **= float(k)
         composed = np.roll(fft.irfft(spectrum, size, overwrite_x=True), -((low - k * self.low) % size))
         composed = composed[: high - low + 1]
-        # first-order bound: each factor of the power is off by a few units of the last place per FFT stage
-        rounding = (8 + 4 * math.log2(size)) * k * UNIT * 2 * float(np.sum(power)) + 2 * NEGLECTED * size
+        rounding = stages * float(np.sum(power)) + 2 * NEGLECTED * size
         gone = -math.expm1(k * math.log1p(-min(self.infinite, 0.5)))
         return LossDistribution(self.h, low, np.maximum(composed, 0.0), min(1.0, gone + outside + rounding))
 
@@ -218,7 +254,7 @@ def from_symmetric_curve(h: float, deltas: Floats) -> LossDistribution:
     # second differences round; whatever the rebuilt curve lost is put at infinity, where it counts in full
     rebuilt = np.append(_tail_divergences(positive, h), 0.0) + deltas[-1]
     lost = max(0.0, float(np.max(deltas - rebuilt)))
-    return LossDistribution(h, 1 - len(deltas), masses, float(deltas[-1]) + lost + 16 * UNIT)
+    return LossDistribution(h, 1 - len(deltas), masses, float(deltas[-1]) + lost + LEAST_INFINITE)
 
 
 def _tail_divergences(positive: Floats, h: float) -> Floats:

@@ -82,10 +82,10 @@ def cldp(alpha: float, c: float, rho: int, *, metric: str = "linf", size: int = 
     result = PrivacyResult(
         epsilon,
         0.0,
-        LOCAL.adversary,
-        f"{LOCAL.composed.neighbouring}, within the clipping range",
+        LOCAL.composed,
         (f"alpha = {alpha:.6g} is the total over all values, rounds and layers", f"values lie in [-{c:g}, {c:g}]"),
         f"alpha times the {metric} diameter",
+        differing=f"{LOCAL.composed.differing}, within the clipping range",
     )
     return CldpResult(float(alpha), metric, float(c), rho, result)
 

@@ -78,7 +78,12 @@ class Scope:
     @property
     def neighbouring(self) -> str:
         """Which two inputs can't be told apart, in words."""
-        return f"{self.relation.value}: {DIFFER[self.relation].format(IN[self.unit])}"
+        return f"{self.relation.value}: {self.differing}"
+
+    @property
+    def differing(self) -> str:
+        """The two inputs, in words."""
+        return DIFFER[self.relation].format(IN[self.unit])
 
     @property
     def composed(self) -> Scope:

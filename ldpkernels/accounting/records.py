@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two answers of this package: a privacy result, and a paper's claim held against one.
 
-A result without its adversary, its neighbouring relation and its assumptions is a number and not a guarantee, so the
-three travel with it. What is printed is rounded up: a reader never sees less than was computed.
+A result without its scope (who sees what, between which inputs) and its assumptions is a number and not a guarantee, so
+they travel with it. What is printed is rounded up: a reader never sees less than was computed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext
 
+from ldpkernels.accounting.neighbours import Scope
 from ldpkernels.common.decimals import context
 
 
@@ -34,32 +35,48 @@ def _json(value: float) -> float | str:
 
 @dataclass(frozen=True)
 class PrivacyResult:
-    """A guarantee: (epsilon, delta) against an adversary, for neighbours, under assumptions.
+    """A guarantee: (epsilon, delta) in a scope, under assumptions.
 
     Attributes:
         epsilon: An upper bound on the privacy loss; infinite where there is no guarantee.
         delta: The probability that the bound excludes.
-        adversary: Who is held off.
-        neighbouring: Which two inputs can't be told apart.
+        scope: Who is held off, and which two inputs can't be told apart: view, relation and unit.
         assumptions: What has to be true for the bound to hold.
         method: How the bound was computed.
+        seen: Who is held off, where that's narrower than the view's words.
+        differing: In what the inputs differ, where that's other than the unit's words.
 
-    >>> print(PrivacyResult(1.0, 0.0, "the server", "any two weights", ("one report",), "definition"))
-    epsilon = 1 at delta = 0 against the server. Neighbours: any two weights. Assumes: one report. Method: definition.
+    >>> from ldpkernels.accounting import LOCAL, Unit
+    >>> print(PrivacyResult(1.0, 0.0, LOCAL.per(Unit.WEIGHT), ("one report",), "definition", seen="the server"))
+    epsilon = 1 at delta = 0 against the server (local view). Neighbours: replace-one: any two values of one weight in
+    one round. Assumes: one report. Method: definition.
     """
 
     epsilon: float
     delta: float
-    adversary: str
-    neighbouring: str
-    assumptions: tuple[str, ...]
+    scope: Scope
+    assumptions: tuple[str, ...] = ()
     method: str = ""
+    seen: str = ""
+    differing: str = ""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.scope, Scope):
+            raise TypeError(f"scope = {self.scope!r} is no Scope: give one, as ldpkernels.accounting.LOCAL")
         if math.isnan(self.epsilon) or self.epsilon < 0:
             raise ValueError(f"epsilon = {self.epsilon!r} is not a number of 0 or more")
         if not 0 <= self.delta <= 1:
             raise ValueError(f"delta = {self.delta!r} is outside [0, 1]")
+
+    @property
+    def adversary(self) -> str:
+        """Who is held off, in words."""
+        return f"{self.seen} ({self.scope.view.value} view)" if self.seen else self.scope.adversary
+
+    @property
+    def neighbouring(self) -> str:
+        """Which two inputs can't be told apart, in words."""
+        return f"{self.scope.relation.value}: {self.differing}" if self.differing else self.scope.neighbouring
 
     def __str__(self) -> str:
         assumptions = f" Assumes: {'; '.join(self.assumptions)}." if self.assumptions else ""
@@ -74,6 +91,7 @@ class PrivacyResult:
         return {
             "epsilon": _json(self.epsilon),
             "delta": self.delta,
+            "scope": self.scope.to_list(),
             "adversary": self.adversary,
             "neighbouring": self.neighbouring,
             "assumptions": list(self.assumptions),
@@ -92,9 +110,11 @@ class Claim:
         violated: The preconditions of the paper's own derivation that don't hold, one sentence each.
         also: Further results that a reader needs beside `honest`.
 
-    >>> result = PrivacyResult(2.0, 0.0, "the server", "any two weights", ())
-    >>> print(Claim("A paper", 1.0, result, ("It counts one report of two.",)))
-    A paper claims 1. The honest figure: epsilon = 2 at delta = 0 against the server. Neighbours: any two weights.
+    >>> from ldpkernels.accounting import LOCAL
+    >>> print(Claim("A paper", 1.0, PrivacyResult(2.0, 0.0, LOCAL), ("It counts one report of two.",)))
+    A paper claims 1. The honest figure: epsilon = 2 at delta = 0 against anyone who sees every report of the client,
+    the server included, and can link them to the client (local view). Neighbours: replace-one: any two values of a
+    client's whole update in one round.
     Violated: It counts one report of two.
     """
 

@@ -34,7 +34,7 @@ from ldpkernels.accounting.events import (
     event_of,
 )
 from ldpkernels.accounting.gaussian import to_epsilon
-from ldpkernels.accounting.losses import TooLarge, bisect_upper, from_symmetric_curve
+from ldpkernels.accounting.losses import LEAST_INFINITE, TooLarge, bisect_upper, from_symmetric_curve
 from ldpkernels.accounting.neighbours import SHUFFLED, View
 from ldpkernels.accounting.records import PrivacyResult
 from ldpkernels.common import arguments
@@ -56,7 +56,8 @@ NEGLIGIBLE = 1e-9
 # More clients hide no worse than fewer. Above these the counts, their Renyi divergences and the clones are computed for
 # fewer than there are; the clones, which cost the same for any number, then bound the counts too.
 COUNTED, RENYI_COUNTED, CROWD = 10**7, 10**5, 1 << 40
-# Of more than FEW clients all blocks are alike, and a few say as much: they cost at most 1 % of the clients.
+# Of more than FEW clients all blocks are alike, and a few say as much: they cost at most 1 % of the clients, and 2 % of
+# more than MANY.
 FEW, PIECES_OF_MANY = 10**5, 100
 # A smaller delta drowns in what is cut off, and only Renyi divergences say something.
 LEAST_DELTA = 1e-18
@@ -116,7 +117,8 @@ def _blocks(eps0: float, n: int, pieces: int) -> Iterable[CountPair]:
     """Pairs that together bound every m."""
     if n <= FEW:
         return _few_blocks(eps0, n, pieces)
-    return (count_pair(n - width, eps0, start) for start, width in blocks(n, min(pieces, PIECES_OF_MANY)))
+    few = PIECES_OF_MANY if n <= MANY else PIECES_OF_MANY // 2
+    return (count_pair(n - width, eps0, start) for start, width in blocks(n, min(pieces, few)))
 
 
 @lru_cache(maxsize=64)
@@ -157,7 +159,7 @@ def _distribution_epsilon(eps0: float, n: int, positions: int, delta: float, met
     law = from_symmetric_curve(step, _envelope(eps0, n, method, pieces, step, negligible))
     moments = law.chernoff_epsilon(positions, delta)
     try:
-        return min(moments, law.self_compose(positions, delta * 1e-6).epsilon(delta))
+        return min(moments, law.self_compose(positions, delta).epsilon(delta))
     except TooLarge:
         return moments
 
@@ -177,7 +179,8 @@ def shuffled_epsilon(
     plain = positions * eps0
     if n == 1 or eps0 >= HOPELESS or plain <= NEGLIGIBLE:
         return plain
-    if delta < LEAST_DELTA and (positions == 1 or method != "exact" or composition == "pld"):
+    drowned = delta < LEAST_DELTA or (positions > 1 and positions * LEAST_INFINITE >= delta)
+    if drowned and (positions == 1 or method != "exact" or composition == "pld"):
         return plain
     if method != "exact":
         n = min(n, CROWD)
@@ -196,7 +199,7 @@ def shuffled_epsilon(
     best = plain
     if composition == "rdp" or (composition == "best" and n <= RENYI_COUNTED):
         best = min(best, _renyi_epsilon(eps0, min(n, RENYI_COUNTED), positions, delta, pieces))
-    if composition != "rdp" and delta >= LEAST_DELTA:
+    if composition != "rdp" and not drowned:
         best = min(best, _distribution_epsilon(eps0, n, positions, delta, method, pieces))
     return best
 
@@ -270,8 +273,7 @@ def shuffle_epsilon(
     return PrivacyResult(
         epsilon,
         delta,
-        SHUFFLED.adversary,
-        SHUFFLED.neighbouring,
+        SHUFFLED,
         (
             f"an ideal shuffler for every position: {n:,} reports a position and round, which can't be told apart"
             " nor linked to those of other positions",

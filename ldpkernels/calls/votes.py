@@ -163,14 +163,13 @@ def vote_epsilon(samples: int, sigma: float, *, delta: float = 1e-5) -> PrivacyR
     >>> print(round(vote_epsilon(100, 40.0).epsilon, 2))
     1.36
     """
-    from ldpkernels.accounting import GaussianEvent, PrivacyResult, local_epsilon
+    from ldpkernels.accounting import GaussianEvent, PrivacyResult, Relation, Scope, Unit, View, local_epsilon
 
     composed = local_epsilon(GaussianEvent(number("sigma", sigma) / 2**0.5), d=samples, delta=delta)
     return PrivacyResult(
         composed.epsilon,
         composed.delta,
-        "anyone who sees the labels, and which samples were dropped",
-        "the parties' data sets, one record of one party added, removed or replaced",
+        Scope(View.CENTRAL, Relation.REPLACE_ONE, Unit.EXAMPLE),
         (
             f"{composed.assumptions[0].split()[0]} samples are labelled, each with fresh noise of {sigma:.6g} on every"
             " count, in exact arithmetic",
@@ -179,4 +178,6 @@ def vote_epsilon(samples: int, sigma: float, *, delta: float = 1e-5) -> PrivacyR
             "a record is held by one party",
         ),
         composed.method,
+        "anyone who sees the labels, and which samples were dropped",
+        "the parties' data sets, one record of one party added, removed or replaced",
     )

@@ -6,11 +6,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ldpkernels.accounting import PrivacyResult, han_xue_eq18, sampled_gaussian
+from ldpkernels.accounting import CENTRAL, PrivacyResult, Unit, han_xue_eq18, sampled_gaussian
 from ldpkernels.calls.votes import vote_epsilon
 from ldpkernels.federated.data import Dataset
 from ldpkernels.federated.han_xue import Config
 
+SCOPE = CENTRAL.per(Unit.EXAMPLE)
 NEIGHBOURS = "the parties' data sets, one example of one party added or removed"
 
 
@@ -91,16 +92,17 @@ def together(made: Part, votes: Part, config: Config) -> Part:
     result = PrivacyResult(
         made.result.epsilon + votes.result.epsilon,
         made.result.delta + votes.result.delta,
-        "anyone who sees the samples, the labels and the global model",
-        NEIGHBOURS,
+        SCOPE,
         (*made.result.assumptions, *votes.result.assumptions),
         "basic composition of the two",
+        "anyone who sees the samples, the labels and the global model",
+        NEIGHBOURS,
     )
     return Part(name, result, "The rest is post-processing.")
 
 
 def _nothing(config: Config, adversary: str) -> PrivacyResult:
-    return PrivacyResult(math.inf, config.delta, adversary, NEIGHBOURS, (), "no guarantee")
+    return PrivacyResult(math.inf, config.delta, SCOPE, (), "no guarantee", adversary, NEIGHBOURS)
 
 
 def _seed(config: Config) -> Part:

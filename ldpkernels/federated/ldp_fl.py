@@ -131,8 +131,8 @@ def round_(
 
     `before_upload` is called once before a client trains: a ledger that refuses the round raises there, and what can be
     refused of the round was refused before. With `workers` (`training.crew`) clients train beside each other. With
-    `uploads` they train and perturb elsewhere: it gives the bytes of the chosen clients' reports, in any order
-    (ldpkernels/flower/engine.py).
+    `uploads` they train and perturb elsewhere (ldpkernels/flower/engine.py): its call prepares and may refuse, and the
+    bytes of the chosen clients' reports, in any order, are asked for when they are iterated over.
     """
     check_weights(clients, config.weigh)
     if uploads is not None and (config.eps is None or config.weigh != "alike"):
@@ -146,12 +146,12 @@ def round_(
     plain, sums, size = Mean(), _servers(state, config, chosen), 0
     here = chosen if uploads is None else []
     trained = train(network, state.weights, here, config.local, state.round, workers=workers)
+    elsewhere = [] if uploads is None else uploads(state, chosen)
     if before_upload is not None:
         before_upload()
-    if uploads is not None:
-        for sent in uploads(state, chosen):
-            sums[1].add(sent)
-            size = len(sent)
+    for sent in elsewhere:
+        sums[1].add(sent)
+        size = len(sent)
     for client, weights in trained:
         if config.upload == "updates":
             weights = {name: w - state.weights[name] for name, w in weights.items()}

@@ -91,19 +91,26 @@ def client_app(config: ldp_fl.Config, cast: Cast) -> ClientApp:
 
 
 def uploads(grid: Grid, config: ldp_fl.Config, clients: int, timeout: float = 3600) -> ldp_fl.Uploads:
-    """What the nodes of so many clients send to `ldp_fl.round_`, as it arrives. A node that fails ends the run."""
+    """What the nodes of so many clients send to `ldp_fl.round_`, as it arrives. A node that fails ends the run.
+
+    Nodes are found, and what they are sent is made, before the round is spent: nothing is asked of them before that.
+    """
     assert config.eps is not None
     release = EachWeight(config.eps, config.mechanism)
     nodes: dict[int, int] = {}  # by client
 
-    def collect(state: ldp_fl.State, chosen: Sequence[Client]) -> Iterator[bytes]:
-        if not nodes:
+    def prepare(state: ldp_fl.State, chosen: Sequence[Client]) -> Iterator[bytes]:
+        connected = set(grid.get_node_ids())
+        if not all(nodes.get(client.id) in connected for client in chosen):
+            nodes.clear()
             nodes.update(_nodes_of(grid, clients, timeout))
         arrays = _arrays(state.weights)
         terms = records.terms(release, config.upload, state.round, arrays, (state.C, state.R))
         content = {"arrays": records.record_of(arrays), records.TERMS: terms}
-        messages = [Message(RecordDict(dict(content)), nodes[client.id], "train") for client in chosen]
-        waiting = {nodes[client.id] for client in chosen}
+        return collect([Message(RecordDict(dict(content)), nodes[client.id], "train") for client in chosen])
+
+    def collect(messages: list[Message]) -> Iterator[bytes]:
+        waiting = {message.metadata.dst_node_id for message in messages}
         for reply in replies(grid, messages, timeout):
             node = int(reply.metadata.src_node_id)
             if reply.has_error():
@@ -113,9 +120,9 @@ def uploads(grid: Grid, config: ldp_fl.Config, clients: int, timeout: float = 36
             waiting.discard(node)
             yield records.report_in(reply.content)
         if waiting:
-            raise RuntimeError(f"{len(waiting)} of {len(chosen)} nodes did not answer within {timeout:g} seconds")
+            raise RuntimeError(f"{len(waiting)} of {len(messages)} nodes did not answer within {timeout:g} seconds")
 
-    return collect
+    return prepare
 
 
 class _Watched:

@@ -199,7 +199,7 @@ class LdpMod:
             with self._opened(context) as ledger:
                 if ledger is not None:  # before the app is called: from here on a report leaves
                     metrics[records.EPSILON] = spent(ledger, self.release, sizes, layout, self.limit)
-        except (ValueError, TypeError, BudgetExceeded, ProtocolError) as error:
+        except (ValueError, TypeError, ArithmeticError, BudgetExceeded, ProtocolError) as error:
             return records.refusal(message, str(error))
         except (LedgerError, OSError):
             logger.exception("this client's ledger cannot be used")
@@ -210,7 +210,7 @@ class LdpMod:
             keep(turn.record, turn.asked.round, state)
             context.state = turn.record  # whatever the app put there
         time.sleep(max(0.0, arrived + self.answer_after - time.monotonic()))
-        return answer
+        return Message(answer.content, reply_to=message)  # made as it leaves: a message says when it was made
 
     def _trained(
         self,

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ldpkernels.accounting import SUMMED, PrivacyResult, PureEvent, local_epsilon, shuffle_epsilon
+from ldpkernels.accounting import PrivacyResult, PureEvent, View, local_epsilon, shuffle_epsilon
 from ldpkernels.accounting.events import Mechanism, event_of
 from ldpkernels.accounting.shuffle import Method, shuffled_epsilon
 from ldpkernels.planning import calibration
@@ -168,7 +168,7 @@ def of_sums(setting: Setting, mixed: PrivacyResult) -> PrivacyResult:
     sums = "a protocol that shows nothing of the reports but, at each position, how many clients sent what"
     honest = f"the reports of at least {setting.sure:,} honest clients are in every sum"
     assumptions = (sums, FOLLOWED, *mixed.assumptions[1:3], honest, *mixed.assumptions[4:])
-    return dataclasses.replace(mixed, adversary=SUMMED.adversary, assumptions=assumptions)
+    return dataclasses.replace(mixed, scope=dataclasses.replace(mixed.scope, view=View.SUMMED), assumptions=assumptions)
 
 
 def assuming(answer: Answer, *assumptions: str) -> Answer:

@@ -49,8 +49,7 @@ def shares(setting: Setting, name: str) -> Answer:
     guarantee = PrivacyResult(
         law.epsilon(setting.kept_delta, setting.rounds, clipping),
         setting.kept_delta,
-        SUMMED.adversary,
-        SUMMED.neighbouring,
+        SUMMED,
         (
             "a protocol that shows nothing of what clients send but the sum modulo a power of two",
             FOLLOWED,
@@ -213,8 +212,7 @@ def _noised_sums(setting: Setting, scope: Scope, total: float, method: str, *ass
     return PrivacyResult(
         total,
         setting.delta,
-        scope.adversary,
-        scope.neighbouring,
+        scope,
         ("the server that adds the noise sees every update, and is trusted", *assumptions),
         method,
     )

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,7 +17,10 @@ from ldpkernels.common import arguments
 if TYPE_CHECKING:
     import torch
 
+    Weights: TypeAlias = dict[str, torch.Tensor]
+
 _BITS = 53
+logger = logging.getLogger("ldpkernels.trainers")
 
 
 def train_privately(
@@ -38,7 +42,9 @@ def train_privately(
     The ledger refuses a run past its budget before anything is computed. What it counts holds for one example, added or
     removed, against whoever sees the model after each step, the federation's server included. The "trusted server" of
     the result's words is the silo itself. It is no guarantee for a person with several examples, nor for the silo. No
-    loss and no accuracy is returned: they would leave without noise. The noise is proved in real arithmetic, and drawn
+    loss and no accuracy is returned: they would leave without noise. **A gradient that fails counts as zero**,
+    as an error would be an exact bit about it; the silo's log says so. What fails for an example of zeros, as a wrong
+    shape does, is refused before the ledger is asked. The noise is proved in real arithmetic, and drawn
     in floats.
 
     Args:
@@ -84,17 +90,39 @@ def train_privately(
         return loss(torch.func.functional_call(model, weights, (x,)), *rest)
 
     by_example = torch.func.vmap(torch.func.grad(of_one), in_dims=(None, *(0 for _ in data)), randomness="different")
+
+    def trained() -> Weights:
+        return {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+
+    by_example(trained(), *(torch.zeros_like(part[:1]) for part in data))  # what no example can have is refused here
     ledger.spend(event, times=steps)
     for _ in range(steps):
         drawn = _sample(rows, event.q, generator)
         chosen = drawn.nonzero().flatten()
-        weights = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-        if len(chosen):
-            grads = by_example(weights, *(part[chosen.to(part.device)] for part in data))
-        else:
-            grads = {name: p.new_zeros((0, *p.shape)) for name, p in weights.items()}
+        batch = [part[chosen.to(part.device)] for part in data]
+        grads = _gradients(by_example, trained(), batch)
         dp_sgd_step(model, optimizer, C, sigma, batch_size=batch_size, grads=grads, generator=generator)
     return ledger.result
+
+
+def _gradients(by_example: Callable[..., Weights], weights: Weights, batch: Sequence[torch.Tensor]) -> Weights:
+    """The gradient of each example; of one that fails it is zero, as an error would tell that it is there."""
+    import torch
+
+    none = {name: p.new_zeros((0, *p.shape)) for name, p in weights.items()}
+    if not len(batch[0]):
+        return none
+    try:
+        return by_example(weights, *batch)
+    except Exception:
+        logger.exception("a batch fails: its examples are taken one by one, and those that fail count as zero")
+    found = [none]
+    for one in zip(*(part.split(1) for part in batch), strict=True):
+        try:
+            found.append(by_example(weights, *one))
+        except Exception:
+            found.append({name: torch.zeros_like(p).unsqueeze(0) for name, p in weights.items()})
+    return {name: torch.cat([one[name] for one in found]) for name in weights}
 
 
 def _sample(rows: int, q: float, generator: Literal["secure"] | torch.Generator) -> torch.Tensor:

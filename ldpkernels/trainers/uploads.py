@@ -117,6 +117,7 @@ class Upload:
         before = {name: p.detach().clone() for name, p in trainable(model).items()}
         sizes = [p.numel() for p in before.values()]
         self._release.event(sizes)  # it refuses a model that the law is not of
+        self._randomised(before, None)  # and this one what no report can have, before anything is spent
         if first:
             with self.budget.opened({}) as kept:
                 if kept is not None:
@@ -155,14 +156,15 @@ class Upload:
         return self._reported(before if self.sent == "weights" else {n: _difference(p, p) for n, p in before.items()})
 
     def _reported(self, sent: dict[str, torch.Tensor]) -> Report | dict[str, torch.Tensor]:
+        self.report = self._randomised(sent, self.generator)
+        return self.report
+
+    def _randomised(self, sent: dict[str, torch.Tensor], generator: Generator) -> Report | dict[str, torch.Tensor]:
         release = self._release
         if isinstance(release, EachWeight):
             assert self.R is not None  # a range was asked for
-            c, r, name = self.C, self.R, release.mechanism
-            self.report = report(sent, c, r, release.eps, mechanism=name, generator=self.generator)
-        else:
-            self.report = release.randomised(sent, self.generator)
-        return self.report
+            return report(sent, self.C, self.R, release.eps, mechanism=release.mechanism, generator=generator)
+        return release.randomised(sent, generator)
 
 
 def _difference(after: torch.Tensor, before: torch.Tensor) -> torch.Tensor:

@@ -74,7 +74,7 @@ def test_the_example_in_every_help_runs(
 def test_json_has_every_part_of_a_result(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["account", "shuffle", "--eps", "1", "--clients", "50", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert set(data) == {"epsilon", "delta", "adversary", "neighbouring", "assumptions", "method"}
+    assert set(data) == {"epsilon", "delta", "scope", "adversary", "neighbouring", "assumptions", "method"}
     assert run(["account", "shuffle", "--eps", "1", "--target", "0.5", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["result"]["epsilon"] <= 0.5

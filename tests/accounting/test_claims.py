@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ldpkernels.accounting import Claim, PrivacyResult, han_xue_eq18, ldp_fed_claim, ldp_fl_claim
+from ldpkernels.accounting import LOCAL, Claim, PrivacyResult, han_xue_eq18, ldp_fed_claim, ldp_fl_claim
 
 # Table 2 of Han and Xue: B = 256, N = 7,814, T = 1,000 for Adult; B = 128, N = 12,000, T = 10,000 for the other two
 ADULT = (256 / 7814, 1000)
@@ -68,4 +68,4 @@ def test_claims_print_and_serialize() -> None:
         assert "Violated: " in text
         data = json.loads(json.dumps(claim.to_dict(), allow_nan=False))
         assert data["honest"]["adversary"] == claim.honest.adversary
-    assert "No precondition is violated." in str(Claim("x", 1.0, PrivacyResult(1.0, 0.0, "a", "b", ())))
+    assert "No precondition is violated." in str(Claim("x", 1.0, PrivacyResult(1.0, 0.0, LOCAL)))

@@ -94,6 +94,8 @@ def test_results_say_the_view_and_the_relation() -> None:
         for one in (result, spent):
             assert f"({event.scope.view.value} view)" in str(one)
             assert f"Neighbours: {event.scope.relation.value}: " in str(one)
+            assert one.scope == event.scope.composed
+            assert Scope.of(one.to_dict()["scope"]) == one.scope
             assert one.adversary == event.scope.adversary
             assert one.neighbouring == event.scope.composed.neighbouring
 

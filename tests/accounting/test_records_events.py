@@ -77,11 +77,13 @@ def test_numbers_are_printed_rounded_up() -> None:
 
 
 def test_results_serialize_and_refuse_nonsense() -> None:
-    result = PrivacyResult(math.inf, 1e-5, "a", "b", ("c",))
+    result = PrivacyResult(math.inf, 1e-5, accounting.LOCAL, ("c",))
     assert json.loads(json.dumps(result.to_dict(), allow_nan=False))["epsilon"] == "infinity"
     for epsilon, delta in ((math.nan, 0.0), (-1.0, 0.0), (1.0, 2.0)):
         with pytest.raises(ValueError, match=r"epsilon|delta"):
-            PrivacyResult(epsilon, delta, "a", "b", ())
+            PrivacyResult(epsilon, delta, accounting.LOCAL)
+    with pytest.raises(TypeError, match="'the server' is no Scope"):
+        PrivacyResult(1.0, 0.0, "the server", ("any two weights",))  # type: ignore[arg-type]
 
 
 def test_every_exported_name_exists() -> None:

@@ -68,9 +68,49 @@ def test_renyi_divergences_are_the_weaker_way(sigma: float) -> None:
 
 def test_a_sample_of_everyone_is_the_plain_gaussian() -> None:
     plain = gaussian_epsilon(math.sqrt(10) / 5, 1e-5)
-    # dp-accounting rounds the loss of each step up to its grid of 1e-4, ten times
-    assert plain * (1 - 1e-6) <= sampled_gaussian(5.0, 1.0, 10).epsilon <= plain + 10 * 1e-4
+    assert plain <= sampled_gaussian(5.0, 1.0, 10).epsilon <= plain * (1 + 1e-5)
     assert sampled_gaussian(5.0, 1.0, 10, method="rdp").epsilon > plain
+
+
+@pytest.mark.parametrize(
+    ("sigma", "q", "steps", "delta", "grid"),
+    [
+        (0.4448, 0.1, 1, 1e-5, 1e-2),
+        (2.05, 0.1, 1000, 1e-5, 1e-3),
+        (0.6, 0.02, 40, 1e-6, 1e-2),
+        (1.0, 0.5, 3, 1e-8, 1e-3),
+        (3.0, 1e-3, 10**4, 1e-5, 2e-5),
+    ],
+)
+def test_the_law_of_the_loss_beside_dp_accounting(sigma, q, steps, delta, grid):
+    """An independent computation, on a grid of its own."""
+    dp = pytest.importorskip("dp_accounting")
+    accountant = pytest.importorskip("dp_accounting.pld").PLDAccountant(value_discretization_interval=grid)
+    step = dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(sigma))
+    theirs = accountant.compose(dp.SelfComposedDpEvent(step, steps)).get_epsilon(delta)
+    assert sampled_gaussian(sigma, q, steps, delta=delta).epsilon == pytest.approx(theirs, rel=3e-3)
+
+
+@pytest.mark.parametrize(("sigma", "q"), [(0.5, 0.3), (1.0, 0.01), (4.0, 0.5), (0.05, 0.2)])
+def test_one_step_against_high_precision(sigma, q):
+    """The true delta at the epsilon that is stated is no more than delta, and little less."""
+    mpmath = pytest.importorskip("mpmath")
+    for delta in (1e-3, 1e-8):
+        epsilon = sampled_gaussian(sigma, q, 1, delta=delta).epsilon
+        with mpmath.workdps(60):
+
+            def true(epsilon):
+                e = mpmath.exp(epsilon)
+                cdf = lambda x: mpmath.ncdf(x / sigma)  # noqa: E731
+                x = mpmath.mpf(1) / 2 + sigma**2 * mpmath.log((e - 1 + q) / q)
+                removed = (1 - q) * cdf(-x) + q * cdf(1 - x) - e * cdf(-x)
+                if 1 / e <= 1 - q:
+                    return removed
+                x = mpmath.mpf(1) / 2 + sigma**2 * mpmath.log((1 / e - 1 + q) / q)
+                return max(removed, cdf(x) - e * ((1 - q) * cdf(x) + q * cdf(x - 1)))
+
+            assert true(mpmath.mpf(epsilon)) <= delta
+            assert true(mpmath.mpf(epsilon) * (1 - mpmath.mpf(10) ** -3)) > delta
 
 
 def test_the_event_composes_like_the_function() -> None:

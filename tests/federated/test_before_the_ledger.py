@@ -70,15 +70,16 @@ def test_ranges_of_which_no_next_ones_can_be_made():
     refused("previous has no range for layer '0'", ldp_fl, state, network, clients, adaptive)
 
 
-@pytest.mark.parametrize(("driver", "config"), [(ldp_fl, FL), (ldp_fed, FED)])
-def test_workers_that_hold_other_clients_or_were_closed(driver, config):
+def test_workers_that_hold_other_clients_or_were_closed():
     network, clients = federation()
-    config = dataclasses.replace(config, local=Local(batch=3, together=False))
-    state, others = driver.init(network, config), crews.crew(network, federation()[1])
-    refused("started with another network or with other", driver, state, network, clients, config, workers=others)
+    others = crews.crew(network, federation()[1])
     with Workers(1, training.Shared(network, clients)) as closed:
         pass
-    refused("workers were closed", driver, state, network, clients, config, workers=closed)
+    for driver, config in ((ldp_fl, FL), (ldp_fed, FED)):
+        config = dataclasses.replace(config, local=Local(batch=3, together=False))
+        state = driver.init(network, config)
+        refused("started with another network or with other", driver, state, network, clients, config, workers=others)
+        refused("workers were closed", driver, state, network, clients, config, workers=closed)
 
 
 @pytest.mark.parametrize("chosen", [None, 1])

@@ -202,7 +202,7 @@ def test_batches_are_fixed_or_poisson():
     assert 0.7 < np.std(sizes[True]) / deviation < 1.3
 
 
-@pytest.mark.parametrize(("batch", "examples"), [(128, 12_000), (256, 7_814), (1, 3), (2, 3), (1, 60_000), (7, 7)])
+@pytest.mark.parametrize(("batch", "examples"), [(256, 7_814), (2, 3), (1, 60_000), (7, 7)])
 def test_the_rate_that_is_accounted_is_the_one_that_is_drawn(batch, examples):
     """Draws are multiples of 2^-24: of all of them, as many are below the rate as it says."""
     draws = torch.arange(2**24) / 2**24

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a cell of the papers' tables keeps is what ran, on data that is small, and by which algorithm."""
 
-import re
 import shutil
 from dataclasses import asdict, replace
 
@@ -13,7 +12,6 @@ import ldpkernels
 from benchmarks.budget import means
 from benchmarks.papers import (
     han_xue_ablation,
-    han_xue_baseline,
     han_xue_tables,
     ldp_fed_runs,
     ldp_fl_others,
@@ -83,16 +81,6 @@ def test_clients_own_ranges_are_those_of_their_weights(tiny, tmp_path, monkeypat
     assert cell["honest_eps"] is None
     assert len(got) == len({words for *_, words in got}) == 3 * 4 * 2  # rounds, clients, and those whom each stands for
     assert all(ldpkernels.ranges(w) == (C, R) for w, C, R, _ in got)
-
-
-def test_what_a_normalisation_trains_has_a_radius_of_its_own():
-    network = networks.network("ldp-fed-cnn", 0)
-    R = ldp_fl_runs.config_of(replace(TINY, network="ldp-fed-cnn", norms=1.0), network).R
-    assert {name: r for name, r in R.items() if r == 1} == dict.fromkeys(
-        ("1.weight", "1.bias", "5.weight", "5.bias"), 1
-    )
-    assert set(R) == {name for name, _ in network.named_parameters()}
-    assert set(R.values()) == {1, TINY.radius}
 
 
 def test_clients_that_send_all_layers_keep_none_of_their_own(monkeypatch):
@@ -210,52 +198,3 @@ def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeyp
     assert cell["ran"] == {"config": asdict(replace(config, seed=3)), "examples of a party": world.examples}
     table = han_xue_tables.samples_or_labels([cell, {**cell, "real, vote": 0.5}])
     assert "0.7500 ± 0.3536 (2 seeds)" in table
-
-    labels, keep = torch.tensor([0, 1, 1, 0, 1]), torch.tensor([True, True, True, False, True])
-    some = parties_driver.State(labels=labels, keep=keep)
-    assert han_xue_ablation.agreement(some, torch.tensor([0, 1, 0, 1, 0])) == 0.5  # of four that are kept
-
-    seen, round_ = [], parties_driver.round_
-    other = torch.zeros_like(state.labels)  # a teacher that knows one class
-    monkeypatch.setattr(han_xue_ablation, "predicted", lambda model, x: other if len(x) == len(other) else y[100:])
-
-    def spy(state, world, **options):
-        seen.append(state)
-        return round_(state, world, **options)
-
-    monkeypatch.setattr(parties_driver, "round_", spy)
-    told = han_xue_ablation.compute(one, "", 1, tmp_path / "unfinished")
-    (last,) = seen  # all else is from its checkpoints
-    assert last.labels is other
-    assert (told["teacher"], told["real, vote"]) == (1, 1)
-    assert told["generated, teacher"] == pytest.approx(float((y[100:] == 0).float().mean()))
-
-
-def test_a_baseline_of_its_own_is_that_of_the_run_of_its_seed(tmp_path, monkeypatch):
-    generator = torch.Generator().manual_seed(0)
-    x, y = torch.randn(150, 1, 28, 28, generator=generator), torch.randint(10, (150,), generator=generator)
-    tiny = data.Dataset("mnist", x[:100], y[:100], x[100:], y[100:], 10)
-    recipe, models = Recipe(steps=1, batch=8), ("network",)
-    config = parties_driver.Config(5, recipe, ("gan",), models, local_epochs=1, epochs=3, vote_sigma=0.1)
-    monkeypatch.setattr(han_xue_baseline, "dataset_of", lambda name, root: tiny)
-    monkeypatch.setattr(han_xue_baseline, "config_of", lambda s: replace(config, baseline=False, seed=s.seed))
-    (job,) = (j for j in han_xue_baseline.jobs("") if re.search(" mnist .*seed=2$", j.name))
-    cell = job.compute(tmp_path)
-    world, state = parties_driver.World(tiny, replace(config, seed=2)), parties_driver.State()
-    for _ in range(parties_driver.rounds(world.config)):
-        state, _ = parties_driver.round_(state, world)
-    assert 0 < cell["baseline_accuracy"] == state.baseline
-
-    def run(kind, seed, **more):
-        return {
-            **asdict(replace(han_xue_baseline.full("mnist", 5, kind), seed=seed)),
-            "baseline_accuracy": None,
-            **more,
-        }
-
-    found = {"a": run("gan", 2), "b": run("dcgan", 2), "c": run("dcgan", 2, wide=True), "d": run("gan", 3),
-             "e": run("gan", 0, baseline_accuracy=0.9), "f": run("vae", 0), "g": run("gan", 2, full=False)}  # fmt: skip
-    told = {name: c["baseline_accuracy"] for name, c in han_xue_baseline.joined({**found, job.name: cell}).items()}
-    ours = cell["baseline_accuracy"]
-    assert told == {"a": ours, "b": ours, "c": None, "d": None, "e": 0.9, "f": 0.9, "g": None}
-    assert all(found[name]["baseline_accuracy"] is None for name in "abcdfg")  # what is kept stays

@@ -41,6 +41,16 @@ def test_only_train_messages_are_answered(kind):
     assert "train messages only" in reply.error.reason
 
 
+@pytest.mark.parametrize("told", [(-1e308, 1e300), (0.0, 1.7e308), (1e39, 1.0), (0.0, math.inf), (math.nan, 1.0)])
+def test_ranges_that_no_report_has_are_a_refusal(told):
+    message = message_of()
+    terms = message.content["ldp"]
+    terms["c"], terms["r"] = ([value] * len(terms["arrays"]) for value in told)
+    reply = LdpMod(1.0)(message, context_of(), never)
+    assert reply.has_error()
+    assert "C=" in reply.error.reason or "R=" in reply.error.reason
+
+
 def test_train_messages_with_a_name_are_answered():
     app = app_of(LdpMod(1.0))
     app.train("twice")(
@@ -239,9 +249,13 @@ def test_a_key_of_another_kind_is_refused_before_anything_is_spent(tmp_path):
 
 
 def test_no_answer_leaves_before_its_time():
-    start = time.monotonic()
-    assert not LdpMod(1.0, answer_after=0.3)(message_of(), context_of(), raises).has_error()
+    start, asked = time.monotonic(), message_of()
+    reply = LdpMod(1.0, answer_after=0.3)(asked, context_of(), raises)
+    assert not reply.has_error()
     assert time.monotonic() - start >= 0.3
+    # a message says when it was made, and so when a training had ended; its time to live says it too
+    assert reply.metadata.created_at - asked.metadata.created_at >= 0.3
+    assert reply.metadata.ttl <= asked.metadata.ttl - 0.3
     with pytest.raises(ValueError, match="answer_after"):
         LdpMod(1.0, answer_after=-1.0)
 

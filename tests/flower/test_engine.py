@@ -83,6 +83,35 @@ def test_a_node_that_fails_ends_the_run():
         engine.client_app(config_of(eps=None), cast)
 
 
+def test_nodes_are_found_before_a_ledger_is_asked():
+    """Nothing is spent where no node is a client, and a client that comes back under another node is found again."""
+    config = config_of()
+    network, clients = made()
+    app = engine.client_app(config, engine.Cast("test", made, torch.get_num_threads()))
+    spent = []
+    state = ldp_fl.init(network, config)
+
+    def round_(state, grid, uploads):
+        return ldp_fl.round_(
+            state, clients, network, config, before_upload=lambda: spent.append(len(grid.sent)), uploads=uploads
+        )[0]
+
+    short = LocalGrid(app, range(1001, 1006))
+    with pytest.raises(RuntimeError, match="5 nodes are connected"):
+        round_(state, short, engine.uploads(short, config, CLIENTS, timeout=0.3))
+    silent = LocalGrid(app, range(1001, 1007), dropped=lambda message: message.metadata.dst_node_id == 1003)
+    with pytest.raises(RuntimeError, match="no node is client 2"):
+        round_(state, silent, engine.uploads(silent, config, CLIENTS, timeout=0.3))
+    assert spent == []
+    grid = LocalGrid(app, range(1001, 1007))
+    uploads = engine.uploads(grid, config, CLIENTS, timeout=1)
+    state = round_(state, grid, uploads)
+    grid.contexts[2003] = grid.contexts.pop(1003)
+    round_(state, grid, uploads)
+    trains = [message.metadata.message_type for message in grid.sent].count("train")
+    assert (spent, trains) == ([CLIENTS, 3 * CLIENTS], 2 * CLIENTS)  # who is who, and no training before it is spent
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [(["--no-noise"], "--engine local"), (["--device", "cuda"], "--engine local")],

@@ -4,6 +4,7 @@
 import contextlib
 import dataclasses
 import gzip
+import importlib.util
 import io
 import json
 import math
@@ -26,6 +27,7 @@ from ldpkernels.federated import adult, cldp_upload, data, runs
 from ldpkernels.releases import answers
 from ldpkernels.secure_sums import messages
 from ldpkernels.secure_sums.messages import Peers
+from tests.fuzz import releases
 from tests.uploads import signed
 
 PREFIX = struct.Struct("<4sBxxxI")  # of an envelope
@@ -335,6 +337,10 @@ TARGETS = {
     ),
     "sum-keys": Target(lambda: _sum_states()["keys"], _read_sum_keys, REFUSED),
     "sum-boxes": Target(lambda: _sum_states()["boxes"], _read_sum_boxes, REFUSED),
+    "vector-report": Target(releases.vector_reports, releases.read_vector),
+    "code": Target(releases.codes, releases.read_code),
+    "sum-at-server": Target(releases.to_server, releases.read_at_server, (*REFUSED, secure_sums.RoundLost)),
+    "sum-at-client": Target(releases.to_client, releases.read_at_client, REFUSED),
     "checkpoint": Target(lambda: [CHECKPOINT], _read_checkpoint, (runs.CheckpointError,)),
     "checkpoint-pickle": Target(
         lambda: [PICKLE], lambda given, f: _read_checkpoint(_archived(given), f), (runs.CheckpointError,)
@@ -343,6 +349,16 @@ TARGETS = {
     "cifar10": Target(cifar_batches, _read_cifar, (*DATA, pickle.UnpicklingError)),
     "adult": Target(lambda: [ROWS], _read_adult, DATA),
 }
+if importlib.util.find_spec("flwr"):
+    from ldpkernels.flower.checkpoint import CheckpointError
+
+    TARGETS |= {
+        "flower-message": Target(releases.flower_messages, releases.read_flower_message),
+        "flower-checkpoint": Target(
+            lambda: [releases.server_checkpoint()], releases.read_server_checkpoint, (CheckpointError,)
+        ),
+        "node-file": Target(lambda: [releases.NODE], releases.read_node),
+    }
 WORDS = {
     "report-header": (
         "null",

@@ -39,6 +39,39 @@ def test_a_step_is_the_mean_of_clipped_gradients_one_at_a_time():
     torch.testing.assert_close(before - flat(model), total / N, atol=1e-3, rtol=1e-4)
 
 
+def labelled(labels):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 8)
+    data = torch.randn(len(labels), 3), torch.tensor(labels)
+    return model, torch.optim.SGD(model.parameters(), lr=1.0), data
+
+
+def classify(model, optimizer, data, ledger):
+    options = {"steps": 1, "q": 1.0, "C": 0.5, "sigma": 1e-3, "batch_size": 4.0}
+    return train_privately(model, optimizer, torch.nn.functional.cross_entropy, data, ledger, **options)
+
+
+def test_an_example_that_fails_is_not_told():
+    """A server that sends a head of 8 outputs would learn of a label of 83 by the error, which no noise covers."""
+    models = []
+    for labels in ([0, 3, 83, 7], [0, 3, -100, 7]):  # -100 is what cross_entropy leaves out
+        model, optimizer, data = labelled(labels)
+        ledger = Ledger(None, epsilon=1e9)
+        classify(model, optimizer, data, ledger)
+        assert ledger.epsilon > 0
+        models.append(flat(model))
+    torch.testing.assert_close(*models, atol=3e-3, rtol=0)
+    assert not torch.allclose(models[0], flat(labelled([0])[0]), atol=3e-3)
+
+
+def test_what_fails_for_every_example_is_refused_before_the_ledger():
+    model, optimizer, (x, y) = labelled([0, 1])
+    ledger = Ledger(None, epsilon=1e9)
+    with pytest.raises(RuntimeError):
+        classify(model, optimizer, (x[:, :2], y), ledger)
+    assert ledger.epsilon == 0
+
+
 def test_the_ledger_says_the_composition_and_refuses_the_next_run():
     model, optimizer, data = silo()
     ledger = Ledger(None, epsilon=2.0)

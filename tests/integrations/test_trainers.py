@@ -7,6 +7,7 @@ import torch
 
 import ldpkernels
 from ldpkernels import aggregate, expected, load, report
+from ldpkernels.accounting import Ledger
 from ldpkernels.trainers import Upload, huggingface, lightning, trainable
 from tests.conftest import EPS, KEY
 from tests.integrations.pages import blocks
@@ -155,6 +156,22 @@ def test_what_accelerate_trained_is_reported():
     assert upload.finish(model, first=accelerator.is_main_process).nbytes == 5
     assert upload.report.layout.names == tuple(dict(plain.named_parameters()))
     assert upload.report.to_bytes() == report(update(plain, before), C, R, EPS, generator=KEY).to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("ranges", "message"),
+    [({"R": -1.0}, "R=-1.0"), ({"R": {"bias": 1.0}}, "R names no range"), ({"C": 1e39, "R": 1.0}, "leaves float32")],
+)
+def test_what_no_report_can_have_is_refused_before_the_ledger(ranges, message, tmp_path):
+    model = torch.nn.Linear(3, 2)
+    options = {"eps": 1.0, "ledger": tmp_path / "spent", "budget": 100.0}
+    with pytest.raises((ValueError, OverflowError), match=message):
+        Upload(**ranges, **options).start(model)
+    with Ledger(tmp_path / "spent", epsilon=100.0) as ledger:
+        assert ledger.epsilon == 0
+    Upload(R=1.0, **options).start(model)
+    with Ledger(tmp_path / "spent", epsilon=100.0) as ledger:
+        assert ledger.epsilon > 0
 
 
 def test_an_upload_is_of_one_training():

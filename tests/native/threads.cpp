@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One tally, many threads: they add, merge, decode and read it at once; and calls that share their helpers. Compiled
-// under ThreadSanitizer and run by tests/test_threads.py. Exits with 1 if a report or a task was lost.
+// under ThreadSanitizer and run by tests/sanitize/run. Exits with 1 if a report or a task was lost.
 #include <cstdio>
 #include <numeric>
 #include <thread>

@@ -29,7 +29,7 @@ def test_means_are_right_on_average_and_as_far_off_as_expected(one):
     updates = rng.standard_normal((4, D))
     updates *= np.array([[1.0], [0.7], [1.0], [0.0]]) / np.linalg.norm(updates, axis=1, keepdims=True)
     updates = np.clip(updates, -0.25, 0.25)
-    rounds = 1200
+    rounds = 400
     means = np.stack([mean_of(one, updates, N, ldpkernels.key(i)) for i in range(rounds)])
     deviation = means.mean(0) - updates.mean(0)
     assert (np.abs(deviation) < Z * means.std(0) / math.sqrt(rounds) + 1e-6).all()

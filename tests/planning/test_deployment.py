@@ -3,13 +3,14 @@
 import ast
 import importlib.util
 import re
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 import pytest
 
 import ldpkernels
 from ldpkernels.accounting import LOCAL, composed_epsilon
-from ldpkernels.planning.deployment import BY_HAND, LEDGERS, NO_SHUFFLER, TOO_MANY
+from ldpkernels.planning.deployment import BY_HAND, LEDGERS, NO_SHUFFLER, TOO_MANY, deployment
 from ldpkernels.releases.choice import released
 from tests.planning.test_calls import CANDIDATES, IDS, N
 
@@ -85,7 +86,9 @@ def test_a_ledger_under_the_lines_has_the_rounds_that_were_planned(trust, given)
 
 
 def test_more_clients_than_a_secure_sum_has_are_told():
-    many = ldpkernels.plan(8.0, rounds=1, clients=10**5, weights=9, trust="secure-aggregation", norm=1.0)
-    assert all(one.deploy.notes == (TOO_MANY,) for one in many if one.law)
-    mixed = ldpkernels.plan(2.0, rounds=5, clients=10**5, weights=85, trust="shuffled", norm=1.0)
-    assert next(one for one in mixed if one.name == "two-point").deploy.notes == (NO_SHUFFLER, TOO_MANY)
+    for one in CANDIDATES:
+        many = replace(one.setting, clients=10**5)
+        if one.law and one.setting.trust == "secure-aggregation":
+            assert deployment(many, one.law).notes == (TOO_MANY,)
+        if (one.name, one.setting.trust) == ("two-point", "shuffled"):
+            assert deployment(many, one.law).notes == (NO_SHUFFLER, TOO_MANY)
