@@ -59,7 +59,7 @@ demo: $(STAMP)
 lint: $(STAMP)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy --num-workers $(WORKERS)
+	$(PY) -m mypy
 	$(VENV)/bin/clang-format --dry-run --Werror $(shell find csrc -type f)
 
 test: lint

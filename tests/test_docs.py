@@ -24,6 +24,7 @@ OPTIONAL = {"torch", "sklearn", "scipy", "dp_accounting"}  # what make numpy has
 CONSOLE = {
     "docs/privacy.md": "tests/accounting/test_account_cli.py",
     "docs/planning.md": "tests/planning/test_command.py",
+    "docs/deploying.md": "tests/flower/test_deploying.py",
 }
 INTEGRATIONS = "docs/integrations/"  # tests of the real libraries run these pages' blocks: tests/integrations/pages.py
 # What a page takes as given.

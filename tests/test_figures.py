@@ -2,11 +2,13 @@
 """Figures that pages quote from benchmarks are those of the files that they name."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+DEPLOYED = "benchmarks/results/2026-11-24-deploy-mnist.json"
 RESULTS = "benchmarks/results/2026-11-23-xeon-2-cores{}.json"
 
 
@@ -101,3 +103,19 @@ def test_counts_of_instructions_are_those_of_the_table():
     said = (ROOT / "docs/mechanisms/clipped_noise.md").read_text()
     single, twos = of["clipped_noised_sum, 8 rows of one"] / 8, of["clipped_noised_sum, rows of two"]
     assert f"`make cost`: {single:.2f} a number with AVX2, 10.4 before; rows of two {twos:.1f}, 9.2 before" in said
+
+
+def test_the_tables_of_apps_are_those_of_the_runs():
+    for name in ("torch", "scipy"):
+        pytest.importorskip(name)
+    from benchmarks.deploy.page import tables
+    from benchmarks.results import filled
+
+    found = json.loads((ROOT / DEPLOYED).read_text())
+    text = (ROOT / "docs/deploying.md").read_text()
+    assert filled(text, tables(found)) == text
+    apps = {name: run for name, run in found.items() if name.startswith("app ")}
+    assert all(0.99 * run["planned"] < run["spent"] <= run["planned"] for run in apps.values())
+    (said,) = re.findall(r"reached \*\*([\d.]+)% on MNIST at\s+ε = 8\*\*", (ROOT / "README.md").read_text())
+    reached = [run["accuracy"] for name, run in apps.items() if "trust=secure-aggregation epsilon=8 " in name]
+    assert float(said) == round(100 * sum(reached) / len(reached), 1)

@@ -62,6 +62,10 @@ FOUND = {
 }
 
 
+if "flower-checkpoint" in TARGETS:
+    FOUND["an archive that is encrypted"] = ("flower-checkpoint", targets.releases.encrypted_checkpoint())
+
+
 @pytest.mark.parametrize("what", FOUND)
 def test_what_was_found(what, tmp_path):
     name, given = FOUND[what]

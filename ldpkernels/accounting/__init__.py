@@ -32,7 +32,7 @@ from ldpkernels.accounting.events import (
 from ldpkernels.accounting.ledger import BudgetExceeded, Ledger, LedgerError
 from ldpkernels.accounting.local import local_epsilon, local_table, sampled_gaussian, subsample_pure, subsampled_epsilon
 from ldpkernels.accounting.metric import CldpResult, ScheduledRound, cldp, rounds_per_layer, schedule
-from ldpkernels.accounting.neighbours import CENTRAL, LOCAL, SHUFFLED, SUMMED, Relation, Scope, Unit, View
+from ldpkernels.accounting.neighbours import CENTRAL, LOCAL, SHUFFLED, SILO, SUMMED, Relation, Scope, Unit, View
 from ldpkernels.accounting.records import Claim, PrivacyResult
 from ldpkernels.accounting.shuffle import clients_needed, shuffle_epsilon
 
@@ -40,6 +40,7 @@ __all__ = [
     "CENTRAL",
     "LOCAL",
     "SHUFFLED",
+    "SILO",
     "SUMMED",
     "BudgetExceeded",
     "Claim",

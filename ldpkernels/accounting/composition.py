@@ -32,7 +32,7 @@ from ldpkernels.accounting.events import (
     event_of,
     scope_of,
 )
-from ldpkernels.accounting.gaussian import gaussian_epsilon, gaussian_losses, renyi_epsilon, sampled_gaussian_epsilon
+from ldpkernels.accounting.gaussian import gaussian_epsilon, gaussian_losses, renyi_epsilon, sampled_gaussians_epsilon
 from ldpkernels.accounting.losses import (
     LossDistribution,
     TooLarge,
@@ -153,10 +153,20 @@ def _advanced(groups: dict[Event, int], delta: float) -> float:
 
 def _everyone(groups: dict[Event, int], delta: float) -> float:
     """DP-SGD as if every step took everyone: no less than what a sample loses."""
-    events = [(event, times) for event, times in groups.items() if isinstance(event, SampledGaussianEvent)]
-    if len(events) < len(groups):
-        return math.inf
-    return gaussian_epsilon(math.hypot(*(math.sqrt(times) / event.noise_multiplier for event, times in events)), delta)
+    runs = _runs(groups)
+    return (
+        gaussian_epsilon(math.hypot(*(math.sqrt(steps) / sigma for sigma, _, steps in runs)), delta)
+        if runs
+        else math.inf
+    )
+
+
+def _runs(groups: Mapping[Event, int]) -> tuple[tuple[float, float, int], ...]:
+    """The noise multiplier, rate and steps of each, where all are Gaussians, sampled or of everyone."""
+    gaussians = [event for event in groups if isinstance(event, GaussianEvent | SampledGaussianEvent)]
+    if len(gaussians) < len(groups):
+        return ()
+    return tuple((event.noise_multiplier, getattr(event, "q", 1.0), groups[event]) for event in gaussians)
 
 
 # Beyond this e^-eps is no number any more that a sum of probabilities could notice.
@@ -222,11 +232,11 @@ def _exact_epsilon(groups: Mapping[Event, int], delta: float) -> float:
     if any(isinstance(event, ConcentratedEvent | SkellamEvent) for event in events):
         raise TooLarge("a claim about Renyi divergences, which has no law of the loss")
     if any(isinstance(event, ShuffledEvent | SampledGaussianEvent) for event in events):
+        if runs := _runs(groups):
+            return sampled_gaussians_epsilon(runs, delta)
         event = events[0]
         if len(events) > 1:
             raise ValueError(f"method='exact' can't mix {event!r} with other events: use method='rdp' or 'basic'")
-        if isinstance(event, SampledGaussianEvent):
-            return sampled_gaussian_epsilon(event.noise_multiplier, event.q, groups[event], delta)
         assert isinstance(event, ShuffledEvent)
         method: Method = "exact" if event.reports == RandomizedResponseEvent.kind else "stronger_clones"
         return shuffled_epsilon(event.eps, event.clients, groups[event], delta, method)

@@ -126,7 +126,7 @@ class GaussianEvent(Event):
 class SampledGaussianEvent(Event):
     """One step of DP-SGD: Poisson sampling with probability q, then a Gaussian of that noise_multiplier.
 
-    Neighbours differ in one example, which is added or removed.
+    Neighbours differ in one example, which is added or removed; or in what else `scope` says.
     """
 
     kind: ClassVar[str] = "sampled_gaussian"

@@ -7,7 +7,7 @@ import logging
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 
@@ -30,7 +30,7 @@ LARGEST_LOSS = 700.0
 LEAST_NOISE, MOST_NOISE, LEAST_RATE, MOST_STEPS = 1e-2, 1e6, 1e-12, 10**7
 # Steps of a grid in the deviation of a step's loss; above SEVERAL steps fewer, down to COARSE: the variance of their
 # sum is then at most 1/400 too large. And points of the grid at most.
-FINE, COARSE, SEVERAL, POINTS = 100, 10, 1 << 16, 1 << 17
+FINE, COARSE, SEVERAL, POINTS = 100, 10, 1 << 16, 1 << 14
 LEAST_OUTSIDE = 1e-280  # that is left out at an end: its logarithm has room
 ROUNDED = 1e-13  # of the ratio of two masses of a cell
 
@@ -147,28 +147,37 @@ def _loss_range(sigma: float, q: float, outside: float) -> tuple[float, float]:
     return max(low, -LARGEST_LOSS), high
 
 
-@lru_cache(maxsize=256)
 def sampled_gaussian_epsilon(noise_multiplier: float, q: float, steps: int, delta: float) -> float:
     """The epsilon of DP-SGD by the law of its loss (an example is added or removed), rounded up.
 
     Raises `TooLarge` where that says nothing: rounding could decide, or losses leave what a double's exponential has.
     """
-    sigma, q, outside = min(noise_multiplier, MOST_NOISE), max(q, LEAST_RATE), delta * 1e-6 / steps
-    if sigma < LEAST_NOISE or steps > MOST_STEPS or outside < LEAST_OUTSIDE:
-        raise TooLarge(f"{steps} steps with noise {noise_multiplier} at delta = {delta}")
-    low, high = _loss_range(sigma, q, outside)
-    least = (min(high, LARGEST_LOSS) - low) / POINTS
+    return sampled_gaussians_epsilon(((noise_multiplier, q, steps),), delta)
+
+
+@lru_cache(maxsize=256)
+def sampled_gaussians_epsilon(runs: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    """The same of several runs together, each with its noise multiplier, rate (1 of everyone) and steps."""
+    total = sum(steps for _, _, steps in runs)
+    outside = delta * 1e-6 / total
+    runs = tuple((min(sigma, MOST_NOISE), max(q, LEAST_RATE), steps) for sigma, q, steps in runs)
+    if min(sigma for sigma, _, _ in runs) < LEAST_NOISE or total > MOST_STEPS or outside < LEAST_OUTSIDE:
+        raise TooLarge(f"noise multipliers, rates and steps {runs} at delta = {delta}")
+    ranges = (_loss_range(sigma, q, outside) for sigma, q, _ in runs)
+    least = max((min(high, LARGEST_LOSS) - low) / POINTS for low, high in ranges)
     found = 0.0
     for removed in (True, False):
         h, finer = math.inf, 256 * least
         while finer < h:  # a law on a coarse grid says how fine one should be
             h = finer
-            law = _sampled_losses(sigma, q, removed, h, outside)
-            # of its deviation; the composed law has the root of `steps` as many points
-            finer = max(least, law.deviation / max(COARSE, FINE * min(1.0, math.sqrt(SEVERAL / steps))))
-        found = max(found, law.self_compose(steps, delta).epsilon(delta))
+            laws = [_sampled_losses(sigma, q, removed, h, outside) for sigma, q, _ in runs]
+            # of its deviation; the composed law has the root of `total` as many points
+            deviation = min(law.deviation for law in laws)
+            finer = max(least, deviation / max(COARSE, FINE * min(1.0, math.sqrt(SEVERAL / total))))
+        composed = [law.self_compose(steps, delta) for law, (_, _, steps) in zip(laws, runs, strict=True)]
+        found = max(found, reduce(LossDistribution.compose, composed).epsilon(delta))
     if math.isinf(found):
-        raise TooLarge(f"{steps} steps with noise {noise_multiplier} at delta = {delta}")
+        raise TooLarge(f"noise multipliers, rates and steps {runs} at delta = {delta}")
     return found
 
 

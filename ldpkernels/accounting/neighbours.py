@@ -16,6 +16,7 @@ class View(Enum):
     LOCAL = "local"
     SHUFFLED = "shuffled"
     SUMMED = "summed"
+    SILO = "silo"
     CENTRAL = "central"
 
 
@@ -34,6 +35,7 @@ class Unit(Enum):
     VECTOR = "vector"
     CLIENT = "client"
     EXAMPLE = "example"
+    PERSON = "person"
 
 
 SEES = {
@@ -41,6 +43,8 @@ SEES = {
     View.SHUFFLED: "anyone who sees the shuffled reports, and knows the inputs of all the other clients",
     View.SUMMED: "anyone who sees the sums that secure aggregation gives, and knows the inputs of all the other"
     " clients, but not the noise of the honest ones",
+    View.SILO: "anyone who sees what leaves the silo, the federation's server included, but neither its noise nor whom"
+    " it sampled",
     View.CENTRAL: "anyone who sees what a trusted server releases, but neither its noise nor whom it sampled",
 }
 DIFFER = {
@@ -53,6 +57,7 @@ IN = {
     Unit.VECTOR: "a client's whole update in one round",
     Unit.CLIENT: "a client's whole input (its weights in every round)",
     Unit.EXAMPLE: "one training example",
+    Unit.PERSON: "a person, with all records of it, which are in one silo",
 }
 
 
@@ -121,4 +126,5 @@ class Scope:
 LOCAL = Scope(View.LOCAL, Relation.REPLACE_ONE, Unit.VECTOR)
 SHUFFLED = Scope(View.SHUFFLED, Relation.REPLACE_ONE, Unit.CLIENT)
 SUMMED = Scope(View.SUMMED, Relation.ZERO_OUT, Unit.CLIENT)
+SILO = Scope(View.SILO, Relation.ADD_REMOVE, Unit.EXAMPLE)
 CENTRAL = Scope(View.CENTRAL, Relation.ADD_REMOVE, Unit.CLIENT)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, NamedTuple, SupportsFloat, overload
 
 import numpy as np
@@ -163,21 +164,19 @@ def vote_epsilon(samples: int, sigma: float, *, delta: float = 1e-5) -> PrivacyR
     >>> print(round(vote_epsilon(100, 40.0).epsilon, 2))
     1.36
     """
-    from ldpkernels.accounting import GaussianEvent, PrivacyResult, Relation, Scope, Unit, View, local_epsilon
+    from ldpkernels.accounting import GaussianEvent, Scope, local_epsilon
 
-    composed = local_epsilon(GaussianEvent(number("sigma", sigma) / 2**0.5), d=samples, delta=delta)
-    return PrivacyResult(
-        composed.epsilon,
-        composed.delta,
-        Scope(View.CENTRAL, Relation.REPLACE_ONE, Unit.EXAMPLE),
-        (
+    event = GaussianEvent(number("sigma", sigma) / 2**0.5, scope=Scope.of(["central", "replace-one", "example"]))
+    composed = local_epsilon(event, d=samples, delta=delta)
+    return replace(
+        composed,
+        assumptions=(
             f"{composed.assumptions[0].split()[0]} samples are labelled, each with fresh noise of {sigma:.6g} on every"
             " count, in exact arithmetic",
             "the samples do not depend on the parties' data but by private releases, which are accounted for beside"
             " this",
             "a record is held by one party",
         ),
-        composed.method,
-        "anyone who sees the labels, and which samples were dropped",
-        "the parties' data sets, one record of one party added, removed or replaced",
+        seen="anyone who sees the labels, and which samples were dropped",
+        differing="the parties' data sets, one record of one party added, removed or replaced",
     )

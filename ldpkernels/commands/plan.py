@@ -15,6 +15,7 @@ from ldpkernels.common import plot
 from ldpkernels.common.optional import require
 from ldpkernels.planning import TRUSTS, Candidate, Plan, Setting, app, picture
 from ldpkernels.planning.plan import planned
+from ldpkernels.planning.silos import BELOW, SiloSetting, silo_plan
 
 
 def add_parser(commands: Commands) -> None:
@@ -31,8 +32,8 @@ def add_parser(commands: Commands) -> None:
     options.add_epsilon(needed, type=float, required=True, help="total for all that a client ever sends")
     needed.add_argument("--delta", type=float, default=1e-5, help="probability that it excludes (1e-5)")
     needed.add_argument("--rounds", type=options.count, required=True, help="most rounds in which a client takes part")
-    needed.add_argument("--clients", type=options.count, required=True, help="honest clients that report in a round")
-    needed.add_argument("--weights", type=options.count, required=True, help="numbers in an update")
+    needed.add_argument("--clients", type=options.count, help="honest clients that report in a round")
+    needed.add_argument("--weights", type=options.count, help="numbers in an update")
     needed.add_argument(
         "--trust",
         choices=TRUSTS,
@@ -52,6 +53,12 @@ def add_parser(commands: Commands) -> None:
         ("threshold", "fewest clients whose secure sum is opened, one of whom may collude"),
     ):
         needed.add_argument(f"--{name}", type=options.count, metavar="N", help=meaning)
+    below = parser.add_argument_group("an example or a person of a silo, in place of a client (docs/silos.md)")
+    below.add_argument("--unit", choices=("client", *BELOW), default="client", help="who is protected (client)")
+    below.add_argument("--examples", type=options.count, metavar="N", help="examples, or persons, of a silo")
+    below.add_argument("--batch", type=float, metavar="N", help="of them in a batch, on average")
+    below.add_argument("--epochs", type=float, metavar="X", help="passes of a round (one step)")
+    below.add_argument("--most", type=options.count, metavar="N", help="records of a person that a step takes, at most")
     shown = parser.add_argument_group("the answer")
     shown.add_argument("--full", action="store_true", help="every call with its adversary and assumptions")
     shown.add_argument("--better", action="store_true", help="what would make the best of each trust better")
@@ -66,6 +73,10 @@ def main(args: argparse.Namespace) -> Outcome:
     """Check everything, plan, print, draw."""
     for module in ("scipy", "dp_accounting"):
         require(module, "accounting", "a plan")
+    if args.unit != "client":
+        return _of_silos(args)
+    if args.clients is None or args.weights is None or args.examples is not None:
+        raise ValueError("--unit client takes --clients and --weights, and no --examples")
     settings = [
         Setting(
             args.eps,
@@ -108,6 +119,23 @@ def main(args: argparse.Namespace) -> Outcome:
         print(f"picture: {args.out}")
     facts = {name: value for name, value in asdict(settings[0]).items() if name != "trust"}
     return Outcome({**facts, "trust": answers})
+
+
+def _of_silos(args: argparse.Namespace) -> Outcome:
+    """The ways to train inside of silos."""
+    if args.examples is None or args.batch is None:
+        raise ValueError(f"--unit {args.unit} takes --examples and --batch")
+    if args.app or args.out or args.better or args.radius is not None:
+        raise ValueError(f"--unit {args.unit} has no --app, --out, --better and --radius: leave them out")
+    setting = SiloSetting(
+        args.eps, args.delta, args.unit, args.rounds, args.examples, args.batch, args.epochs, args.most,
+        args.clients, args.weights, 1.0 if args.norm is None else args.norm,
+    )  # fmt: skip
+    found = silo_plan(setting)
+    print(found)
+    print("\n".join(f"{name} is left out: {reason}" for name, reason in found.left_out.items()))
+    print("\n\n".join(f"{one}\n\n{one.deploy}" for one in found) if args.full else found[0].deploy if found else "")
+    return Outcome({**asdict(setting), "candidates": [one.to_dict() for one in found], "left_out": found.left_out})
 
 
 def _chosen(found: Plan, name: str | None) -> Candidate:

@@ -37,13 +37,17 @@ def place_in(group: ProcessGroup | None) -> Place:
     return Place(members, dist.get_rank(members), dist.get_world_size(members))
 
 
-def own_generator(generator: Generator, rank: int) -> Generator:
-    """A generator for this rank: what is the same on all ranks must not draw the same."""
+def own_generator(generator: Generator, *numbers: int) -> Generator:
+    """A generator folded with these numbers: what all ranks or rounds share must not draw the same."""
     if is_secure(generator):
         return generator
     if isinstance(generator, (torch.Tensor, torch.Generator)):
-        return torch_key_on_host(generator, generator.device).fold_in(rank)
-    return numpy_key(generator).fold_in(rank)
+        key = torch_key_on_host(generator, generator.device)
+    else:
+        key = numpy_key(generator)
+    for number in numbers:
+        key = key.fold_in(number)
+    return key
 
 
 def refuse_sharded(model: Weights) -> None:

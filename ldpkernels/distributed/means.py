@@ -98,6 +98,7 @@ def mean(
         round: The number of the round, which ranks compare, and from which the public rotation follows.
         generator: None for a key from the operating system on every rank. A key or a seeded generator is folded with
             the rank in the group, `key.fold_in(rank)`: every rank may pass the same and still draws noise of its own.
+            With a law it is folded with `round` before: the same noise in two rounds would leave their difference bare.
             Masks are always of the operating system's keys.
         group: The process group; None is the default one. On a GPU with NCCL nothing but a message of 4 kB that the
             ranks compare is copied to the host by a report; shares of noise go through the host.

@@ -55,7 +55,7 @@ def mean_of_shares(
             "names": tensors.names,
             "shapes": [tuple(value.shape) for value in tensors.values],
         }
-        own = own_generator(generator, place.rank)
+        own = own_generator(generator, round_, place.rank)
         return (encode(model, law, rotation, generator=own, buffers=buffers), masks), said
 
     (integers, masks), _ = agreed([place.group], prepare)

@@ -27,6 +27,8 @@ from ldpkernels.laws.weightwise import checked_eps
 
 UP = 1 + 2.0**-40  # more than the rounding of any formula here
 BETA = 2.0**-40  # a rounding whose norm is too large is drawn again: its probability, at most
+FAR_APART = 2.0**-64  # the same, of the difference of two updates
+ROOM = 1 - 2.0**-7  # of a norm, for sums of rows: within it no rounding is drawn again
 WRAP = 1e-6  # the probability that some weight of the sum leaves its range, at most, unless asked otherwise
 MOST_DIMENSION = 2**30
 Law = TypeVar("Law", bound="Shares")
@@ -285,6 +287,30 @@ class DistributedGaussian(Shares):
         terms = [math.exp(-rate * k / (k + 1)) for k in range(1, few)]
         rest = (self.clients - few) * math.exp(-rate * few / (few + 1))
         return 10 * (math.fsum(terms) + rest) * UP
+
+    def multiplier(self, norm: float) -> float:
+        """The noise multiplier of a sum, for one row of that norm among those that a client added up in its update.
+
+        Clipping is a projection, and rounding at random compares each weight with a draw of its own. So two updates
+        that are such a row apart become integers whose difference is a rounding at random of a row as short: its square
+        passes `rounded_square` with a probability of `FAR_APART`. Updates are at most `rows_norm` long, so that no
+        rounding is drawn again but with that probability: both are in `rows_slack`.
+        """
+        shorter = rounded_square(self.grid_norm * ROOM, self.padded, FAR_APART) * UP
+        if not shorter <= self.square_bound:
+            raise ValueError(f"grid_norm={self.grid_norm} is too coarse a grid for sums of rows: raise it")
+        apart = math.sqrt(rounded_square(arguments.positive("norm", norm) / self.unit, self.padded, FAR_APART)) * UP
+        return 1 / (apart / (math.sqrt(self.clients) * self.stddev) + self.tau * math.sqrt(self.padded)) / UP
+
+    @property
+    def rows_norm(self) -> float:
+        """What a client's sum of rows is clipped to before it is encoded."""
+        return self.norm * ROOM
+
+    @property
+    def rows_slack(self) -> float:
+        """The distance of a sum of rows from its law."""
+        return self._slack + 2 * FAR_APART
 
     @property
     def event(self) -> ConcentratedEvent:

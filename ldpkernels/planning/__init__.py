@@ -7,5 +7,6 @@ five digits, and the total that is stated is the accountant's for what the call 
 
 from ldpkernels.planning.plan import Candidate, Plan, plan
 from ldpkernels.planning.setting import TRUSTS, Setting, Trust
+from ldpkernels.planning.silos import SiloCandidate, SiloPlan, SiloSetting
 
-__all__ = ["TRUSTS", "Candidate", "Plan", "Setting", "Trust", "plan"]
+__all__ = ["TRUSTS", "Candidate", "Plan", "Setting", "SiloCandidate", "SiloPlan", "SiloSetting", "Trust", "plan"]

@@ -8,15 +8,19 @@ the largest expected error of the mean in closed form.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any, Literal, overload
 
 from ldpkernels.accounting.records import rounded_up
+from ldpkernels.common import arguments
 from ldpkernels.laws.registry import MECHANISMS
 from ldpkernels.planning import measured, reports, sums
 from ldpkernels.planning.answer import Answer, Unsuitable
 from ldpkernels.planning.setting import TRUSTS, Setting, Trust
+from ldpkernels.planning.silos import BELOW, Below, SiloPlan, SiloSetting, silo_plan
 
 SLACKS = (0.0, 1e-6, 1e-4, 1e-2)
 STEP = 10  # times as many clients, or a part of the coordinates and rounds
@@ -105,30 +109,58 @@ class Plan(list[Candidate]):
         return "\n".join([self.verdict, *lines])
 
 
+@overload
 def plan(
     epsilon: float,
-    delta: float = 1e-5,
+    delta: float = ...,
     *,
+    unit: Literal["client"] = ...,
     rounds: int,
     clients: int,
     weights: int,
     trust: Trust,
-    radius: float | None = None,
-    norm: float | None = None,
-    participation: float = 1.0,
-    at_least: int | None = None,
-    invited: int | None = None,
-    threshold: int | None = None,
-) -> Plan:
+    radius: float | None = ...,
+    norm: float | None = ...,
+    participation: float = ...,
+    at_least: int | None = ...,
+    invited: int | None = ...,
+    threshold: int | None = ...,
+) -> Plan: ...
+
+
+@overload
+def plan(
+    epsilon: float,
+    delta: float = ...,
+    *,
+    unit: Below,
+    rounds: int,
+    examples: int,
+    batch: float,
+    epochs: float | None = ...,
+    most: int | None = ...,
+    clients: int | None = ...,
+    weights: int | None = ...,
+    norm: float = ...,
+) -> SiloPlan: ...
+
+
+def plan(
+    epsilon: float, delta: float = 1e-5, *, unit: Literal["client", "example", "person"] = "client", **setting: Any
+) -> Plan | SiloPlan:
     """The calls that keep a total epsilon for one client over all rounds, the one of least expected error first.
 
     The error is that of a round's mean, not of one report; every candidate says what a client sends, against whom its
     total holds, and under which assumptions. Needs SciPy and dp-accounting (`pip install ldpkernels[accounting]`).
 
+    With unit="example" or "person" the total is for one record, or one person with all of them, of a silo that trains
+    by DP-SGD: docs/silos.md. It takes rounds, examples, batch, epochs, most, and clients, weights and norm for shares.
+
     Args:
         epsilon: The total for everything that one client ever sends: between any two inputs of it, or where only sums
             are seen, an input and none. Every candidate's `guarantee` says which, and against whom.
         delta: The probability that the total excludes; 0 only with trust="local".
+        unit: Who is protected: a client, or below one an "example" or a "person".
         rounds: Rounds in which the client takes part, at most.
         clients: How many report in a round, and don't collude: the mean is theirs. With participation below 1, how
             many it takes on average. Without at_least and threshold all of them are needed in every round.
@@ -149,6 +181,10 @@ def plan(
             may come, and one more.
         threshold: The fewest clients whose secure sum is opened, of which one may collude; behind a shuffler, of the
             sum that serves in its stead. By default all honest ones, and one more.
+        examples: Below a client, how many examples (or persons) a silo holds.
+        batch: How many of them are in a batch, on average. Silos of other sizes keep the rate, and so the noise.
+        epochs: How often a round goes through them. One step a round where it is None.
+        most: With unit="person", how many records of a person are taken in a step.
 
     >>> import ldpkernels
     >>> found = ldpkernels.plan(8.0, rounds=10, clients=50_000, weights=2_000, trust="local", radius=0.1, norm=1.0)
@@ -157,11 +193,15 @@ def plan(
     >>> found[0].call, found[0].epsilon <= 8
     ('ldpkernels.perturb_vector(update, 0.80004, norm=1.0)', True)
     """
-    return planned(
-        Setting(
-            epsilon, delta, rounds, clients, weights, trust, radius, norm, participation, at_least, invited, threshold
-        )
-    )
+    arguments.choice("unit", unit, ("client", *BELOW))
+    make = partial(Setting, epsilon, delta) if unit == "client" else partial(SiloSetting, epsilon, delta, unit)
+    needed = inspect.signature(make)
+    try:
+        needed.bind(**setting)
+    except TypeError as wrong:
+        raise TypeError(f"plan() with unit={unit!r}: {wrong}; it takes {', '.join(needed.parameters)}") from None
+    found = make(**setting)
+    return planned(found) if isinstance(found, Setting) else silo_plan(found)
 
 
 def planned(setting: Setting) -> Plan:

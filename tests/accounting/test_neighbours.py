@@ -15,6 +15,7 @@ from ldpkernels import accounting
 from ldpkernels.accounting import (
     CENTRAL,
     LOCAL,
+    SILO,
     ConcentratedEvent,
     Event,
     GaussianEvent,
@@ -46,6 +47,7 @@ ONE_OF_EACH = {
     "summed view, zero-out of a client": SkellamEvent(100.0, 1.0, 1.0),
     "central view, add/remove of a client": GaussianEvent(5.0, scope=CENTRAL),
     "central view, add/remove of an example": SampledGaussianEvent(5.0, 0.1),
+    "silo view, add/remove of a person": SampledGaussianEvent(5.0, 0.1, scope=SILO.per(Unit.PERSON)),
     "central view, replace-one of a client": to_replace_one(GaussianEvent(5.0, scope=CENTRAL)),
     "of no scope": GaussianEvent(5.0),
 }
@@ -166,7 +168,7 @@ CALLS = [
     *("VectorGaussian.epsilon", "VectorGaussian.calibrated", "laws.distributed.Shares.epsilon"),
 ]
 PAGES = [
-    *("privacy.md", "planning.md", "tutorial.md", "secure_sums.md"),
+    *("privacy.md", "planning.md", "silos.md", "tutorial.md", "secure_sums.md"),
     *(f"mechanisms/{path.name}" for path in (DOCS / "mechanisms").glob("*.md") if path.name != "rotation.md"),
     *(f"federated/{name}.md" for name in ("ldp_fl", "ldp_fed", "han_xue")),
     *(f"integrations/{path.name}" for path in (DOCS / "integrations").glob("*.md")),

@@ -2,10 +2,13 @@
 """Subsampling: the true figure for pure eps against a mechanism that attains it, and DP-SGD's published values."""
 
 import math
+from dataclasses import replace
 
+import dp_accounting.pld
 import pytest
 
 from ldpkernels.accounting import (
+    GaussianEvent,
     SampledGaussianEvent,
     composed_epsilon,
     sampled_gaussian,
@@ -118,8 +121,20 @@ def test_the_event_composes_like_the_function() -> None:
     assert composed_epsilon([(event, 60), (event, 40)], 1e-5) == sampled_gaussian(2.0, 0.01, 100).epsilon
     two = composed_epsilon([(event, 60), (SampledGaussianEvent(3.0, 0.01), 40)], 1e-5, "rdp")
     assert 0 < two <= sampled_gaussian(2.0, 0.01, 100, method="rdp").epsilon
-    with pytest.raises(ValueError, match="can't mix"):
-        composed_epsilon([(event, 60), (SampledGaussianEvent(3.0, 0.01), 40)], 1e-5)
+
+
+def test_runs_of_other_rates_and_noise_compose_exactly() -> None:
+    """By dp-accounting's own composition of all steps, and beside the same release twice."""
+    one, two, all_ = SampledGaussianEvent(2.0, 0.01), SampledGaussianEvent(3.0, 0.05), GaussianEvent(20.0)
+    terms = [(one, 60), (two, 40), (replace(all_, scope=one.scope), 1)]
+    found = composed_epsilon(terms, 1e-5)
+    accountant = dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-4)
+    for sigma, q, times in ((2.0, 0.01, 60), (3.0, 0.05, 40), (20.0, 1.0, 1)):
+        step = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(sigma))
+        accountant.compose(dp_accounting.SelfComposedDpEvent(step, times))
+    theirs = accountant.get_epsilon(1e-5)
+    assert found == pytest.approx(theirs, rel=1e-3)
+    assert composed_epsilon(terms[:2], 1e-5) < found < composed_epsilon(terms, 1e-5, "rdp")
 
 
 def test_bad_input_is_named() -> None:

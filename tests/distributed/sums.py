@@ -11,7 +11,9 @@ import torch
 import torch.distributed as dist
 
 from ldpkernels import DistributedGaussian, DistributedSkellam, load
+from ldpkernels.accounting import Ledger
 from ldpkernels.distributed import mean
+from ldpkernels.trainers import train_privately
 from ldpkernels.updates import decode, encode
 from ldpkernels.updates.rotation import rotation_of
 from tests.conftest import EPS, KEY
@@ -33,7 +35,34 @@ def law(ranks, bits=20, kind=DistributedGaussian, **others):
 
 def integers(ranks, shares):
     """What each rank's update is before masks."""
-    return [encode(update(i), shares, ROTATION, generator=KEY.fold_in(i)) for i in range(ranks)]
+    return [encode(update(i), shares, ROTATION, generator=KEY.fold_in(ROUND).fold_in(i)) for i in range(ranks)]
+
+
+@case(4)
+def silos_train_one_model_with_shares_of_noise(rank):
+    """Every rank has the same weights after each step, as far from the clipped mean as the noise of all shares."""
+    ranks, sigma = dist.get_world_size(), 0.5
+    shares = DistributedGaussian(44, 16.0, ranks - 1, 16.0 * 1024 * 3**0.5 / sigma / 1.01, 1024.0, 32, ranks)
+    model = torch.nn.Linear(10, 4)
+    for p in model.parameters():
+        torch.nn.init.zeros_(p)
+    ledger = Ledger(None, epsilon=1e9)
+    x, persons = torch.ones(6, 10), torch.tensor([0, 0, 1, 2, 2, 2])
+    options = {"q": 1.0, "C": 1.0, "batch_size": 3.0 * ranks, "persons": persons, "most": 2}
+    train_privately(
+        model, torch.optim.SGD(model.parameters(), lr=1.0), lambda out, _: out.sum(), (x, x), ledger, steps=2,
+        sigma=sigma, shares=shares, **options,
+    )  # fmt: skip
+    assert "sums" in ledger.result.adversary
+    moved = torch.cat([p.detach().flatten() for p in model.parameters()])
+    assert all(one == moved.tolist() for one in everyones(moved.tolist()))
+    away = moved + 2 * 44**-0.5  # two steps of norm 1
+    expected = sigma * (2 * ranks / (ranks - 1)) ** 0.5 / (3 * ranks)
+    assert 0.5 * expected < float(away.std()) < 1.7 * expected
+    assert abs(float(away.mean())) < 6 * expected / 44**0.5
+    more = dict(options, steps=1, sigma=0.6, shares=shares)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    refuses(ValueError, "sigma", lambda: train_privately(model, optimizer, torch.sum, (x, x), ledger, **more))
 
 
 @contextlib.contextmanager
@@ -89,6 +118,17 @@ def nothing_but_the_sum_is_seen(ranks):
         assert len(np.unique(mask)) > 40
     for _, total in seen:
         assert not (total & (2**26 - 1)).any()
+
+
+@case(2)
+def a_key_has_other_noise_in_another_round(ranks):
+    """An update of zeros leaves the noise alone: the same in two rounds, it left the difference of updates bare."""
+    with reduced() as seen:
+        for round_ in (1, 2, 2):
+            mean(np.zeros(44), law=law(ranks, 32), secure=False, round=round_, generator=KEY)
+    first, second, again = (sent for sent, _ in seen)
+    assert (first == second).mean() < 0.5
+    assert np.array_equal(second, again)
 
 
 @case(4)

@@ -76,31 +76,22 @@ class Deployment:
         self.processes = []
 
     def __enter__(self):
-        self.certificate, key = certificate(self.folder)
-        signed = []
+        self.certificate, self.key = self.certified()
+        self.signed = []
         if self.owner:
             (self.owner.parent / "secret").write_text(os.urandom(32).hex())
-            signed = ["--superexec-auth-secret-file", self.owner.parent / "secret"]
-        port, *others = free_ports(1 + self.nodes)
+            self.signed = ["--superexec-auth-secret-file", self.owner.parent / "secret"]
+        self.port, *others = free_ports(1 + self.nodes)
         try:
-            self._start(
-                "superlink", "flower-superlink", "--host", "127.0.0.1", "--port", port,
-                "--ssl-certfile", self.certificate, "--ssl-keyfile", key, "--ssl-ca-certfile", self.certificate,
-                "--disable-runtime-dependency-installation", *([] if self.nodes else ["--simulation"]),
-            )  # fmt: skip
-            self._await(port)
+            self._start("superlink", *self.superlink())
+            self._await(self.port)
             for i, own in enumerate(others):
-                self._start(
-                    f"supernode{i}", "flower-supernode", "--superlink", f"127.0.0.1:{port}",
-                    "--root-certificates", self.certificate, "--port", own,
-                    "--node-config", f"partition-id={i} num-partitions={self.nodes} {self.config}",
-                    "--ssl-certfile", self.certificate, "--ssl-keyfile", key, "--ssl-ca-certfile", self.certificate,
-                    *(["--isolation", "process", *signed] if self.owner else []),
-                )  # fmt: skip
+                self._start(f"supernode{i}", *self.supernode(i), "--port", own)
                 if self.owner:
                     self._start(
                         f"node{i}", sys.executable, "-m", "ldpkernels", "flower-node", self.owner, "--",
-                        "--runtime-api-address", f"127.0.0.1:{own}", "--root-certificates", self.certificate, *signed,
+                        "--runtime-api-address", f"127.0.0.1:{own}", "--root-certificates", self.certificate,
+                        *self.signed,
                     )  # fmt: skip
         except BaseException:
             self.__exit__()
@@ -108,10 +99,31 @@ class Deployment:
         home = self.folder / "flwr"
         home.mkdir(exist_ok=True)
         (home / "config.toml").write_text(
-            f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{port}"\n'
+            f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{self.port}"\n'
             f'root-certificates = "{self.certificate}"\n'
         )
         return self
+
+    def certified(self):
+        """The files of a certificate and its key."""
+        return certificate(self.folder)
+
+    def superlink(self):
+        """Its command."""
+        return [
+            "flower-superlink", "--host", "127.0.0.1", "--port", self.port,
+            "--ssl-certfile", self.certificate, "--ssl-keyfile", self.key, "--ssl-ca-certfile", self.certificate,
+            "--disable-runtime-dependency-installation", *([] if self.nodes else ["--simulation"]),
+        ]  # fmt: skip
+
+    def supernode(self, i):
+        """The command of one of them."""
+        return [
+            "flower-supernode", "--superlink", f"127.0.0.1:{self.port}", "--root-certificates", self.certificate,
+            "--node-config", f"partition-id={i} num-partitions={self.nodes} {self.config}",
+            "--ssl-certfile", self.certificate, "--ssl-keyfile", self.key, "--ssl-ca-certfile", self.certificate,
+            *(["--isolation", "process", *self.signed] if self.owner else []),
+        ]  # fmt: skip
 
     def _start(self, name, *command):
         log = (self.folder / f"{name}.log").open("wb")

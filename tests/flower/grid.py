@@ -7,10 +7,16 @@ import uuid
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
-with contextlib.suppress(ImportError):  # who this process is, in versions that keep it; others ask the Grid
-    from flwr.supercore.task_identity import TaskIdentity
 
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+def _in_run_1():
+    """Say who this process is, in versions of Flower that keep it there: a simulation leaves its own number behind."""
+    with contextlib.suppress(ImportError):
+        from flwr.supercore.task_identity import TaskIdentity
+
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+
+
+_in_run_1()  # modules of tests make messages too
 
 
 class LocalGrid(Grid):
@@ -21,6 +27,7 @@ class LocalGrid(Grid):
     """
 
     def __init__(self, app, nodes, *, dropped=None, tampered=None, node_config=None):
+        _in_run_1()
         self.app, self.dropped, self.tampered = app, dropped or (lambda _: False), tampered or (lambda reply: [reply])
         self.contexts = {
             node: Context(1, node, {"partition-id": i, **(node_config or {})}, RecordDict(), {})

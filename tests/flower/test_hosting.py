@@ -207,7 +207,7 @@ time.sleep({sleep})
 )
 def test_an_app_that_fails_is_a_report_of_no_change(owner, body, words, caplog):
     """Of the form of all others; the round is spent, and the reason is in the owner's log alone."""
-    if "600" in body:
+    if words == "killed at its deadline":
         owner.file.write_text(owner.file.read_text().replace("deadline = 60.0", "deadline = 8.0"))
     with caplog.at_level(logging.ERROR):
         reply = answered(owner, source(body))

@@ -174,6 +174,14 @@ def server_checkpoint() -> bytes:
         return (Path(folder) / checkpoint.NAME).read_bytes()
 
 
+def encrypted_checkpoint() -> bytes:
+    """An archive that says of a file that it is encrypted."""
+    data = bytearray(server_checkpoint())
+    for mark, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(mark) + at] |= 0x41
+    return bytes(data)
+
+
 def read_server_checkpoint(given: bytes, folder: Path) -> None:
     from ldpkernels.flower import checkpoint
 

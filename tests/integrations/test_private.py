@@ -1,12 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
+# Private training in a silo: people, clipped sums with and without their gradients, ledgers, a canary, metrics.
 import math
 
 import pytest
 import torch
 
-from ldpkernels.accounting import BudgetExceeded, Ledger, SampledGaussianEvent, composed_epsilon
-from ldpkernels.trainers import train_privately
-from ldpkernels.trainers.private import _sample
+from ldpkernels.accounting import (
+    SILO,
+    BudgetExceeded,
+    GaussianEvent,
+    Ledger,
+    SampledGaussianEvent,
+    Unit,
+    composed_epsilon,
+)
+from ldpkernels.audit.measure import AuditFailure, measure
+from ldpkernels.trainers import linear, measure_privately, train_privately
+from ldpkernels.trainers.people import sample
 
 N = 12
 
@@ -27,16 +37,92 @@ def flat(model):
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
-def test_a_step_is_the_mean_of_clipped_gradients_one_at_a_time():
-    model, optimizer, (x, y) = silo()
-    total = torch.zeros(4)
-    for i in range(N):
-        loss = torch.nn.functional.mse_loss(model(x[i : i + 1]), y[i : i + 1])
+def network(kind):
+    """A chain of linear layers, and one that is none."""
+    torch.manual_seed(0)
+    last = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1, bias=False)
+    middle = torch.nn.Tanh() if kind == "chain" else torch.nn.Softplus()
+    layers = torch.nn.Linear(3, 4), middle, last[kind == "chain"]
+    return torch.nn.Sequential(*layers)
+
+
+@pytest.mark.parametrize("persons", [None, torch.tensor([5, 2, 2, 9, 5, 5, 2, 1, 0, 0, 7, 5])])
+@pytest.mark.parametrize("kind", ["chain", "any"])
+def test_a_step_is_the_mean_of_clipped_gradients_one_at_a_time(kind, persons):
+    """C cuts some of the people and not others; a person counts with the mean of its records."""
+    _, _, (x, y) = silo()
+    model, C = network(kind), 0.9
+    assert linear.is_chain(model) == (kind == "chain")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    total, cut = torch.zeros_like(flat(model)), []
+    for person in torch.arange(N) if persons is None else persons.unique():
+        mine = torch.arange(N) == person if persons is None else persons == person
+        loss = torch.nn.functional.mse_loss(model(x[mine]), y[mine])
         g = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))])
-        total += g * min(1.0, 0.5 / float(g.norm()))
+        cut.append(float(g.norm()) > C)
+        total += g * min(1.0, C / float(g.norm()))
+    assert 0 < sum(cut) < len(cut)
     before = flat(model)
-    train(model, optimizer, (x, y), sigma=1e-3, ledger=Ledger(None, epsilon=1e9))
-    torch.testing.assert_close(before - flat(model), total / N, atol=1e-3, rtol=1e-4)
+    train(model, optimizer, (x, y), C=C, sigma=1e-6, persons=persons, most=4, ledger=Ledger(None, epsilon=1e30))
+    torch.testing.assert_close(before - flat(model), total / N, atol=1e-5, rtol=1e-4)
+
+
+def test_of_a_person_with_more_records_as_many_are_drawn():
+    """All alike but one, which leads away: with one record a step, the steps are of either kind."""
+    x = torch.tensor([[1.0], [1.0], [-1.0]])
+    moves = set()
+    for _ in range(40):
+        model = torch.nn.Linear(1, 1, bias=False)
+        torch.nn.init.zeros_(model.weight)
+        options = {"C": 1.0, "sigma": 1e-9, "batch_size": 1.0, "persons": torch.zeros(3, dtype=torch.int64), "most": 1}
+        loss = lambda output, y: output.sum()  # noqa: E731
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        train_privately(model, optimizer, loss, (x, x), Ledger(None, epsilon=1e30), steps=1, q=1.0, **options)
+        moves.add(round(float(model.weight.detach())))
+    assert moves == {-1, 1}
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+def test_a_person_whose_gradient_is_no_number_is_left_out_in_both_ways(poison):
+    _, _, (x, y) = silo()
+    persons = torch.arange(N) // 2
+    bad = x.clone()
+    bad[0, 1] = poison
+    for kind in ("chain", "any"):
+        without, with_ = network(kind), network(kind)
+        options = {"sigma": 1e-9, "persons": persons[2:], "most": 2}
+        for model, first in ((without, 2), (with_, 0)):
+            optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+            options["persons"] = persons[first:]
+            train(model, optimizer, (bad[first:], y[first:]), ledger=Ledger(None, epsilon=1e30), **options)
+        torch.testing.assert_close(flat(without), flat(with_), atol=1e-5, rtol=1e-5)
+
+
+def test_cancelling_records_do_not_hide_a_long_gradient():
+    """1e4 and -1e4 and 3: the norm of the person's mean is 1, of which fp32 pairs would know nothing."""
+    model = torch.nn.Linear(1, 1, bias=False)
+    x = torch.tensor([[1e4], [-1e4], [3.0]])
+    whose = torch.zeros(3, dtype=torch.int64)
+    found = linear.clipped_sum(model, lambda out, y: out.sum(), (x, x), whose, 1, 0.5)
+    assert 0.45 < float(found["weight"]) <= 0.5
+
+
+def test_a_convolution_takes_gradients_and_a_layer_under_two_names_is_refused():
+    """torch.func would leave the latter with weights that the optimizer doesn't have."""
+    x = torch.randn(6, 1, 2)
+    model = torch.nn.Sequential(torch.nn.Conv1d(1, 1, 1), torch.nn.Flatten(), torch.nn.Linear(2, 2))
+    options = {"steps": 1, "q": 1.0, "C": 1.0, "sigma": 0.1, "batch_size": 6}
+    twice = torch.nn.Sequential(*[torch.nn.Linear(2, 2)] * 2)
+    for network_ in (model, twice):
+        before, ledger = flat(network_), Ledger(None, epsilon=1e9)
+        optimizer = torch.optim.SGD(network_.parameters(), lr=1.0)
+        if network_ is twice:
+            with pytest.raises(ValueError, match=r"layer '1' \(Linear\) is in the model under another name"):
+                train_privately(twice, optimizer, lambda out, _: out.sum(), (x, x), ledger, **options)
+            assert ledger.epsilon == 0
+        else:
+            train_privately(model, optimizer, lambda out, _: out.sum(), (x, x), ledger, **options)
+            assert not torch.equal(before, flat(model))
 
 
 def labelled(labels):
@@ -102,7 +188,120 @@ def test_an_empty_batch_is_a_step_of_noise_alone():
 
 @pytest.mark.parametrize("generator", ["secure", torch.Generator().manual_seed(1)])
 def test_batch_sizes_have_the_binomial_law(generator):
-    sizes = torch.tensor([float(_sample(100, 0.3, generator).sum()) for _ in range(2000)])
+    sizes = torch.tensor([float(sample(100, 0.3, generator).sum()) for _ in range(2000)])
     assert abs(float(sizes.mean()) - 30) < 6 * math.sqrt(21 / 2000)
     assert abs(float(sizes.var()) / 21 - 1) < 6 * math.sqrt(2 / 2000)
-    assert bool(_sample(100, 1.0, generator).all())
+    assert bool(sample(100, 1.0, generator).all())
+
+
+@pytest.mark.parametrize(("by_person", "sigma"), [(True, 1.0), (False, 2.0)])
+def test_a_canary_of_eight_records_at_rate_1_is_seen_no_better_than_the_ledger_says(by_person, sigma):
+    """Its gradients are long and point one way. Clipped by record, as without persons, the audit finds more."""
+    x = torch.tensor([[0.0], *[[50.0]] * 8])
+    persons = torch.tensor([0, *[1] * 8])
+    spent = []
+
+    def released(there, n):
+        found = []
+        for _ in range(n):
+            model, ledger = torch.nn.Linear(1, 1, bias=False), Ledger(None, epsilon=100.0, method="rdp")
+            torch.nn.init.zeros_(model.weight)
+            rows = slice(None) if there else slice(1)
+            options = {"steps": 1, "q": 1.0, "C": 1.0, "sigma": sigma, "batch_size": 1.0}
+            if by_person:
+                options |= {"persons": persons[rows], "most": 8}
+            optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+            loss = lambda output, y: output.sum()  # noqa: E731
+            spent.append(train_privately(model, optimizer, loss, (x[rows], x[rows]), ledger, **options).epsilon)
+            found.append([float(model.weight.detach())])
+        return found
+
+    claimed = composed_epsilon([(GaussianEvent(sigma), 1)], 1e-5)
+    found = measure(released, True, False, name="canary", claimed=claimed, n=500, delta=1e-5)
+    assert claimed <= min(spent) == max(spent) < 1.1 * claimed
+    if by_person:
+        found.check()
+        assert found.measured > 0
+    else:
+        with pytest.raises(AuditFailure):
+            found.check()
+
+
+def test_metrics_are_noised_clipped_and_counted():
+    _, _, (x, y) = silo()
+    model, persons = torch.nn.Linear(3, 1), torch.arange(N) // 3
+    metrics = {"loss": (torch.nn.functional.mse_loss, 0.5), "one": (lambda out, y: torch.ones(()), 2.0)}
+    ledger = Ledger(None, epsilon=1e30)
+    exact = measure_privately(model, metrics, (x, y), ledger, sigma=1e-9, size=4, persons=persons, most=3)
+    rows = (model(x) - y).square().flatten().detach().reshape(4, 3).mean(1).clamp(0, 0.5)
+    assert exact["loss"] == pytest.approx(float(rows.mean()), abs=1e-5)
+    assert exact["one"] == pytest.approx(1.0, abs=1e-5)
+    noisy = []
+    for _ in range(400):
+        ledger = Ledger(None, epsilon=9.0, method="rdp")
+        noisy.append(measure_privately(model, metrics, (x, y), ledger, sigma=2.0, size=4)["one"])
+    deviation = 2.0 * 2.0 * math.sqrt(2) / (2 * 4)  # sigma, most, two metrics, size
+    assert abs(torch.tensor(noisy).std() / deviation - 1) < 6 / math.sqrt(800)
+    ledger = Ledger(None, epsilon=1.0)
+    measure_privately(model, metrics, (x, y), ledger, sigma=20.0, size=4, persons=persons, most=3)
+    assert ledger.result.neighbouring == SILO.per(Unit.PERSON).neighbouring
+    assert 0 < ledger.epsilon < 1
+
+
+def test_training_and_metrics_share_a_ledger_and_units_do_not():
+    model, optimizer, (x, y) = silo()
+    ledger, persons = Ledger(None, epsilon=5.0, method="rdp"), torch.arange(N) // 2
+    train(model, optimizer, (x, y), ledger, q=0.1, sigma=2.0, steps=4, persons=persons, most=2)
+    trained = ledger.epsilon
+    loss = {"loss": (torch.nn.functional.mse_loss, 1.0)}
+    measure_privately(model, loss, (x, y), ledger, sigma=10.0, size=6, persons=persons, most=2)
+    train(model, optimizer, (x, y), ledger, q=0.2, sigma=3.0, persons=persons, most=2)
+    assert trained < ledger.epsilon < trained + 2
+    with pytest.raises(ValueError, match="different views or neighbours"):
+        train(model, optimizer, (x, y), ledger, q=0.1, sigma=2.0)
+    with pytest.raises(BudgetExceeded):
+        measure_privately(model, loss, (x, y), ledger, sigma=0.1, size=6, persons=persons, most=2)
+
+
+def test_a_model_that_has_no_gradients_by_record_costs_nothing():
+    model, optimizer, data = silo()
+    ledger = Ledger(None, epsilon=50.0)
+    model.forward = lambda x: model.weight.sum() * x.sum().item()
+    with pytest.raises(RuntimeError, match="vmap"):
+        train(model, optimizer, data, ledger)
+    assert ledger.epsilon == 0
+
+
+@pytest.mark.parametrize("name", ["lightning", "transformers"])
+def test_the_modules_of_trainers_train_as_they_are(name):
+    """Their forward alone is called; what wraps a loop around it is not."""
+    tool = pytest.importorskip(name)
+    if name == "lightning":
+        model = type("Module", (tool.LightningModule,), {"forward": lambda self, x: self.layer(x)})()
+        model.layer = torch.nn.Linear(3, 2)
+        x, loss = torch.randn(8, 3), torch.nn.functional.cross_entropy
+    else:
+        sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+        model = tool.BertForSequenceClassification(tool.BertConfig(vocab_size=50, num_labels=2, **sizes))
+        x, loss = torch.randint(0, 50, (8, 6)), lambda out, y: torch.nn.functional.cross_entropy(out.logits, y)
+    before = flat(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    options = {"steps": 1, "q": 1.0, "C": 1.0, "sigma": 1.0, "batch_size": 8}
+    train_privately(model, optimizer, loss, (x, torch.arange(8) % 2), Ledger(None, epsilon=1e3), **options)
+    assert not torch.equal(before, flat(model))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"persons": torch.arange(3), "most": 2}, r"persons is torch.int64 of shape \(3,\)"),
+        ({"persons": torch.rand(N), "most": 2}, "persons is torch.float32"),
+        ({"persons": torch.arange(N), "most": 0}, "most"),
+    ],
+)
+def test_people_are_checked_before_anything_is_spent(options, said):
+    model, optimizer, data = silo()
+    ledger = Ledger(None, epsilon=50.0)
+    with pytest.raises(ValueError, match=said):
+        train(model, optimizer, data, ledger, **options)
+    assert ledger.epsilon == 0
