@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examples in docstrings, and the page: its code runs, and what it says of the package holds."""
+"""Examples in docstrings, and the pages: their code runs, and what they say of the package holds."""
 
 import doctest
 import importlib
@@ -19,7 +19,8 @@ from ldpkernels.accounting import RandomizedResponseEvent, local_epsilon, shuffl
 from ldpkernels.flower.node import settings_of
 from tests.flower.grid import LocalGrid
 
-PAGE = (Path(__file__).parents[2] / "docs/integrations" / "flower.md").read_text()
+FOLDER = Path(__file__).parents[2] / "docs/integrations"
+PAGE = "\n".join((FOLDER / name).read_text() for name in ("flower.md", "flower_sums.md"))
 MODULES = [one.name for one in pkgutil.iter_modules(ldpkernels.flower.__path__, "ldpkernels.flower.")]
 
 
