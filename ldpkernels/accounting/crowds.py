@@ -18,7 +18,7 @@ of one and the same randomizer:
 
 - e^-eps0 (Feldman, McMillan and Talwar, FOCS 2021);
 - 2/(e^eps0 + 1): the "stronger clones" of the same authors (SODA 2023). By their erratum, their proof no longer covers
-  every randomizer; docs/privacy.md has another, by the privacy blanket of Balle, Bell, Gascon and Nissim (2019).
+  every randomizer; docs/bounds.md has another, by the privacy blanket of Balle, Bell, Gascon and Nissim (2019).
 """
 
 from __future__ import annotations
