@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ldpkernels.accounting import PrivacyResult
 from ldpkernels.common.plot import make_folder
 
 
@@ -55,6 +56,8 @@ def carry_out(args: argparse.Namespace) -> int:
 
 def plain(value: object) -> object:
     """The value as JSON has it: dataclasses and rows are objects, and infinity, which JSON has not, is the word."""
+    if isinstance(value, PrivacyResult):
+        return plain(value.to_dict())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):

@@ -120,12 +120,12 @@ def test_shuffled_reports_of_many_outcomes_are_asked_for_as_such(capsys: pytest.
     [
         (["local"], "--eps is missing"),
         (["local", "--mechanism", "gaussian"], "--noise-multiplier is missing"),
-        (["local", "--eps", "-1"], "eps = -1.0"),
+        (["local", "--eps", "-1"], "--eps -1.0"),
         (["shuffle", "--eps", "1"], "--clients is missing"),
         (["shuffle", "--eps", "1", "--clients", "5", "--target", "1"], "give one of the two"),
         (["shuffle", "--eps", "1", "--target", "1", "--method", "clones"], "leave the two out"),
         (["shuffle", "--eps=1", "--clients=9", "--mechanism=pure", "--method=exact"], "these have more"),
-        (["gaussian", "--noise-multiplier", "1", "--q", "2", "--steps", "1"], "q = 2.0 is outside"),
+        (["gaussian", "--noise-multiplier", "1", "--q", "2", "--steps", "1"], "--q 2.0 is outside"),
     ],
 )
 def test_bad_input_is_a_sentence_and_a_status(

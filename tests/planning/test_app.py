@@ -102,12 +102,12 @@ def test_the_command_writes_it(tmp_path, capsys):
     for wrong, message in (
         (["--trust", "central", "--app", str(folder)], "is there already"),
         (["--app", str(tmp_path / "other")], "is of one trust"),
-        (["--trust", "local", "--app", str(tmp_path / "other"), "--choose", "hybrid"], "choose = 'hybrid' is no"),
+        (["--trust", "local", "--app", str(tmp_path / "other"), "--choose", "hybrid"], "--choose 'hybrid' is no"),
         (
             ["--trust", "central", "--app", str(tmp_path / "other"), "--choose", "none"],
-            "choose = 'none' is no candidate",
+            "--choose 'none' is no candidate",
         ),
-        (["--trust", "central", "--app", str(tmp_path / "other"), "--weights", "9"], "weights = 9 is outside"),
+        (["--trust", "central", "--app", str(tmp_path / "other"), "--weights", "9"], "--weights 9 is outside"),
     ):
         with pytest.raises(SystemExit):
             main([*small, *wrong])
