@@ -13,10 +13,9 @@ PYTHON312 ?= python3.12
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n : 4)))
 PYTEST := $(PY) -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not exhaustive and not gpu and not flower"
 # What takes long to show what changes rarely: Triton's interpreter, compilers, other processes, runs of commands.
-UNHURRIED := tests/triton tests/ptx/test_cuda.py tests/test_cuda_static.py tests/test_cells_cuda.py tests/test_clipped_noise_cuda.py \
-  tests/test_ordinal_cldp_cuda.py \
-  tests/test_sign.py tests/test_typing.py tests/test_gpu_run.py tests/test_import.py tests/test_cli.py tests/streams tests/planning \
-  tests/distributed $(addprefix tests/federated/test_,fl_cli.py workers.py papers.py)
+UNHURRIED := tests/triton tests/ptx/test_cuda.py tests/test_sign.py tests/test_typing.py tests/test_gpu_run.py \
+  tests/test_import.py tests/test_cli.py tests/streams tests/planning tests/distributed \
+  $(addprefix tests/federated/test_,fl_cli.py workers.py papers.py)
 # Libraries beside which make bench measures; where one cannot be installed, its rows are left out.
 PEERS := "opendp>=0.12" "diffprivlib>=0.6"
 
@@ -122,14 +121,18 @@ cost: $(STAMP)
 
 # The compute capability that is compiled for: 80, 90, 100 or 120. What was compiled stays in build/ptx-cache.
 PTX_ARCH ?= 90
+# Whose code is changed at random: one question of each of these kernels.
+SOME := $(addprefix --kernel ,two_point sign votes tally next_key) $(addprefix --dtype ,float32 uint8 int64)
 # test_vectors.py calls with arrays, whose memory the machine is not told of.
 ptx: export TRITON_CACHE_DIR := $(CURDIR)/build/ptx-cache
 ptx: $(STAMP)
 	$(PY) -m pytest -m exhaustive tests/triton/test_static.py
+	LDPKERNELS_TEST_PTX=$(PTX_ARCH) $(PY) -m pytest -m exhaustive tests/ptx tests/test_narrow_laws.py
 	LDPKERNELS_TEST_PTX=$(PTX_ARCH) $(PYTEST) tests/triton --ignore tests/triton/test_static.py \
 	  --ignore tests/triton/test_first_launch.py --ignore tests/triton/test_vectors.py
-	$(PY) -m tests.ptx.changes --arch $(PTX_ARCH)
-	$(PY) -m tests.ptx.changes --arch $(PTX_ARCH) --backend cuda
+	for backend in triton cuda; do \
+	  $(PY) -m tests.ptx.coverage --arch $(PTX_ARCH) --backend $$backend && \
+	  $(PY) -m tests.ptx.changes --arch $(PTX_ARCH) --backend $$backend $(SOME) || exit 1; done
 
 battery: $(STAMP)
 	$(PY) -m tests.streams.battery

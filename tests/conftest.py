@@ -97,21 +97,26 @@ def device_key(request):
 
 
 @pytest.fixture(scope="session")
-def cuda():
-    """CUDA C++'s module as nvcc compiles it, whose kernels tests/ptx executes."""
+def few_cuda():
+    """Some kernels of CUDA C++'s module as nvcc compiles them, which tests/ptx executes: half of the work of all."""
     from tests.ptx import cuda as compiled
 
     if reason := compiled.lacking():
         pytest.skip(reason)
-    return compiled.machine(compiled.MODULE, EXECUTED or 90)
+    return compiled.machine(compiled.FEW)
 
 
 @pytest.fixture(scope="session")
-def decisions(cuda):
-    """Functions of CUDA C++'s headers by themselves: tests/ptx/decisions.cu."""
+def cuda():
+    """All of them. Which blocks of their code the tests execute is added to what the known questions do."""
+    from tests.ptx import coverage
     from tests.ptx import cuda as compiled
 
-    return compiled.machine(compiled.DECISIONS, EXECUTED or 90)
+    if reason := compiled.lacking():
+        pytest.skip(reason)
+    machine = compiled.machine(compiled.MODULE)
+    yield machine
+    coverage.Asked("cuda", compiled.ARCH).note("tests", machine.programs, {})
 
 
 @pytest.fixture(scope="module")

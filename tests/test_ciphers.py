@@ -56,19 +56,19 @@ def test_known_answers_in_a_keystream(name, isa):
 
 
 @pytest.mark.parametrize("name", ["philox", "chacha20"])
-def test_known_answers_in_cudas_keystream(name, cuda):
+def test_known_answers_in_cudas_keystream(name, few_cuda):
     """Whose PTX tests/ptx executes."""
-    meet_known_answers(name, cuda.keystream)
+    meet_known_answers(name, few_cuda.keystream)
     key = PHILOX if name == "philox" else CHACHA
     for start in STARTS:
-        assert np.array_equal(cuda.keystream(key, 5, start, 67), reference.keystream(key, 5, start, 67))
+        assert np.array_equal(few_cuda.keystream(key, 5, start, 67), reference.keystream(key, 5, start, 67))
 
 
-def test_a_gpu_derives_the_keys_that_the_specification_names(cuda):
+def test_a_gpu_derives_the_keys_that_the_specification_names(few_cuda):
     for number in (0, 1, 2**32 - 1, 2**32, 2**64 - 1):
         state, key = np.zeros(5, np.uint64), np.zeros(8, np.uint32)
         state[:4], state[4] = CHACHA.view(np.uint64), number
-        cuda.next_key(state.ctypes.data, key.ctypes.data)
+        few_cuda.next_key(state.ctypes.data, key.ctypes.data)
         assert key.tolist() == reference.keystream(CHACHA, 0, number, 1)[:8].tolist()
         assert int(state[4]) == (number + 1) % 2**64
 

@@ -12,6 +12,7 @@ import torch
 import ldpkernels
 from ldpkernels.__main__ import main
 from ldpkernels.commands import options, program, verify
+from ldpkernels.launch.proved import Answer, Subject
 from ldpkernels.laws.registry import MECHANISMS
 
 SCALAR = ["--backend", "scalar", "--dtype", "float32"]
@@ -53,6 +54,21 @@ def test_verify_notices_a_wrong_mechanism(capsys, monkeypatch):
     out = capsys.readouterr().out
     assert "<-- not by chance" in out
     assert "cases are NOT as the theory says" in out
+
+
+def test_verify_prints_a_devices_answers(capsys, monkeypatch):
+    """Every kernel with what came of its questions; 1 where one is wrong."""
+    subjects = [Subject("two_point", "values", name, "philox") for name in ("float32", "bfloat16")]
+    answers = [Answer(subjects[0], "cuda", None), Answer(subjects[1], "triton", "gives 3 of 90 known bytes wrong")]
+    monkeypatch.setattr(verify, "ask_all", lambda device: iter(answers))
+    assert main(["verify", "--device", "cpu"]) == 1
+    printed = [line.split(maxsplit=5) for line in capsys.readouterr().out.splitlines()]
+    assert printed[1] == ["two_point", "values", "float32", "philox", "cuda", "the host's bits"]
+    assert printed[2] == ["two_point", "values", "bfloat16", "philox", "triton", answers[1].error]
+    assert " ".join(printed[-1]) == "2 kernels, 1 of them WRONG"
+    del answers[1]
+    assert main(["verify", "--device", "cpu"]) == 0
+    assert "1 kernels, all with the host's bits" in capsys.readouterr().out
 
 
 def test_verify_refuses_too_few_samples(capsys):
@@ -139,6 +155,9 @@ def test_json_has_no_infinity():
         ),
         (["verify", "--json", "verify"], "'verify' is no file for JSON: end its name in .json"),
         (["verify", "--backend", "abacus"], "ldpkernels verify: --backend abacus is not available here: use one of"),
+        (["verify", "--device", "abacus"], "--device abacus is none that torch knows: use cuda"),
+        (["verify", "--device", "cuda:99"], "--device cuda:99: torch finds"),
+        (["verify", "--device", "cpu"], "--device cpu: no kernel of a GPU's backends runs there"),
         (["verify", "--seed", "-1"], "argument --seed: -1 is too small"),
         (["audit", "--eps", "nan"], "argument --eps/--epsilon: nan must be above 0 and finite"),
         (["audit", "--delta", "1"], "argument --delta: 1 must be at least 0 and below 1"),

@@ -61,6 +61,7 @@ def test_every_instruction_set_has_the_reference(name):
     assert met > 50 or name in ("float32", "float64"), met  # there the center is the middle of the outputs
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", NAMES)
 def test_cuda_has_the_scalar_kernels(name, cuda):
     """All laws in one call."""

@@ -15,7 +15,7 @@ struct CellsLaw {
   Planned law;
   Float center, slope, lowest, step;
 
-  LDPK_FN CellsLaw(const Planned& planned)
+  LDPK_DEVICE CellsLaw(const Planned& planned)
       : law(planned),
         center(static_cast<Float>(law.center)),
         slope(static_cast<Float>(law.slope)),
@@ -23,23 +23,19 @@ struct CellsLaw {
         step(static_cast<Float>(law.step)) {}
 
   // Piecewise::turn. A NaN is taken for the center, whose turn is 0, which is what the device rounds a NaN to.
-  LDPK_FN int32_t turn(Float x) const {
+  LDPK_DEVICE int32_t turn(Float x) const {
     if (sizeof(Float) == 8 && x != x) x = center;
     const Float z = (x - center) * slope;
     if constexpr (sizeof(Float) == 8) {
       return ScalarLanes::round_within(z, law.k_lo, law.k_hi);
     } else {
-#if defined(__CUDA_ARCH__)
       const int32_t k = __float2int_rn(z);
-#else
-      const int32_t k = std::fabs(z) < 0x1p31f ? static_cast<int32_t>(std::rint(z)) : 0;
-#endif
       const int32_t at_least = z <= law.floor ? law.k_lo : k;
       return z >= law.ceiling ? law.k_hi : at_least;
     }
   }
 
-  LDPK_FN uint32_t cell(int32_t k, uint32_t draw) const {
+  LDPK_DEVICE uint32_t cell(int32_t k, uint32_t draw) const {
     if constexpr (requires { law.last_draw; }) {
       // Fewer of the other draws are "upper" than there are, so their end is no more than 2^32 - 1.
       const uint32_t raised = static_cast<uint32_t>(k) * law.coin_factor + law.coin_offset;
@@ -56,17 +52,11 @@ struct CellsLaw {
   }
 
   // lowest + step * cell. Nothing is rounded: the product is a number as well as the sum.
-  LDPK_FN Float value(uint32_t cell) const {
-#if defined(__CUDA_ARCH__)
-    return fma(step, static_cast<Float>(cell), lowest);
-#else
-    return lowest + step * static_cast<Float>(cell);
-#endif
-  }
+  LDPK_DEVICE Float value(uint32_t cell) const { return fma(step, static_cast<Float>(cell), lowest); }
 
  private:
   // Piecewise::cell.
-  LDPK_FN uint32_t circle_cell(int32_t k, uint32_t draw) const {
+  LDPK_DEVICE uint32_t circle_cell(int32_t k, uint32_t draw) const {
     const bool rest = draw >= law.band_draws;
     if (rest) draw = draw * law.rest_factor + law.rest_offset;
     const uint32_t scale = rest ? law.rest_scale : law.band_scale, start = rest ? law.rest_start : law.band_start;
@@ -76,20 +66,8 @@ struct CellsLaw {
 };
 
 // Two draws of 32 bits from a word of each keystream.
-LDPK_FN uint32_t first_draw(uint32_t high, uint32_t low) {
-#if defined(__CUDA_ARCH__)
-  return __byte_perm(low, high, 0x5410);
-#else
-  return high << 16 | (low & 0xffff);
-#endif
-}
-LDPK_FN uint32_t second_draw(uint32_t high, uint32_t low) {
-#if defined(__CUDA_ARCH__)
-  return __byte_perm(low, high, 0x7632);
-#else
-  return (high & 0xffff0000u) | low >> 16;
-#endif
-}
+LDPK_DEVICE uint32_t first_draw(uint32_t high, uint32_t low) { return __byte_perm(low, high, 0x5410); }
+LDPK_DEVICE uint32_t second_draw(uint32_t high, uint32_t low) { return __byte_perm(low, high, 0x7632); }
 
 // A warp's step, as one of its lanes sees it. The tile has the draws of its elements in order.
 template <class Planned, class Cipher, Dtype dtype, Output result>
@@ -119,7 +97,7 @@ struct CellsStep {
   Bits* const data;  // the lane's first element
   Vector weights[early ? groups * vectors : 1];
 
-  LDPK_FN CellsStep(const Chunk<Bits, Out>& chunk, const Law& law, const Key& key, int at, int lane)
+  LDPK_DEVICE CellsStep(const Chunk<Bits, Out>& chunk, const Law& law, const Key& key, int at, int lane)
       : chunk(chunk),
         law(law),
         key(key),
@@ -129,7 +107,7 @@ struct CellsStep {
               (result == Output::values || reinterpret_cast<size_t>(chunk.out) % 8 == 0)),
         data(chunk.data + (at + place(0, 0))) {}
 
-  LDPK_FN void begin(uint32_t* tile) {
+  LDPK_DEVICE void begin(uint32_t* tile) {
     if (early && whole) {
 #pragma unroll
       for (int i = 0; i < groups * vectors; ++i) weights[i] = load(i / vectors, i % vectors);
@@ -150,7 +128,7 @@ struct CellsStep {
     }
   }
 
-  LDPK_FN void finish(const uint32_t* tile) const {
+  LDPK_DEVICE void finish(const uint32_t* tile) const {
     if (whole) {
 #pragma unroll
       for (int g = 0; g < groups; ++g) decide(g, tile);
@@ -162,17 +140,19 @@ struct CellsStep {
 
  private:
   // Element i of group g.
-  LDPK_FN int place(int g, int i) const {
+  LDPK_DEVICE int place(int g, int i) const {
     if constexpr (!striped) return (g * kLanes + lane) * 8 + i;
     return ((g * vectors + i / per_vector) * kLanes + lane) * per_vector + i % per_vector;
   }
-  LDPK_FN Vector load(int g, int v) const { return *reinterpret_cast<const Vector*>(data + vector_offset(g, v)); }
-  static constexpr LDPK_FN int vector_offset(int g, int v) {
+  LDPK_DEVICE Vector load(int g, int v) const { return *reinterpret_cast<const Vector*>(data + vector_offset(g, v)); }
+  static constexpr LDPK_DEVICE int vector_offset(int g, int v) {
     return striped ? (g * vectors + v) * kLanes * per_vector : g * kLanes * 8 + v * per_vector;
   }
-  LDPK_FN uint32_t cell_of(Bits x, uint32_t draw) const { return law.cell(law.turn(Element<dtype>::number(x)), draw); }
+  LDPK_DEVICE uint32_t cell_of(Bits x, uint32_t draw) const {
+    return law.cell(law.turn(Element<dtype>::number(x)), draw);
+  }
 
-  LDPK_FN void decide(int g, const uint32_t* tile) const {
+  LDPK_DEVICE void decide(int g, const uint32_t* tile) const {
     Bits x[8];
     uint32_t cells[8];
 #pragma unroll
@@ -211,9 +191,8 @@ struct CellsStep {
   }
 
   // Two of them; a 16-bit format rounds nothing either.
-  LDPK_FN void values(uint32_t a, uint32_t b, Bits (&out)[2]) const {
+  LDPK_DEVICE void values(uint32_t a, uint32_t b, Bits (&out)[2]) const {
     const Float of[2] = {law.value(a), law.value(b)};
-#if defined(__CUDA_ARCH__)
     if constexpr (dtype == Dtype::bf16) {
       const uint32_t both = __byte_perm(__float_as_uint(of[0]), __float_as_uint(of[1]), 0x7632);
       memcpy(out, &both, sizeof(both));
@@ -223,13 +202,10 @@ struct CellsStep {
     } else {
       memcpy(out, of, sizeof(of));
     }
-#else
-    for (int i = 0; i < 2; ++i) out[i] = rounded_bits<dtype>(of[i]);
-#endif
   }
 
   // Tails and unaligned memory.
-  LDPK_FN void decide_one_by_one(int g, const uint32_t* tile) const {
+  LDPK_DEVICE void decide_one_by_one(int g, const uint32_t* tile) const {
 #pragma unroll 1
     for (int i = 0; i < 8; ++i) {
       const int in_step = (g * 8 + i) * kLanes + lane, e = at + in_step;

@@ -39,7 +39,7 @@ struct SumsThread {
   int64_t column;       // the thread block's first
   double total = 0;     // of the column that the thread adds
 
-  LDPK_FN SumsThread(const ClippedPlan& plan, const ClippedBlock& block, int thread)
+  LDPK_DEVICE SumsThread(const ClippedPlan& plan, const ClippedBlock& block, int thread)
       : plan(plan),
         span(block.span),
         layer(block.layer),
@@ -55,9 +55,9 @@ struct SumsThread {
   }
 
   // One at least: no rows have sums, too.
-  LDPK_FN int rounds() const { return 1 + ((rows > 0 ? rows - 1 : 0) / static_cast<int>(kRowBlock) >> deep); }
+  LDPK_DEVICE int rounds() const { return 1 + ((rows > 0 ? rows - 1 : 0) / static_cast<int>(kRowBlock) >> deep); }
 
-  LDPK_FN void stage(int round, Tile& tile) const {
+  LDPK_DEVICE void stage(int round, Tile& tile) const {
     const int first = first_row(round, warp_of_rows());
     const double* scales = plan.scales + group * kRowGroup * plan.layers + layer.layer;
 #pragma unroll
@@ -67,7 +67,7 @@ struct SumsThread {
     }
   }
 
-  LDPK_FN void accumulate(int round, Tile& tile) const {
+  LDPK_DEVICE void accumulate(int round, Tile& tile) const {
     const int first = first_row(round, warp_of_rows());
     const int count = rows - first < kRowBlock ? rows - first : static_cast<int>(kRowBlock);
     const int64_t own = column + (warp >> deep) * columns;  // the warp's first column
@@ -94,7 +94,7 @@ struct SumsThread {
     for (int v = 0; v < width; ++v) tile.sums[warp][aligned ? lane * width + v : v * kLanes + lane] = sums[v];
   }
 
-  LDPK_FN void add(int round, const Tile& tile) {
+  LDPK_DEVICE void add(int round, const Tile& tile) {
     const bool last = round + 1 == rounds();
     for (int i = thread; i < columns * kSumWarps >> deep; i += kClippedThreads) {  // once where there are more rounds
       for (int w = 0; w < 1 << deep && first_row(round, w) < rows; ++w)
@@ -106,18 +106,18 @@ struct SumsThread {
   }
 
  private:
-  LDPK_FN int warp_of_rows() const { return warp & ((1 << deep) - 1); }
-  LDPK_FN int first_row(int round, int w) const { return ((round << deep) + w) * static_cast<int>(kRowBlock); }
+  LDPK_DEVICE int warp_of_rows() const { return warp & ((1 << deep) - 1); }
+  LDPK_DEVICE int first_row(int round, int w) const { return ((round << deep) + w) * static_cast<int>(kRowBlock); }
 
   // A row of scale 0 may hold NaN: it is left out.
-  static LDPK_FN void add(Sum& sum, Bits bits, Sum scale) {
+  static LDPK_DEVICE void add(Sum& sum, Bits bits, Sum scale) {
     const Sum product = static_cast<Sum>(Element<dtype>::number(bits)) * scale;
     if (scale != 0) sum += grid ? trunc(product) : product;
   }
 
   // So many rows are loaded before the first of them is added; the last row stands for those that there are not.
   template <int many, class Load>
-  LDPK_FN void add_rows(const Bits* x, int count, const Sum* scales, Sum (&sums)[width], Load load) const {
+  LDPK_DEVICE void add_rows(const Bits* x, int count, const Sum* scales, Sum (&sums)[width], Load load) const {
 #pragma unroll 1
     for (int row = 0; row < count; row += many, x += many * span.numel) {
       alignas(16) Bits values[many][width];
@@ -135,10 +135,10 @@ struct SumsThread {
 
 // Columns of a thread: a whole block of normal pairs, or one discrete number.
 template <class Cipher, bool grid>
-LDPK_FN void noise_of_columns(const ClippedPlan& plan, int32_t block, int thread) {
+__global__ void __launch_bounds__(kClippedThreads) clipped_noise_kernel(const __grid_constant__ ClippedPlan plan) {
   constexpr int columns = noise_columns<Cipher, grid>;
-  const ClippedBlock s(plan, block);
-  const int64_t begin = (int64_t{s.number} * kClippedThreads + thread) * columns;
+  const ClippedBlock s(plan, blockIdx.x);
+  const int64_t begin = (int64_t{s.number} * kClippedThreads + threadIdx.x) * columns;
   if (begin >= s.span.numel) return;
   const uint64_t element = static_cast<uint64_t>(s.span.first + begin);
   const ClippedNoise& noise = plan.noise;
@@ -179,7 +179,6 @@ LDPK_FN void noise_of_columns(const ClippedPlan& plan, int32_t block, int thread
   }
 }
 
-#if defined(__CUDACC__)
 // `served`: the dtypes, of which the plan's spans are.
 template <bool grid, Dtype... served>
 __global__ void __launch_bounds__(kClippedThreads, kSumBlocks)
@@ -200,11 +199,5 @@ __global__ void __launch_bounds__(kClippedThreads, kSumBlocks)
     }
   });
 }
-
-template <class Cipher, bool grid>
-__global__ void __launch_bounds__(kClippedThreads) clipped_noise_kernel(const __grid_constant__ ClippedPlan plan) {
-  noise_of_columns<Cipher, grid>(plan, blockIdx.x, threadIdx.x);
-}
-#endif
 
 }  // namespace ldpk

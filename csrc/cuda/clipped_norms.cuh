@@ -13,7 +13,7 @@ struct alignas(sizeof(Bits) * count > 16 ? 16 : sizeof(Bits) * count) Few {
 
 // Whether every row's elements 0, count, 2 count, ... begin an aligned Few.
 template <class Bits, int count>
-LDPK_FN bool aligned_rows(const Span& span) {
+LDPK_DEVICE bool aligned_rows(const Span& span) {
   return span.data % alignof(Few<Bits, count>) == 0 && span.numel % count == 0;
 }
 
@@ -32,7 +32,7 @@ struct SquaresThread {
   const int pieces;
   int64_t stretch, row;
 
-  LDPK_FN SquaresThread(const ClippedPlan& plan, int32_t number, int thread)
+  LDPK_DEVICE SquaresThread(const ClippedPlan& plan, int32_t number, int thread)
       : plan(plan), block(plan, number), span(block.span), thread(thread), pieces(pieces_of(span)) {
     const int32_t stretches = static_cast<int32_t>(stretches_of(span));
     stretch = block.number % stretches;
@@ -40,7 +40,7 @@ struct SquaresThread {
   }
 
   // Lanes 4 q, ..., 4 q + 3 of piece `slot`.
-  LDPK_FN void square(SquaresTile& tile) const {
+  LDPK_DEVICE void square(SquaresTile& tile) const {
     const int slot = thread / 4, q = thread % 4;
     const int64_t own = row + slot / pieces;
     double sums[4] = {};
@@ -78,7 +78,7 @@ struct SquaresThread {
     for (int lane = 0; lane < 4; ++lane) tile.sums[slot][4 * q + lane] = sums[lane];
   }
 
-  LDPK_FN void fold(SquaresTile& tile) const {
+  LDPK_DEVICE void fold(SquaresTile& tile) const {
     if (thread >= kPieces) return;
     double* lanes = tile.sums[thread];
 #pragma unroll
@@ -88,7 +88,7 @@ struct SquaresThread {
     }
   }
 
-  LDPK_FN void finish(const SquaresTile& tile) const {
+  LDPK_DEVICE void finish(const SquaresTile& tile) const {
     if (thread >= rows_of_block(span) || row + thread >= plan.rows) return;
     double total = 0;
     for (int p = 0; p < pieces; ++p) total += tile.sums[thread * pieces + p][0];
@@ -97,7 +97,7 @@ struct SquaresThread {
 };
 
 // The norms and scales of one row, from all spans of a launch. With one bound the sum goes on from launch to launch.
-LDPK_FN void norms_of_row(const ClippedPlan& plan, int64_t row) {
+LDPK_DEVICE void norms_of_row(const ClippedPlan& plan, int64_t row) {
   double* norms = plan.norms + row * plan.layers;
   double* scales = plan.scales + row * plan.layers;
   double total = plan.first ? 0.0 : norms[0];
@@ -122,7 +122,6 @@ LDPK_FN void norms_of_row(const ClippedPlan& plan, int64_t row) {
   }
 }
 
-#if defined(__CUDACC__)
 __global__ void __launch_bounds__(kClippedThreads) clipped_squares_kernel(const __grid_constant__ ClippedPlan plan) {
   __shared__ SquaresTile tile;
   const SquaresThread thread(plan, blockIdx.x, threadIdx.x);
@@ -137,6 +136,5 @@ __global__ void __launch_bounds__(kClippedThreads) clipped_norms_kernel(const __
   const int64_t row = int64_t{blockIdx.x} * kClippedThreads + threadIdx.x;
   if (row < plan.rows) norms_of_row(plan, row);
 }
-#endif
 
 }  // namespace ldpk

@@ -32,7 +32,7 @@ struct NumbersThread {
   const ClippedBlock& block;
   const int thread;
 
-  LDPK_FN void add(Tile& tile) const {
+  LDPK_DEVICE void add(Tile& tile) const {
     const int piece = thread / across, first = thread % across * width;
     if (piece >= kGroupPieces) return;
     const int64_t row = block.number * kRowGroup + piece * kPiece;
@@ -67,12 +67,12 @@ struct NumbersThread {
     for (int v = 0; v < width; ++v) tile.lanes[piece][first + v] = sums[v];
   }
 
-  LDPK_FN void fold(Tile& tile, int half) const {
+  LDPK_DEVICE void fold(Tile& tile, int half) const {
     for (int i = thread; i < kGroupPieces * half; i += kNumberThreads)
       tile.lanes[i / half][i % half] += tile.lanes[i / half][i % half + half];
   }
 
-  LDPK_FN void finish(const Tile& tile) const {
+  LDPK_DEVICE void finish(const Tile& tile) const {
     if (thread > 0) return;
     double total = 0;
     for (int piece = 0; piece < kGroupPieces; ++piece) total += tile.lanes[piece][0];  // +0 where there are no rows
@@ -80,14 +80,13 @@ struct NumbersThread {
   }
 
  private:
-  LDPK_FN void add_number(Sum& sum, Bits bits, Float bound, double& norm) const {
+  LDPK_DEVICE void add_number(Sum& sum, Bits bits, Float bound, double& norm) const {
     const Float x = Element<dtype>::number(bits), kept = clamped(x, bound);
     norm = fabs(static_cast<double>(x));
     sum += grid ? static_cast<Sum>(trunc(static_cast<double>(kept) * plan.inverse_unit)) : static_cast<Sum>(kept);
   }
 };
 
-#if defined(__CUDACC__)
 template <bool grid, Dtype... served>
 __global__ void __launch_bounds__(kNumberThreads) clipped_numbers_kernel(const __grid_constant__ ClippedPlan plan) {
   __shared__ NumbersTile<double> memory;
@@ -105,6 +104,5 @@ __global__ void __launch_bounds__(kNumberThreads) clipped_numbers_kernel(const _
     thread.finish(tile);
   });
 }
-#endif
 
 }  // namespace ldpk

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launches of a clipped sum and their memory: plain C++, so that the tests can walk them without a GPU.
+// The launches of a clipped sum and their memory.
 #pragma once
 
 #include "../dtype.h"
@@ -71,10 +71,10 @@ struct ClippedBlock {
   const ClippedLayer& layer;
   int32_t number;
 
-  LDPK_FN ClippedBlock(const ClippedPlan& plan, int32_t block) : ClippedBlock(plan, block, plan.span_of(block)) {}
+  LDPK_DEVICE ClippedBlock(const ClippedPlan& plan, int32_t block) : ClippedBlock(plan, block, plan.span_of(block)) {}
 
  private:
-  LDPK_FN ClippedBlock(const ClippedPlan& plan, int32_t block, int s)
+  LDPK_DEVICE ClippedBlock(const ClippedPlan& plan, int32_t block, int s)
       : span(plan.spans[s]), layer(plan.laws[s]), number(block - plan.first_chunk[s]) {}
 };
 

@@ -112,10 +112,15 @@ struct OnCuda<Resampled> {
   }
 };
 
+#if !defined(LDPKERNELS_CUDA_KERNELS)  // tests/ptx/few.cu has few of them
+#define LDPKERNELS_CUDA_KERNELS(name, output) true
+#endif
+
 struct Offered {  // turns are for looking at: the CPU and Triton have them
   template <class Action>
   static constexpr bool has() {
-    return OnCuda<typename Action::Entry::Shape>::available && Action::output != Output::turns;
+    return OnCuda<typename Action::Entry::Shape>::available && Action::output != Output::turns &&
+           LDPKERNELS_CUDA_KERNELS(Action::Entry::name, Action::output_name);
   }
 };
 

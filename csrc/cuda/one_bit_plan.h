@@ -2,8 +2,6 @@
 // The plans of one-bit mechanisms: their laws as a plan carries them, and the two-point mechanism's guess.
 #pragma once
 
-#include <cmath>
-
 #include "../mechanisms/registry.h"
 #include "plan.h"
 
@@ -31,25 +29,13 @@ struct TwoPointGuess {
   }
 
   // Positive for upper. The difference is a number.
-  LDPK_FN float operator()(float difference, float draw) const {
+  LDPK_DEVICE float operator()(float difference, float draw) const {
     return fused(kept(fused(difference, rise, start)), width, base - draw);
   }
 
-  static LDPK_FN float fused(float a, float b, float c) {
-#if defined(__CUDA_ARCH__)
-    return __fmaf_rn(a, b, c);
-#else
-    return std::fmaf(a, b, c);
-#endif
-  }
+  static LDPK_DEVICE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
   // To [0, 1]; 0 for a NaN.
-  static LDPK_FN float kept(float x) {
-#if defined(__CUDA_ARCH__)
-    return __saturatef(x);
-#else
-    return x > 0 ? (x < 1 ? x : 1) : 0;
-#endif
-  }
+  static LDPK_DEVICE float kept(float x) { return __saturatef(x); }
 };
 
 struct TwoPointPlanned {

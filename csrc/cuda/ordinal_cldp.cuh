@@ -21,17 +21,11 @@ struct CldpShared {
   int32_t count;
   uint16_t elements[kCldpThreads * ChaCha20::block_words / 2];
 
-  LDPK_FN void begin(int thread, const OrdinalCldpLaw& law) {
+  LDPK_DEVICE void begin(int thread, const OrdinalCldpLaw& law) {
     if (thread < 2 * kCldpColumns / 4) entries[thread] = law.entries[thread];
     if (thread == 0) count = 0;
   }
-  LDPK_FN void push(uint16_t element) {
-#if defined(__CUDA_ARCH__)
-    elements[atomicAdd(&count, 1)] = element;
-#else
-    elements[count++] = element;
-#endif
-  }
+  LDPK_DEVICE void push(uint16_t element) { elements[atomicAdd(&count, 1)] = element; }
 };
 
 // A thread block's elements begin `first` behind the span's.
@@ -44,7 +38,7 @@ struct CldpBlock {
   const Key& key;
   const int64_t first;
 
-  LDPK_FN void begin(int thread, CldpShared& shared) const {
+  LDPK_DEVICE void begin(int thread, CldpShared& shared) const {
     const int64_t start = first + thread * elements;
     if (start + elements <= 0 || start >= span.numel) return;
     const uint64_t block = static_cast<uint64_t>(span.first + start) / elements;
@@ -67,13 +61,13 @@ struct CldpBlock {
   }
 
   // When all threads have begun.
-  LDPK_FN void finish(int thread, const CldpShared& shared) const {
+  LDPK_DEVICE void finish(int thread, const CldpShared& shared) const {
 #pragma unroll 1
     for (int i = thread; i < shared.count; i += kCldpThreads) alone(first + shared.elements[i]);
   }
 
  private:
-  LDPK_FN void alone(int64_t e) const {
+  LDPK_DEVICE void alone(int64_t e) const {
     const uint64_t element = static_cast<uint64_t>(span.first + e);
     const int64_t v = load(e);
     const OrdinalCldp walk{law};
@@ -105,7 +99,7 @@ struct CldpBlock {
     store(e, sample);
   }
 
-  LDPK_FN void draws(uint32_t number, uint64_t block, uint64_t (&out)[elements]) const {
+  LDPK_DEVICE void draws(uint32_t number, uint64_t block, uint64_t (&out)[elements]) const {
     uint32_t words[Cipher::block_words];
     Cipher::block(key, number, 0, block, words);
 #pragma unroll
@@ -113,7 +107,7 @@ struct CldpBlock {
   }
 
   // The word is found by masks: nvcc makes local memory of a block that is indexed at run time.
-  LDPK_FN uint64_t draw(uint32_t number, uint64_t element) const {
+  LDPK_DEVICE uint64_t draw(uint32_t number, uint64_t element) const {
     uint64_t words[elements], found = 0;
     draws(number, element / elements, words);
 #pragma unroll
@@ -125,7 +119,7 @@ struct CldpBlock {
     return found;
   }
 
-  LDPK_FN int64_t load(int64_t e) const {
+  LDPK_DEVICE int64_t load(int64_t e) const {
     if (span.dtype == kIntegers) {
       const int64_t v = reinterpret_cast<const int64_t*>(span.data)[e];
       const int64_t below = v > law.bound ? law.bound : v;
@@ -141,7 +135,7 @@ struct CldpBlock {
     return grid.stochastic(x, static_cast<uint32_t>(draw(kRoundingDraw, static_cast<uint64_t>(span.first + e)) >> 32));
   }
 
-  LDPK_FN void store(int64_t e, int64_t sample) const {
+  LDPK_DEVICE void store(int64_t e, int64_t sample) const {
     if (span.dtype == kIntegers) {
       reinterpret_cast<int64_t*>(span.out)[e] = sample;
       return;
@@ -153,16 +147,6 @@ struct CldpBlock {
     });
   }
 };
-
-// run(block) for thread block c.
-template <class Cipher, class Run>
-LDPK_FN void with_cldp_block(const CldpPlan& plan, int32_t c, Run run) {
-  using Block = CldpBlock<Cipher>;
-  const int s = plan.span_of(c);
-  const Key key = load_key<Cipher>(plan.key);
-  const int64_t before = int64_t{c - plan.first_chunk[s]} * kCldpThreads * Block::elements;
-  run(Block{plan.spans[s], plan.laws[s], key, before - lead(plan.spans[s])});
-}
 
 // launch(plan, blocks) for as many launches as the spans need.
 template <class Cipher, class Launch>
@@ -179,18 +163,20 @@ void for_cldp_plans(const Span* spans, const OrdinalCldpLaw* laws, int64_t count
       });
 }
 
-#if defined(__CUDACC__)
 template <class Cipher>
 __global__ void __launch_bounds__(kCldpThreads) ordinal_cldp_kernel(const __grid_constant__ CldpPlan plan) {
   __shared__ CldpShared shared;
-  with_cldp_block<Cipher>(plan, blockIdx.x, [&](const auto& block) {
-    shared.begin(threadIdx.x, block.law);
-    __syncthreads();
-    block.begin(threadIdx.x, shared);
-    __syncthreads();
-    block.finish(threadIdx.x, shared);
-  });
+  using Block = CldpBlock<Cipher>;
+  const int32_t c = blockIdx.x;
+  const int s = plan.span_of(c);
+  const Key key = load_key<Cipher>(plan.key);
+  const int64_t before = int64_t{c - plan.first_chunk[s]} * kCldpThreads * Block::elements;
+  const Block block{plan.spans[s], plan.laws[s], key, before - lead(plan.spans[s])};
+  shared.begin(threadIdx.x, block.law);
+  __syncthreads();
+  block.begin(threadIdx.x, shared);
+  __syncthreads();
+  block.finish(threadIdx.x, shared);
 }
-#endif
 
 }  // namespace ldpk

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// One launch's work, as the kernel's parameter: plain C++, so that the tests can walk it on a machine without a GPU.
+// One launch's work, as the kernel's parameter, and where a function of csrc/cuda may run: LDPK_DEVICE on a device
+// alone, LDPK_FN also on the host, which makes plans.
 #pragma once
 
 #include <stdexcept>
 
 #include "../dtype.h"
 #include "../order.h"
+
+#define LDPK_DEVICE __device__ __forceinline__
 
 namespace ldpk {
 
@@ -30,7 +33,7 @@ struct Plan {
   Span spans[capacity];
   Law laws[capacity];
 
-  LDPK_FN int span_of(int32_t c) const {
+  LDPK_DEVICE int span_of(int32_t c) const {
     int low = 0, high = count;  // first_chunk[low] <= c < first_chunk[high]
     while (high - low > 1) {
       const int middle = (low + high) / 2;
@@ -41,7 +44,7 @@ struct Plan {
 };
 
 template <class Cipher>
-LDPK_FN Key load_key(const uint32_t* words) {
+LDPK_DEVICE Key load_key(const uint32_t* words) {
   Key key;
   key.size = Cipher::key_words;
 #pragma unroll

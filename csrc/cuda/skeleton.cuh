@@ -7,10 +7,10 @@
 
 namespace ldpk {
 
-// The warps of a block take the steps of a chunk in turn. Warp runs a step's halves on 32 lanes.
-template <class S, class Warp>
-LDPK_FN void run_chunk(const Span& span, const typename S::Law& law, const Key& key, int64_t chunk_begin,
-                       int32_t chunk_elements, int warp_index, const Warp& warp) {
+// The warps of a block take the steps of a chunk in turn, the two halves of each with a barrier between them.
+template <class S>
+LDPK_DEVICE void run_chunk(const Span& span, const typename S::Law& law, const Key& key, int64_t chunk_begin,
+                           int32_t chunk_elements, int warp, int lane, uint32_t* tile) {
   static_assert(kChunkUnit % (kWarps * S::elements) == 0);
   Chunk<typename S::Bits, typename S::Out> chunk;
   chunk.data = reinterpret_cast<typename S::Bits*>(span.data) + chunk_begin;
@@ -22,54 +22,35 @@ LDPK_FN void run_chunk(const Span& span, const typename S::Law& law, const Key& 
   settle(chunk.data);
   settle(chunk.out);
   chunk.aligned = span.data % 16 == 0;
-  for (int at = warp_index * S::elements; at < chunk.end; at += kWarps * S::elements) {
-    warp.template run<S>(chunk, law, key, at);
-  }
-}
-
-// A thread block's chunk. A kernel serves the dtypes that it names.
-template <class Shape, class Cipher, Output result, Dtype... dtypes, int capacity, class Warp>
-LDPK_FN void chunk_block(const PlanOf<Shape, capacity>& plan, int32_t c, int warp_index, const Warp& warp) {
-  const Key key = load_key<Cipher>(plan.key);
-  const int s = plan.span_of(c);
-  const Span& span = plan.spans[s];
-  const int64_t begin = int64_t{c - plan.first_chunk[s]} * plan.chunk - lead(span);
-  with_dtype_of<dtypes...>(span, [&](auto dtype) {
-    using S = typename InChunks<Shape>::template Step<Cipher, decltype(dtype)::value, result>;
-    run_chunk<S>(span, plan.laws[s], key, begin, plan.chunk, warp_index, warp);
-  });
-}
-
-#if defined(__CUDACC__)
-struct DeviceWarp {
-  int lane;
-  uint32_t* tile;
-  template <class Step, class... Arguments>
-  LDPK_FN void run(const Arguments&... arguments) const {
-    Step step(arguments..., lane);
+  for (int at = warp * S::elements; at < chunk.end; at += kWarps * S::elements) {
+    S step(chunk, law, key, at, lane);
     step.begin(tile);
-#if defined(__CUDA_ARCH__)
     __syncwarp();
-#endif
     step.finish(tile);
-#if defined(__CUDA_ARCH__)
     __syncwarp();
-#endif
   }
-};
+}
 
 // Blocks of a multiprocessor, at least: ChaCha20 needs the registers, and computes rather than waits for memory.
 template <class Cipher>
 constexpr int kBlocks = Cipher::block_words > 4 ? 2 : 3;
 
+// A thread block's chunk. A kernel serves the dtypes that it names.
 template <class Shape, class Cipher, Output result, int capacity, Dtype... dtypes>
 __global__ void __launch_bounds__(kWarps* kLanes, kBlocks<Cipher>)
     chunk_kernel(const __grid_constant__ PlanOf<Shape, capacity> plan) {
   constexpr int tile_words = InChunks<Shape>::template Step<Cipher, Dtype::bf16, result>::tile_words;  // the largest
   __shared__ alignas(16) uint32_t tiles[kWarps][tile_words];
   const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
-  chunk_block<Shape, Cipher, result, dtypes...>(plan, blockIdx.x, warp, DeviceWarp{lane, tiles[warp]});
+  const int32_t c = blockIdx.x;
+  const Key key = load_key<Cipher>(plan.key);
+  const int s = plan.span_of(c);
+  const Span& span = plan.spans[s];
+  const int64_t begin = int64_t{c - plan.first_chunk[s]} * plan.chunk - lead(span);
+  with_dtype_of<dtypes...>(span, [&](auto dtype) {
+    using S = typename InChunks<Shape>::template Step<Cipher, decltype(dtype)::value, result>;
+    run_chunk<S>(span, plan.laws[s], key, begin, plan.chunk, warp, lane, tiles[warp]);
+  });
 }
-#endif
 
 }  // namespace ldpk

@@ -17,29 +17,19 @@ struct alignas(16) Vector {
 };
 
 // To global memory, in one instruction: nvcc takes the struct apart, and does not always put it together again.
-LDPK_FN void store_vector(void* p, const Vector& v) {
-#if defined(__CUDA_ARCH__)
+LDPK_DEVICE void store_vector(void* p, const Vector& v) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "r"(v.words[0]),
                "r"(v.words[1]), "r"(v.words[2]), "r"(v.words[3])
                : "memory");
-#else
-  *static_cast<Vector*>(p) = v;
-#endif
 }
 
 // The value is computed here: nvcc neither moves nor repeats the computation where the value is used.
-LDPK_FN void settle([[maybe_unused]] uint32_t& x) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("" : "+r"(x));
-#endif
-}
+LDPK_DEVICE void settle([[maybe_unused]] uint32_t& x) { asm volatile("" : "+r"(x)); }
 template <class T>
-LDPK_FN void settle([[maybe_unused]] T*& p) {
-#if defined(__CUDA_ARCH__)
+LDPK_DEVICE void settle([[maybe_unused]] T*& p) {
   size_t address = __cvta_generic_to_global(p);
   asm volatile("" : "+l"(address));
   p = static_cast<T*>(__cvta_global_to_generic(address));  // so that it is still known to be global
-#endif
 }
 
 // A thread block's elements, numbered from a stream unit: [begin, end) exist.
@@ -56,7 +46,7 @@ struct Chunk {
 // Draw `element` of keystream 1. The word is found by masks: nvcc makes an index of a comparison, and local memory of a
 // block that is indexed at run time.
 template <class Cipher>
-LDPK_FN int32_t low_draw(const Key& key, uint64_t element) {
+LDPK_DEVICE int32_t low_draw(const Key& key, uint64_t element) {
   constexpr uint32_t per_block = 2 * Cipher::block_words;
   uint32_t words[Cipher::block_words];
   Cipher::block(key, 1, 0, element / per_block, words);
@@ -72,31 +62,21 @@ LDPK_FN int32_t low_draw(const Key& key, uint64_t element) {
 }
 
 // bits << 1, and the sign of x.
-LDPK_FN uint32_t with_sign(uint32_t bits, float x) {
-#if defined(__CUDA_ARCH__)
-  return __funnelshift_l(__float_as_uint(x), bits, 1);
-#else
-  return bits << 1 | bit_cast<uint32_t>(x) >> 31;
-#endif
-}
+LDPK_DEVICE uint32_t with_sign(uint32_t bits, float x) { return __funnelshift_l(__float_as_uint(x), bits, 1); }
 
 // The sign of one number in all 32 bits, or of two in 16 each, the first in the lower.
 template <int count>
-LDPK_FN uint32_t signs(const float* x) {
+LDPK_DEVICE uint32_t signs(const float* x) {
   if constexpr (count == 1) return static_cast<uint32_t>(static_cast<int32_t>(bit_cast<uint32_t>(x[0])) >> 31);
-#if defined(__CUDA_ARCH__)
   uint32_t masks;
   asm("prmt.b32 %0, %1, %2, 0xffbb;" : "=r"(masks) : "r"(__float_as_uint(x[0])), "r"(__float_as_uint(x[count - 1])));
   return masks;
-#else
-  return (signs<1>(x) & 0xffff) | signs<1>(x + count - 1) << 16;
-#endif
 }
 
 // For weights among which there is no NaN.
 struct NumberLanes : ScalarLanes {
   template <class Float>
-  static LDPK_FN Float replace_nan(Float x, double) {
+  static LDPK_DEVICE Float replace_nan(Float x, double) {
     return x;
   }
 };
@@ -129,7 +109,7 @@ struct Step {
   Bits* const data;  // the lane's first element
   Vector weights[early ? groups * vectors : 1];
 
-  LDPK_FN Step(const Chunk<Bits, Out>& chunk, const Law& law, const Key& key, int at, int lane)
+  LDPK_DEVICE Step(const Chunk<Bits, Out>& chunk, const Law& law, const Key& key, int at, int lane)
       : chunk(chunk),
         law(law),
         key(key),
@@ -138,7 +118,7 @@ struct Step {
         whole(result != Output::thresholds && chunk.aligned && at >= chunk.begin && at + elements <= chunk.end),
         data(chunk.data + (at + place<true>(0, 0))) {}
 
-  LDPK_FN void begin(uint32_t* tile) {
+  LDPK_DEVICE void begin(uint32_t* tile) {
     if (early && whole) {
 #pragma unroll
       for (int i = 0; i < groups * vectors; ++i) weights[i] = load(i / vectors, i % vectors);
@@ -159,7 +139,7 @@ struct Step {
     }
   }
 
-  LDPK_FN void finish(const uint32_t* tile) const {
+  LDPK_DEVICE void finish(const uint32_t* tile) const {
     if (whole) {
 #pragma unroll
       for (int g = 0; g < groups; ++g) {
@@ -176,22 +156,22 @@ struct Step {
   // Element i of group g. A warp's store must fill whole 32-byte sectors, so where values are written lanes take turns:
   // by vectors if `by_vectors`, else by elements.
   template <bool by_vectors>
-  LDPK_FN int place(int g, int i) const {
+  LDPK_DEVICE int place(int g, int i) const {
     if constexpr (!striped) return (g * kLanes + lane) * 8 + i;
     if constexpr (!by_vectors) return (g * 8 + i) * kLanes + lane;
     return ((g * vectors + i / per_vector) * kLanes + lane) * per_vector + i % per_vector;
   }
-  LDPK_FN Vector load(int g, int v) const { return *reinterpret_cast<const Vector*>(data + vector_offset(g, v)); }
-  static constexpr LDPK_FN int vector_offset(int g, int v) {
+  LDPK_DEVICE Vector load(int g, int v) const { return *reinterpret_cast<const Vector*>(data + vector_offset(g, v)); }
+  static constexpr LDPK_DEVICE int vector_offset(int g, int v) {
     return striped ? (g * vectors + v) * kLanes * per_vector : g * kLanes * 8 + v * per_vector;
   }
-  LDPK_FN void choose(Bits* p, bool upper) const {
+  LDPK_DEVICE void choose(Bits* p, bool upper) const {
     Lanes::store_choice(p, upper, static_cast<Bits>(law.lower), static_cast<Bits>(law.upper));
   }
 
   // The group by its high draws; false, with nothing written, if one of them may tie (some 8 in 2^16) or a weight is
   // NaN.
-  LDPK_FN bool decide(int g, const uint32_t* tile) const {
+  LDPK_DEVICE bool decide(int g, const uint32_t* tile) const {
     Bits x[8];
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
@@ -226,12 +206,12 @@ struct Step {
     return true;
   }
 
-  static LDPK_FN int32_t high_draw(const uint32_t (&draws)[4], int i) {
+  static LDPK_DEVICE int32_t high_draw(const uint32_t (&draws)[4], int i) {
     return i % 2 ? static_cast<int32_t>(draws[i / 2]) >> 16 : static_cast<int16_t>(draws[i / 2]);
   }
 
   // Decisions by thresholds.
-  LDPK_FN bool compare(const Bits (&x)[8], const uint32_t (&draws)[4], Bits (&y)[8], uint32_t& byte) const {
+  LDPK_DEVICE bool compare(const Bits (&x)[8], const uint32_t (&draws)[4], Bits (&y)[8], uint32_t& byte) const {
     bool rare = false;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -248,7 +228,7 @@ struct Step {
 
   // The same by guesses, where all eight are sure. What is neither above nor below the center by a number is not: times
   // zero, it is NaN.
-  LDPK_FN bool guess(const Bits (&x)[8], const uint32_t (&draws)[4], Bits (&y)[8], uint32_t& byte) const {
+  LDPK_DEVICE bool guess(const Bits (&x)[8], const uint32_t (&draws)[4], Bits (&y)[8], uint32_t& byte) const {
     if constexpr (guesses) {
       float beyond = 1, numbers = 0;
       float guessed[8];
@@ -282,7 +262,7 @@ struct Step {
 
   // The group one element at a time: ties, NaN, tails, unaligned data. Bits of elements that do not exist are zero.
   template <bool by_vectors>
-  LDPK_FN void decide_slowly(int g, const uint32_t* tile) const {
+  LDPK_DEVICE void decide_slowly(int g, const uint32_t* tile) const {
     uint32_t byte = 0;
     bool any = false;
 #pragma unroll 1

@@ -22,7 +22,7 @@ from ldpkernels.common.arrays import Array, Floats
 from ldpkernels.common.dtypes import DTYPES
 from ldpkernels.common.keys import Key
 from ldpkernels.common.plot import new_figure, save
-from ldpkernels.launch.proved import ask_all
+from ldpkernels.launch.proved import Answer, ask_all
 from ldpkernels.laws.ordinal_cldp import OrdinalCLDP
 from ldpkernels.laws.registry import MECHANISMS, NAMES, MechanismName
 from ldpkernels.laws.two_point import TwoPoint
@@ -258,14 +258,19 @@ def known_answers(device: str) -> Outcome:
     """Ask every kernel of a device what is known, and print a table."""
     import torch
 
-    there = torch.device(device)
+    try:
+        there = torch.device(device)
+    except RuntimeError:
+        raise ValueError(f"--device {device} is none that torch knows: use cuda") from None
     if there.type == "cuda":
-        if not torch.cuda.is_available():
-            raise ValueError(f"--device {device}: torch finds no CUDA device here")
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (there.index or 0) >= count:
+            raise ValueError(f"--device {device}: torch finds {count} CUDA devices here")
         there = torch.device("cuda", torch.cuda.current_device() if there.index is None else there.index)
-    answers, row = [], "{:14} {:11} {:9} {:9} {:7} {}"
-    print(row.format("kernel", "output", "dtype", "cipher", "backend", "answers"))
+    answers, row = list[Answer](), "{:14} {:11} {:9} {:9} {:7} {}"
     for answer in ask_all(there):
+        if not answers:
+            print(row.format("kernel", "output", "dtype", "cipher", "backend", "answers"))
         of = answer.subject
         found = answer.error or "the host's bits"
         print(row.format(of.kernel, of.output, of.dtype, of.cipher, answer.backend, found), flush=True)

@@ -67,12 +67,14 @@ def _of_norm(subject: Subject, device: str) -> list[Bytes]:
 def _of_integers(subject: Subject, device: str) -> list[Bytes]:
     """Weights that a draw just rounds up or does not, what is no number or too large, and any others."""
     key, kinds, answers = None if subject.cipher == "none" else KEYS[subject.cipher], [subject.dtype] * 4, []
+    words = 16 if subject.cipher == "chacha20" else 4  # of a block
     for scale in (4096.0, 12345.678):
         numbers = _normals(SIZES)
         for x, first in zip(numbers, first_elements(SIZES), strict=True):
             x[::11] = np.resize([np.nan, np.inf, -np.inf, 1e9, -1e9, -0.0, 2.0**31 / scale], x[::11].size)
             if key is not None:
-                draws = _native.keystream(key.uint32(), STREAM, 0, first + x.size, "scalar")[first : first + x.size]
+                blocks = -(-(first + x.size) // words)
+                draws = _native.keystream(key.uint32(), STREAM, 0, blocks, "scalar")[first : first + x.size]
                 x[1::3] = ((2.0**32 - draws) / 2.0**32 / scale)[1::3]
                 x[2::3] = np.nextafter((2.0**32 - draws) / 2.0**32 / scale, 0.0)[2::3]
         there = placed(numbers, kinds, device)

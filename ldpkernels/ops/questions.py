@@ -25,9 +25,11 @@ from ldpkernels.laws.registry import MECHANISMS, law_table
 from ldpkernels.laws.weightwise import Output
 
 C, R, EPS = 0.25, 1.5, 4.0
-# Odd, of whole tiles and of none; every second tensor begins at an address that no vector of 16 bytes does. The first
-# two thirds of a long one are ordinary weights: a tile without ties has a path of its own.
+# Odd, of whole tiles and of none; every second tensor begins at an address that no vector of 16 bytes does. Of a long
+# one the first STEP weights, as many as a warp takes at once, are special or tie, and all others are ordinary: tiles
+# with and without ties have paths of their own.
 SIZES = (2065, 3201, 77, 75)
+STEP = 1024
 ROOM = 3328  # elements of an output
 KEYS = {
     "philox": Key((0x0123456789ABCDEF,)),
@@ -35,6 +37,9 @@ KEYS = {
     "none": Key((0,)),
 }
 CIPHERS = ("philox", "chacha20")
+# Elements of ordinal CLDP whose first draw does not decide whether low digits are given up, which is one in 30,000: of
+# weights, of integers, and of integers whose low digits take a draw of their own.
+OPEN = {"philox": (5384, 138_018, 4695), "chacha20": (47_938, 36_261, 15_573)}
 _MECHANISMS = {kind.kernel: kind for kind in MECHANISMS.values()}
 THRESHOLDS = MECHANISMS["two-point"].kernel  # whose thresholds are an output
 
@@ -68,6 +73,8 @@ def _of_weights(subject: Subject, device: str) -> list[Bytes]:
     room = torch.zeros(4 * ROOM * max(width, 1), dtype=torch.uint8, device=device)
     outs = [room.data_ptr() + i * ROOM * width for i in range(4)] if width else [0] * 4
     spans = span_table([t.data_ptr() for t in x], outs, SIZES, [dtype] * 4)
+    if subject.kernel == "ordinal_cldp":
+        spans["first"][3] = OPEN[subject.cipher][0] // 8 * 8
     words = key.tensor(device)
     launch.run(subject.kernel, subject.output, spans, laws, words, torch.device(device).type, room if width else None)
     return [bytes_of(t) for t in (*x, room)]
@@ -77,12 +84,16 @@ def _of_integers(subject: Subject, device: str) -> list[Bytes]:
     bound = 10**10
     v = torch.arange(SIZES[0], dtype=torch.int64) * (2 * bound // SIZES[0]) - bound
     v[:5] = torch.tensor([bound, -bound, 0, 1, -1])
-    v = v.to(device)
-    out = torch.zeros_like(v)
-    laws, words = integer_laws(4.3e-7, bound, "laplace"), KEYS[subject.cipher].tensor(device)
-    spans = integer_span(v.data_ptr(), out.data_ptr(), v.numel())
-    launch.run("ordinal_cldp", "values", spans, laws, words, v.device.type, out)
-    return [bytes_of(v), bytes_of(out)]
+    v[8:16], v[16:24] = bound + 1, -bound - 1  # of every place in a cipher block
+    v, words, answers = v.to(device), KEYS[subject.cipher].tensor(device), []
+    laws = integer_laws(4.3e-7, bound, "laplace"), integer_laws(1e-11, bound, "exponential")
+    for law, first in zip(laws, OPEN[subject.cipher][1:], strict=True):
+        out = torch.zeros_like(v)
+        spans = integer_span(v.data_ptr(), out.data_ptr(), v.numel())
+        spans["first"] = first // 8 * 8
+        launch.run("ordinal_cldp", "values", spans, law, words, v.device.type, out)
+        answers += [bytes_of(v), bytes_of(out)]
+    return answers
 
 
 def _of_cldp(subject: Subject, device: str) -> list[Bytes]:
@@ -90,20 +101,25 @@ def _of_cldp(subject: Subject, device: str) -> list[Bytes]:
 
 
 def _of_rows(subject: Subject, device: str) -> list[Bytes]:
-    """Rows of two matrices that are clipped together, one of which has few columns, in one block of rows and in two; or
-    single numbers, of a group and of a part of one. An infinity; norms that need no clipping."""
+    """Rows of two matrices that are clipped together or by themselves, one of which has few columns, in two blocks of
+    rows and in one, read by vectors and not; or single numbers, of a group and of a part of one, and where no vector
+    begins. An infinity; norms that need no clipping."""
     dtype, answers = DTYPES[subject.dtype], []
     drawn, _, single = subject.output.partition(" of ")
     kind, wide = getattr(torch, subject.dtype), torch.float64 if dtype.itemsize == 8 else torch.float32
-    for rows, widths in [(4099, (1,))] if single else [(67, (37, 3)), (60, (37, 3))]:
+    matrices = (67, (136, 3), [3.0]), (60, (133, 3), [3.0, 0.5])
+    cases = ((4099, (1,), [3.0]), (75, (1,), [3.0])) if single else matrices
+    for rows, widths, limits in cases:
         numbers = np.random.default_rng(1).normal(size=(rows, sum(widths))) * np.linspace(0.01, 2.0, rows)[:, None]
         numbers[6, 0] = np.inf
         parts = np.split(numbers, np.cumsum(widths)[:-1], axis=1)
         x = [torch.from_numpy(np.ascontiguousarray(n)).to(kind).to(device) for n in parts]
+        if rows == 75:
+            x = [torch.cat([t[:1], t])[1:] for t in x]
         sums = [torch.zeros(n, dtype=wide, device=device) for n in widths]
-        noise = clipped_noise.noise_of([3.0], 0.7, drawn, rows)
+        noise = clipped_noise.noise_of(limits, 0.7, drawn, rows)
         words = KEYS[subject.cipher].tensor(device)
-        norms = launch.clipped_sums(x, sums, [dtype] * len(x), [3.0], noise, 1.0, words, torch.device(device).type)
+        norms = launch.clipped_sums(x, sums, [dtype] * len(x), limits, noise, 1.0, words, torch.device(device).type)
         answers += [bytes_of(torch.as_tensor(t)) for t in (*sums, norms)]
     return answers
 
@@ -153,16 +169,15 @@ def _special() -> Floats:
 
 
 def _weights(laws: Laws, draws: Integers) -> Floats:
-    """Ordinary weights; then those whose integers are their draws, or one more, as nearly as a format allows; and
-    what is special."""
+    """Weights whose integers are their draws, or one more, as nearly as a format allows, and what is special; then
+    ordinary ones."""
     law = laws["piecewise"] if "piecewise" in (laws.dtype.names or ()) else laws
     if "slope" in (law.dtype.names or ()):
         x = law["center"][0] + (draws + np.arange(draws.size) % 2) / law["slope"][0]
     else:
         x = C + R * np.linspace(-1.1, 1.1, draws.size)
     x[::5] = np.resize(_special(), x[::5].size)
-    plain = x.size * 2 // 3 if x.size > 1000 else 0
-    x[:plain] = C + R * np.random.default_rng(x.size).uniform(-1.1, 1.1, plain)
+    x[STEP:] = C + R * np.random.default_rng(x.size).uniform(-1.1, 1.1, x[STEP:].size)
     return np.asarray(x, np.float64)
 
 

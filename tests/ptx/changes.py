@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which blocks of compiled code the known questions reach, and whether they see random changes of it.
+"""Whether the known questions see random changes of compiled code.
 
     python -m tests.ptx.changes [--arch 90] [--backend cuda] [--changes 60] [--kernel NAME ...] [--page docs/gpu.md]
 
@@ -13,21 +13,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import random
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from benchmarks import results
-from ldpkernels.common import capabilities
-from ldpkernels.launch.proved import Answer, Subject, ask, subjects
-from tests.ptx import cuda, machine
+from ldpkernels.launch.proved import Subject, subjects
+from tests.ptx import machine
 from tests.ptx.answers import ANSWERS
+from tests.ptx.coverage import BACKENDS, Cuda, Triton, asked, compiled, write_table
 from tests.ptx.operations import LOGICAL, Values, define
 from tests.ptx.text import Immediate, Instruction, PtxError
 from tests.ptx.translate import ACCESS, BRANCHES, program
@@ -35,43 +32,6 @@ from tests.ptx.translate import ACCESS, BRANCHES, program
 ROOTS = {"add": "sub", "sub": "add", "and": "or", "or": "and", "xor": "or", "min": "max", "max": "min"}
 COMPARED = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt", "eq": "ne", "ne": "eq", "nan": "num"}
 SHADOW = "%of_the_change"
-
-
-class Triton:
-    """Triton's kernels as they are compiled for an architecture."""
-
-    def __init__(self, arch: int) -> None:
-        os.environ.pop("TRITON_INTERPRET", None)  # it is read when triton is imported
-        os.environ.setdefault("TRITON_CACHE_DIR", str(cuda.CACHE))
-        from tests.ptx import device
-
-        device.install(arch)
-        self.name, self._device = "triton", device
-        self.programs: dict[str, machine.Program] = device.record.programs
-
-    def backends(self) -> AbstractContextManager[object]:
-        """The package asks them, while this lasts."""
-        return self._device.taking_tensors_of_the_host()
-
-
-class Cuda:
-    """CUDA C++'s."""
-
-    def __init__(self, arch: int) -> None:
-        self.name, self._machine = "cuda", cuda.machine(cuda.MODULE, arch)
-        self.programs = self._machine.programs
-
-    def backends(self) -> AbstractContextManager[object]:
-        """The package asks them, while this lasts."""
-        return cuda.taking_tensors_of_the_host(self._machine)
-
-
-def asked(of: Triton | Cuda, subject: Subject) -> Answer | None:
-    """What comes of a question; nothing if no kernel of this backend has it."""
-    with of.backends():
-        if of.name not in capabilities.able(subject.kernel, "cpu"):
-            return None
-        return ask(of.name, subject, torch.device("cpu"))
 
 
 def changed(one: Instruction, chance: random.Random) -> Instruction | None:
@@ -171,45 +131,27 @@ def explained(of: Triton | Cuda, subject: Subject, found: machine.Program, at: i
     return f"another result in {times} executions, on which nothing that is written depends"
 
 
-def coverage(of: Triton | Cuda, chosen: list[Subject], show: bool) -> tuple[dict[str, Subject], str]:
-    """Ask everything: by kernel, who asks it; and in words, what was executed of their code."""
-    subject_of: dict[str, Subject] = {}
-    count, wrong = 0, 0
-    for subject in chosen:
-        before = set(of.programs)
-        answer = asked(of, subject)
-        count += answer is not None
-        if answer and answer.error:
-            wrong += 1
-            print(f"{subject}: {answer.error}", flush=True)
-        subject_of |= dict.fromkeys(set(of.programs) - before, subject)
-    programs = [of.programs[name] for name in subject_of]
-    reached, there = sum(int((p.executed > 0).sum()) for p in programs), sum(len(p.blocks) for p in programs)
-    for name, subject in subject_of.items() if show else ():
-        found = of.programs[name]
-        missing = [b.instructions[0].line for b, n in zip(found.blocks, found.executed, strict=True) if not n]
-        if missing:
-            print(f"{subject}: {found.kernel.name}: {len(missing)} of {len(found.blocks)} blocks at lines {missing}")
-    words = (
-        f"{count} questions, {wrong} wrong answers; {len(programs)} kernels, {reached:,} of {there:,} blocks executed"
-    )
-    return subject_of, words
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--arch", type=int, default=90)
-    parser.add_argument("--backend", choices=("triton", "cuda"), default="triton")
+    parser.add_argument("--backend", choices=tuple(BACKENDS), default="triton")
     parser.add_argument("--changes", type=int, default=60)
     parser.add_argument("--kernel", action="append", help="of these kernels alone")
     parser.add_argument("--dtype", action="append", help="of these dtypes alone")
-    parser.add_argument("--show", action="store_true", help="the lines of blocks that no question reaches")
     parser.add_argument("--page", type=Path, help="write the table of changes that were not seen to this page")
     options = parser.parse_args()
-    of = Triton(options.arch) if options.backend == "triton" else Cuda(options.arch)
-    chosen = [s for s in subjects() if not options.kernel or s.kernel in options.kernel]
-    subject_of, words = coverage(of, [s for s in chosen if not options.dtype or s.dtype in options.dtype], options.show)
-    print(words, flush=True)
+    of, subject_of, asked_of = compiled(options.backend, options.arch), dict[str, Subject](), 0
+    for subject in subjects():
+        if (options.kernel and subject.kernel not in options.kernel) or (
+            options.dtype and subject.dtype not in options.dtype
+        ):
+            continue
+        before = set(of.programs)
+        answer = asked(of, subject)
+        if answer and answer.error:
+            sys.exit(f"{subject}: {answer.error}")
+        asked_of += answer is not None
+        subject_of |= dict.fromkeys(set(of.programs) - before, subject)
     machine.STEPS = 20_000
     rows, seen, drawn = [], 0, trials({name: of.programs[name] for name in subject_of}, random.Random(1))
     whose = {id(of.programs[name]): subject for name, subject in subject_of.items()}
@@ -237,10 +179,9 @@ def main() -> int:
     print(f"{seen} of {seen + len(rows)} changes seen")
     if options.page:
         table = results.table(["kernel", "instruction", "instead", "why nothing sees it"], rows)
-        said = f"sm_{options.arch}: {words}; {seen} of {seen + len(rows)} changes seen.\n\n{table}"
-        name, text = f"changes-{options.backend}", options.page.read_text()
-        text = results.MARKED.sub(lambda m: f"{m[1]}\n{said}\n\n{m[3]}" if m[2] == name else m[0], text)
-        options.page.write_text(text)
+        asked_ = f"sm_{options.arch}: {asked_of} questions, {len(subject_of)} kernels"
+        said = f"{asked_}; {seen} of {seen + len(rows)} changes seen.\n\n{table}"
+        write_table(options.page, f"changes-{options.backend}", said)
     return 0
 
 

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import importlib.machinery
 import importlib.util
+import os
 import re
 import sys
 import sysconfig
@@ -41,6 +42,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / "build" / "ptx-cache"
 DECISIONS = Path(__file__).with_name("decisions.cu")
 MODULE = ROOT / "csrc" / "cuda" / "module.cu"
+FEW = Path(__file__).with_name("few.cu")  # of the module's kernels, as many as `make test` has time for
+ARCH = int(os.environ.get("LDPKERNELS_TEST_PTX", "0")) or 90
 ITEM = {0: 4, 1: 8, 2: 2, 3: 2, INTEGERS: 8}  # bytes, by a span's dtype
 LAUNCHED = ctypes.CFUNCTYPE(
     ctypes.c_int,
@@ -72,19 +75,24 @@ def compiled(source: Path, arch: int) -> tuple[Path, str]:
     texts = [path.read_text() for path in [*sorted((ROOT / "csrc").rglob("*.*")), source, runtime] if path.is_file()]
     digest = hashlib.sha256("\n".join([run_tool("nvcc", "--version"), sys.version, *flags, *texts]).encode())
     folder = CACHE / f"{source.stem}-{digest.hexdigest()[:24]}"
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with open(CACHE / f"{source.stem}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            with tempfile.TemporaryDirectory(dir=CACHE) as kept:
-                library = Path(kept) / "library.so"
-                run_tool("nvcc", *flags, "--keep", f"--keep-dir={kept}", "-o", str(library), str(source), str(runtime))
-                made = Path(kept) / "made"
-                made.mkdir()
-                library.rename(made / "library.so")
-                (Path(kept) / f"{source.stem}.ptx").rename(made / "kernels.ptx")
-                made.rename(folder)
+    if not folder.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with open(folder.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _compile(folder, [*flags, str(source), str(runtime)])
     return folder / "library.so", (folder / "kernels.ptx").read_text()
+
+
+def _compile(folder: Path, arguments: list[str]) -> None:
+    if folder.exists():  # another process was here first
+        return
+    with tempfile.TemporaryDirectory(dir=CACHE) as kept:
+        library, made = Path(kept) / "library.so", Path(kept) / "made"
+        run_tool("nvcc", "--keep", f"--keep-dir={kept}", "-o", str(library), *arguments)
+        made.mkdir()
+        library.rename(made / "library.so")
+        (Path(kept) / f"{folder.name.partition('-')[0]}.ptx").rename(made / "kernels.ptx")
+        made.rename(folder)
 
 
 class Machine:
@@ -93,7 +101,7 @@ class Machine:
     def __init__(self, source: Path, arch: int) -> None:
         path, self.ptx = compiled(source, arch)
         self.library = ctypes.CDLL(str(path))
-        self.module: Any = _module(path) if source == MODULE else None
+        self.module: Any = None if source == DECISIONS else _module(path)
         self.programs: dict[str, Program] = {}
         self.launches: Counter[str] = Counter()
         self.regions: list[tuple[int, int]] = []
@@ -195,7 +203,7 @@ def reached(spans: Spans, output: str) -> Iterator[tuple[int, int]]:
 
 
 @cache
-def machine(source: Path, arch: int = 90) -> Machine:
+def machine(source: Path, arch: int = ARCH) -> Machine:
     """A library for an architecture, compiled and loaded once in a process."""
     return Machine(source, arch)
 

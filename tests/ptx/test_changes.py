@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from ldpkernels.launch.proved import Answer
 from tests.ptx import changes
 from tests.ptx.machine import launch
 from tests.ptx.test_opcodes import kernel
@@ -41,7 +42,7 @@ def found(monkeypatch):
         start = memory.ctypes.data
         launch(made, (1, 1, 1), start.to_bytes(8, "little"), [(start, start + 128)])
         right = memory.tolist() == list(range(5, 37))
-        return changes.Answer(subject, "triton", None if right else "gives other numbers")
+        return Answer(subject, "triton", None if right else "gives other numbers")
 
     monkeypatch.setattr(changes, "asked", asked)
     assert asked(None, None).error is None

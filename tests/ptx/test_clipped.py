@@ -1,23 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-# The CUDA kernels of clipped sums without a GPU: the bits of their PTX, which tests/ptx executes, and its cost.
-import re
-import shutil
-import subprocess
-from pathlib import Path
+"""CUDA C++'s kernels of clipped sums, whose PTX is executed, against the CPU's: every bit of norms and sums."""
 
 import numpy as np
 import pytest
 
 import ldpkernels
-from benchmarks import disassembly, static_cost
 from ldpkernels import _native, launch
 from ldpkernels.common.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
 from ldpkernels.laws import clipped_noise as _clipped
 
-ROOT = Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.exhaustive
 KEYS = {"philox": ldpkernels.key(0x0123456789ABCDEF), "chacha20": ldpkernels.Key((2**64 - 1, 5, 0, 2**63))}
-SERVED = "Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16"
 KINDS = list(DTYPES.values())
 
 
@@ -121,60 +115,3 @@ def test_unaligned_memory(executed):
             x = matrix((shape[0] * shape[1] + 1, 1), kind, 5)[1:].reshape(shape)
             for noise in ("gaussian", "discrete"):
                 both(executed, [x], [kind], [1.0], 0.1, 1.0, (noise, "flat"), KEYS["philox"])
-
-
-def test_static_cost(tmp_path):
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        pytest.skip("nvcc not found")
-    kernels = ["squares_kernel", "norms_kernel"]
-    kernels += [f"noise_kernel<{cipher}, {grid}>" for cipher in ("Philox", "ChaCha20") for grid in ("false", "true")]
-    kernels += [f"{name}_kernel<{grid}, {SERVED}>" for name in ("sums", "numbers") for grid in ("false", "true")]
-    calls = "".join(f"clipped_{kernel}<<<1, 1>>>(plan);" for kernel in kernels)
-    header = ROOT / "csrc" / "cuda" / "clipped_noise.cuh"
-    source = tmp_path / "kernels.cu"
-    source.write_text(f'#include "{header}"\nnamespace ldpk {{ void use(const ClippedPlan& plan) {{ {calls} }} }}\n')
-    command = [nvcc, "-std=c++20", "-O3", "-fmad=false", "-arch=sm_90", "-Xptxas=-v", "-cubin", "-o"]
-    done = subprocess.run(
-        [*command, str(tmp_path / "kernels.cubin"), str(source)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    log = done.stdout + done.stderr
-    found = re.findall(
-        r"entry function '_ZN4ldpk\d+clipped_(\w+?)_kernel.*?(\d+) bytes spill stores.*?Used (\d+) registers",
-        log,
-        re.DOTALL,
-    )
-    assert sorted(name for name, _, _ in found) == sorted(kernel.split("_")[0] for kernel in kernels)
-    for name, spills, registers in found:
-        # Four blocks of 256 threads a multiprocessor; of single numbers six of 128, more than a million rows have.
-        assert int(registers) <= (80 if name == "numbers" else 64), name
-        assert int(spills) <= (8 if name == "noise" else 0), name  # it reads no rows, and its sampler of integers calls
-    disassembler = disassembly.find_tool("cuobjdump")
-    if disassembler is None:
-        pytest.skip("cuobjdump not found")
-    sass = subprocess.run([disassembler, "-sass", str(tmp_path / "kernels.cubin")], capture_output=True, text=True)
-    bodies = re.split(r"Function : ", sass.stdout)[1:]
-    hot = [body for body in bodies if re.search("(squares|sums|numbers)_kernel", body.split()[0])]
-    assert len(hot) == 5
-    for body in hot:
-        assert not re.search(r"\b[DF]FMA\b", body)  # nothing is fused: the bits are the CPU's
-        assert len(re.findall(r"\bLDG\.E\.128\b", body)) >= 16  # rows are read by vectors
-
-
-def test_eight_rows_are_under_way_before_the_first_is_added(tmp_path):
-    if disassembly.find_tool("nvcc") is None or disassembly.find_tool("cuobjdump") is None:
-        pytest.skip("nvcc or cuobjdump not found")
-    cubin = static_cost.compile_clipped_sums("sm_90", tmp_path, discrete=False, dtypes=("f32", "bf16"))
-    for kind in ("f32", "bf16"):
-        cost = static_cost.clipped_sums_cost(cubin, False, kind)
-        assert (cost.vector_loads, cost.loads_at_once, cost.spills) == (8, 8, 0), cost
-        assert cost.instructions_per_element <= 7, cost
-
-
-def test_the_module_lists_the_kernels():
-    cuda = pytest.importorskip("ldpkernels._cuda")
-    spans = np.zeros(2, _native.SPAN)
-    spans["numel"] = [1, 70_000]
-    assert cuda.clipped_workspace(spans[:1], 5000, 1) == 2
-    assert cuda.clipped_workspace(spans, 5000, 2) == 5000 * 2 + 5000 * (1 + 2) + 2 * 70_001
