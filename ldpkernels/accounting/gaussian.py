@@ -143,8 +143,15 @@ def _loss_range(sigma: float, q: float, outside: float) -> tuple[float, float]:
     """The losses of one step between which all of it lies, but for so much at either end."""
     reach = math.sqrt(-2 * math.log(outside))
     exponents = (-(reach + 1 / (2 * sigma)) / sigma, (reach + 1 / (2 * sigma)) / sigma)
-    low, high = (math.log1p(q * math.expm1(z)) if z < 30 else math.log(q) + z + 1e-9 for z in exponents)
+    low, high = (_loss(q, z) for z in exponents)
     return max(low, -LARGEST_LOSS), high
+
+
+def _loss(q: float, z: float) -> float:
+    """ln(1 - q + q e^z), where the loss of everyone would be z."""
+    if q == 1:
+        return z
+    return math.log1p(q * math.expm1(z)) if z < 30 else math.log(q) + z + 1e-9
 
 
 def sampled_gaussian_epsilon(noise_multiplier: float, q: float, steps: int, delta: float) -> float:

@@ -44,6 +44,9 @@ def rounded_square(c: float, size: int, beta: float) -> float:
     return min((c + root) ** 2, c * c + size / 4 + math.sqrt(-2 * math.log(beta)) * (c + root / 2))
 
 
+LEAST_LIKE_A_GAUSSIAN = 16.0  # of a share's standard deviation: tau is nothing there
+
+
 @dataclass(frozen=True)
 class Shares:
     """What both mechanisms share. A client sends integers modulo 2^bits, one for each weight after padding.
@@ -296,6 +299,11 @@ class DistributedGaussian(Shares):
         passes `rounded_square` with a probability of `FAR_APART`. Updates are at most `rows_norm` long, so that no
         rounding is drawn again but with that probability: both are in `rows_slack`.
         """
+        if self.stddev < LEAST_LIKE_A_GAUSSIAN:
+            raise ValueError(
+                f"stddev={self.stddev} is below {LEAST_LIKE_A_GAUSSIAN:g} steps of the grid, where a sum of shares is"
+                " no Gaussian to an account of samples: raise grid_norm and stddev together"
+            )
         shorter = rounded_square(self.grid_norm * ROOM, self.padded, FAR_APART) * UP
         if not shorter <= self.square_bound:
             raise ValueError(f"grid_norm={self.grid_norm} is too coarse a grid for sums of rows: raise it")

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from torch.nn.modules import module as everywhere
 
+HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
 ROUNDING = 2.0**-32  # of the longest that a person's gradient can be, squared: more than fp64 loses in products
 BELOW = 1 - 2.0**-20  # of C: more than rounding a clipped row to fp32 adds
 APART = (
@@ -24,8 +26,15 @@ def is_chain(model: torch.nn.Module) -> bool:
     """Whether a model is made of linear layers, with weights of their own, and of what has none."""
     modules = list(model.modules())
     own = sum(len(list(one.parameters(recurse=False))) for one in modules)
-    plain = all(type(one) in APART and not one._forward_hooks and not one._forward_pre_hooks for one in modules)
-    return plain and own == len(list(model.parameters()))
+    hooked = any(getattr(everywhere, f"_global_{hooks}", None) for hooks in HOOKS)
+    hooked |= any(p._backward_hooks for p in model.parameters())
+    return not hooked and all(map(_is_plain, modules)) and own == len(list(model.parameters()))
+
+
+def _is_plain(one: torch.nn.Module) -> bool:
+    """Whether a layer does what its class does, to a copy of what came in."""
+    changed = "forward" in vars(one) or any(getattr(one, f"_{hooks}") for hooks in HOOKS)
+    return type(one) in APART and not changed and not getattr(one, "inplace", False)
 
 
 def clipped_sum(
@@ -36,7 +45,7 @@ def clipped_sum(
     people: int,
     C: float,
 ) -> dict[str, torch.Tensor] | None:
-    """The sum of people's gradients, each of the mean loss of its rows and clipped to norm C, by parameter.
+    """The sum of people's gradients in fp64, each of the mean loss of its rows and clipped to norm C, by parameter.
 
     None where a layer gets anything but a vector for each row, once.
     """
@@ -71,11 +80,11 @@ def clipped_sum(
         square, longest = square + in_pairs, longest + alone
     norm = (square + ROUNDING * longest.square()).clamp(min=0).sqrt()
     C *= BELOW
-    scale = torch.where(norm <= C, 1.0, C / norm).where(norm.isfinite(), 0.0).to(output.dtype)[whose, None]
+    scale = torch.where(norm <= C, 1.0, C / norm).where(norm.isfinite(), 0.0)[whose, None]
     found = {}
     for (name, layer, a, _), g in zip(seen, backs, strict=True):
         kept = scale > 0
-        scaled, clean = (g * scale).where(kept, 0.0), a.where(kept, 0.0)
+        scaled, clean = (g.double() * scale).where(kept, 0.0), a.double().where(kept, 0.0)
         prefix = f"{name}." if name else ""
         if layer.weight.requires_grad:
             found[f"{prefix}weight"] = scaled.T @ clean

@@ -24,6 +24,7 @@ from ldpkernels.trainers.people import Source, check_source, means, people_of
 
 Loss: TypeAlias = Callable[..., torch.Tensor]
 Weights: TypeAlias = dict[str, torch.Tensor]
+LONG = 2.0**30  # times C is more than any sum
 logger = logging.getLogger("ldpkernels.trainers")
 AT_ONCE = 1024  # records whose metrics are computed together
 
@@ -123,9 +124,10 @@ def train_privately(
         if count and total is None:
             grads = {name: means(one, whose, count) for name, one in _gradients(by_example, weights, parts).items()}
         noise, divisor = (sigma, batch_size) if shares is None else (0.0, 1.0)  # the noise of shares is in their mean
-        dp_sgd_step(model, None, C, noise, batch_size=divisor, grads=grads, generator=generator)
-        for name, summed_up in (total or {}).items():
-            trained[name].grad += summed_up / divisor  # type: ignore[operator]
+        bound, noise = (C, noise) if total is None else (C * LONG, noise / LONG)  # the same noise on one row, as it is
+        if chain:  # in one format, whoever is in the batch: noise and sum are added there, and rounded together
+            grads = {name: one.double() for name, one in (grads if total is None else total).items()}
+        dp_sgd_step(model, None, bound, noise, batch_size=divisor, grads=grads, generator=generator)
         if shares is not None:
             found = _mean_of_silos({name: p.grad for name, p in trained.items()}, shares, step)
             for name, p in trained.items():
@@ -137,9 +139,10 @@ def train_privately(
 def _sum(
     model: torch.nn.Module, loss: Loss, parts: Sequence[torch.Tensor], whose: torch.Tensor, people: int, C: float
 ) -> Weights | None:
-    """The clipped sum; None where it has to be made of gradients, or a batch fails."""
+    """The clipped sum, as one row; None where it has to be made of gradients, or a batch fails."""
     try:
-        return clipped_sum(model, loss, parts, whose, people, C)
+        total = clipped_sum(model, loss, parts, whose, people, C)
+        return None if total is None else {name: one.unsqueeze(0) for name, one in total.items()}
     except Exception:
         logger.exception("a batch fails")
         return None

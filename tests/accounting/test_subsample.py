@@ -144,3 +144,12 @@ def test_bad_input_is_named() -> None:
         sampled_gaussian(1.0, 0.1, 0)
     with pytest.raises(ValueError, match="method = 'moments' is unknown"):
         sampled_gaussian(1.0, 0.1, 10, method="moments")
+
+
+@pytest.mark.parametrize("sigma", [0.15, 0.05, 0.5])
+def test_a_sample_of_everyone_is_everyone(sigma: float) -> None:
+    """Also where e^loss rounds to nothing."""
+    everyone = composed_epsilon([(GaussianEvent(sigma, scope=SampledGaussianEvent(1.0, 0.5).scope), 2)], 1e-5)
+    sampled = composed_epsilon([(SampledGaussianEvent(sigma, 1.0), 2)], 1e-5)
+    assert everyone <= sampled * (1 + 1e-9)
+    assert sampled <= everyone * 1.01

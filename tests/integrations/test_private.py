@@ -305,3 +305,75 @@ def test_people_are_checked_before_anything_is_spent(options, said):
     with pytest.raises(ValueError, match=said):
         train(model, optimizer, data, ledger, **options)
     assert ledger.epsilon == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_low_bits_of_a_chains_noised_sum_do_not_tell_who_is_there(dtype):
+    """Where noise and sum cancel, a sum that was rounded by itself would leave the result on its own coarse grid."""
+    size = 30_000
+
+    def gradient(model, there):
+        torch.nn.init.zeros_(model.weight)
+        got = []
+
+        class Seen(torch.optim.SGD):
+            def step(self, closure=None):
+                got.append(model.weight.grad.double().flatten())
+
+        C = 0.3 * math.sqrt(size)
+        options = {"steps": 1, "q": 1.0 if there else 1e-9, "C": C, "sigma": 1 / C, "batch_size": 1.0}
+        one = torch.ones(1, size, dtype=dtype), torch.ones(1, 1, dtype=dtype)
+        loss = lambda output, y: -(output * y).sum()  # noqa: E731
+        train_privately(model, Seen(model.parameters(), lr=1.0), loss, one, Ledger(None, epsilon=1e12), **options)
+        return got[0]
+
+    small, grid = (2.0**-6, 2.0**-25) if dtype == torch.float32 else (2.0**-5, 2.0**-10)
+    for there in (True, False):
+        model = torch.nn.Linear(size, 1, bias=False).to(dtype)
+        assert linear.is_chain(model)
+        found = gradient(model, there)
+        assert abs(float(found.mean()) - (-0.3 if there else 0.0)) < 0.05
+        near = found[found.abs() < small]
+        assert len(near) > 200
+        assert float((torch.remainder(near, grid) == 0).double().mean()) < 0.2  # 1.0 where the sum came afterwards
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: setattr(model[0], "forward", lambda x: x),
+        lambda model: model.__setitem__(1, torch.nn.ReLU(inplace=True)),
+        lambda model: model[0].register_forward_hook(lambda *_: None),
+        lambda model: model[0].register_forward_pre_hook(lambda *_: None),
+        lambda model: model[0].register_full_backward_hook(lambda *_: None),
+        lambda model: model[0].register_full_backward_pre_hook(lambda *_: None),
+        lambda model: model[0].weight.register_hook(lambda grad: grad),
+    ],
+)
+def test_what_may_mix_rows_or_changes_what_came_in_is_no_chain(change):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    assert linear.is_chain(model)
+    change(model)
+    assert not linear.is_chain(model)
+
+
+def test_a_hook_on_all_modules_makes_no_chain():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 1))
+    handle = torch.nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        assert not linear.is_chain(model)
+    finally:
+        handle.remove()
+    assert linear.is_chain(model)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_a_clipped_row_is_no_longer_than_its_bound(dtype):
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(40, 30), torch.nn.Tanh(), torch.nn.Linear(30, 1)).to(dtype)
+    whose = torch.zeros(1, dtype=torch.int64)
+    for _ in range(30):
+        parts = [torch.randn(1, 40).to(dtype) * 9, torch.randn(1, 1).to(dtype) * 9]
+        total = linear.clipped_sum(model, torch.nn.functional.mse_loss, parts, whose, 1, 0.7)
+        length = math.sqrt(sum(float(one.square().sum()) for one in total.values()))
+        assert length <= 0.7 * (1 + 1e-12)
