@@ -29,7 +29,7 @@ class Relation(Enum):
 
 
 class Unit(Enum):
-    """In how much two neighbouring inputs differ."""
+    """What is protected: how much of the input two neighbours differ in."""
 
     WEIGHT = "weight"
     VECTOR = "vector"
@@ -124,7 +124,12 @@ class Scope:
 
 
 LOCAL = Scope(View.LOCAL, Relation.REPLACE_ONE, Unit.VECTOR)
+"""The scope against whoever sees every report of a client."""
 SHUFFLED = Scope(View.SHUFFLED, Relation.REPLACE_ONE, Unit.CLIENT)
+"""The scope against whoever sees the reports of all clients, shuffled."""
 SUMMED = Scope(View.SUMMED, Relation.ZERO_OUT, Unit.CLIENT)
+"""The scope against whoever sees a secure sum of the clients' numbers."""
 SILO = Scope(View.SILO, Relation.ADD_REMOVE, Unit.EXAMPLE)
+"""The scope against whoever sees what leaves a silo that adds noise itself."""
 CENTRAL = Scope(View.CENTRAL, Relation.ADD_REMOVE, Unit.CLIENT)
+"""The scope against whoever sees what a trusted server releases."""

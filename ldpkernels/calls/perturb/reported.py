@@ -30,7 +30,7 @@ def report(
     generator: Generator = None,
     buffers: Buffers | None = None,
 ) -> Report:
-    """What `perturb_` does, for a server that calls `ldpkernels.aggregate`: one bit a weight, or one byte.
+    """Randomise every weight as `perturb_` does, and return one bit or byte for each, which `aggregate` averages.
 
     The arguments and the guarantee are those of `perturb_`; the model is not changed. A report carries the names and
     shapes, C, R and eps, and the bits ("two-point") or bytes ("piecewise", "hybrid"). (A report breaks the graph of
