@@ -92,7 +92,7 @@ def test_an_interrupted_call_perturbs_all_or_nothing(library, name):
                 alarm(rng.uniform(0.02, 1.0) * duration)
                 call(tensors)
                 alarm(0.0)
-                duration = time.perf_counter() - start  # of the last call that was not interrupted: a machine may be busy
+                duration = time.perf_counter() - start  # of the last whole call: a machine may be busy
             except Interrupt:
                 seen += 1
                 untouched = state(tensors)
