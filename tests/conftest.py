@@ -5,8 +5,10 @@ import importlib
 import importlib.util
 import os
 import re
+import secrets
 import sys
 
+import numpy as np
 import pytest
 
 import ldpkernels
@@ -94,6 +96,12 @@ def key(request):
 def device_key(request):
     """A fixed key of each cipher that a GPU's kernels have."""
     return ldpkernels.Key(KEYS[request.param])
+
+
+@pytest.fixture
+def fixed_keys(monkeypatch):
+    """Keys that would come from the operating system are the same in every run."""
+    monkeypatch.setattr(secrets, "token_bytes", np.random.default_rng(0).bytes)
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(autouse=True)
-def noise(monkeypatch):
+def noise(monkeypatch, fixed_keys):
     """The same in every test, whatever came before."""
     monkeypatch.setitem(globals(), "RNG", np.random.default_rng(0))
 

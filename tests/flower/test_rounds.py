@@ -133,7 +133,7 @@ def test_a_trusted_server_adds_the_noise_and_keeps_the_ledger(tmp_path):
     assert result.train_metrics_clientapp[3]["ldp-epsilon"] == composed_epsilon([(CENTRAL.event, 3)], 1e-5)
     error = moved(result) - 3 * STEP
     assert abs(error.mean()) < 5 * 0.3 / 40 * np.sqrt(3 / SIZE)
-    assert 0.5 < error.std() / (0.3 / 40 * np.sqrt(3)) < 1.5
+    assert 0.35 < error.std() / (0.3 / 40 * np.sqrt(3)) < 2  # of 34 numbers: once in 5e9
     assert not started(LdpFedAvg(**options), grid).train_metrics_clientapp
 
 
