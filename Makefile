@@ -4,8 +4,10 @@ VENV := .venv
 PY := $(VENV)/bin/python
 EXTRAS := test,accounting,federated
 # torch first and pinned: left to a dependency, pip may fetch a build with several GB of CUDA libraries. Ten thousand files are
-# not compiled by pip, one after another: Python compiles those that are imported.
+# not compiled by pip, one after another: Python compiles those that are imported, and keeps what it has compiled, whatever
+# the environment says. Else each process would compile torch again, which takes longer than to run it.
 TORCH ?= torch==2.13.0
+unexport PYTHONDONTWRITEBYTECODE
 STAMP := $(VENV)/.ready
 # The Python of the machine with the GPU, for which make gpu-build compiles.
 PYTHON312 ?= python3.12
