@@ -152,7 +152,13 @@ dist: $(STAMP)
 # An environment of its own: what writes pages is no part of the package.
 DOCS := build/docs-venv
 
-docs:
+# Some four minutes of CPU: the plans of docs/explore.md.
+ANSWERS := build/answers.json
+$(ANSWERS): release/explore.py $(wildcard ldpkernels/planning/*.py ldpkernels/accounting/*.py) | $(STAMP)
+	mkdir -p build
+	$(PY) -m release.explore $@
+
+docs: $(ANSWERS)
 	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
 	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement release/docs.txt
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --quiet --clean

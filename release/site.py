@@ -28,6 +28,7 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "reporting.md",
 }
+ANSWERS = ROOT / "build/answers.json"  # what release/explore.py computes
 RESULTS = ("benchmarks/results", "benchmarks/papers/results", "benchmarks/budget")
 LINK = re.compile(r"(?P<before>\]\(|\bsrc=\")(?P<target>[^)\"\s#]+)(?P<anchor>#[^)\"\s]*)?(?=[)\"])")
 FENCE = re.compile(r"^```(\w+) (\S+\.\w+)$", re.M)
@@ -100,6 +101,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.abs_src_path is None:
         return markdown
     source = Path(page.file.abs_src_path).relative_to(ROOT)
+    if source.name == "explore.md":
+        markdown = markdown.replace("{answers}", ANSWERS.read_text())
 
     def link(found: re.Match[str]) -> str:
         target = found["target"]

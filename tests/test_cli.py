@@ -155,7 +155,7 @@ def test_json_has_no_infinity():
         ),
         (["verify", "--json", "verify"], "'verify' is no file for JSON: end its name in .json"),
         (["verify", "--backend", "abacus"], "ldpkernels verify: --backend abacus is not available here: use one of"),
-        (["verify", "--device", "abacus"], "--device abacus is none that torch knows: use cuda"),
+        (["verify", "--device", "abacus"], "--device abacus is none that torch knows: use cpu or cuda"),
         (["verify", "--device", "cuda:99"], "--device cuda:99: torch finds"),
         (["verify", "--device", "cpu"], "--device cpu: no kernel of a GPU's backends runs there"),
         (["verify", "--seed", "-1"], "argument --seed: -1 is too small"),
@@ -166,7 +166,10 @@ def test_json_has_no_infinity():
         (["audit", "--function", "math:sin"], "math:sin: f(-1, 262144) raised TypeError"),
         (["account", "claims", "--json", "han-xue"], "'han-xue' is no file for JSON"),
         (["demo", "--clients", "0"], "argument --clients: 0 is too small: use at least 1"),
-        (["fl", "ldp-fl", "--eps", "-1"], "ldpkernels fl ldp-fl: --eps -1.0 must be a finite number above 0"),
+        (
+            ["fl", "ldp-fl", "--eps", "-1"],
+            "ldpkernels fl ldp-fl: argument --eps/--epsilon: -1 must be above 0",
+        ),
         (["fl", "ldp-fl", "--device", "cuda:99"], "--device cuda:99: torch finds"),
         (["fl", "ldp-fl", "--device", "abacus"], "--device abacus is none that torch knows: use cpu or cuda"),
         (["fl", "ldp-fl", "--device", "meta"], "--device meta: the kernels reach cpu and cuda only"),
@@ -250,20 +253,32 @@ def test_what_is_no_count_is_refused(text):
     ("arguments", "message"),
     [
         (["fl", "ldp-fl", "--radius", "-1"], "ldpkernels fl ldp-fl: --radius -1.0 must be"),
-        (["fl", "ldp-fl", "--epsilon", "0"], "ldpkernels fl ldp-fl: --eps 0.0 must be"),
-        (["demo", "--epsilon", "0"], "ldpkernels demo: --eps 0.0 must be"),
-        (["account", "local", "--epsilon", "0"], "ldpkernels account local: --eps 0.0 is not a finite number above 0"),
-        (["account", "shuffle", "--epsilon", "0", "--clients", "9"], "account shuffle: --eps 0.0 is not a finite"),
-        (["audit", "--epsilon", "0"], "argument --eps/--epsilon: 0 must be above 0"),
-        (
-            ["plan", "--epsilon", "0", "--rounds", "1", "--clients", "9", "--weights", "9", "--norm", "1"],
-            "plan: --eps 0.0 is not a finite",
-        ),
+        (["fl", "ldp-fl", "--upload", "updates"], "ldp-fl: --upload updates needs --radius: the initial weights"),
+        (["fl", "ldp-fed", "--alpha", "0"], "argument --alpha: 0 must be above 0 and finite"),
+        (["account", "cldp", "--alpha", "0"], "argument --alpha: 0 must be above 0 and finite"),
+        (PLAN[:-2], "plan: --radius and --norm are both missing"),
+        ([*PLAN, "--trust", "local", "--choose", "gaussian"], "--choose gaussian names the mechanism of an app"),
+        ([*PLAN, "--app", "app"], "--app app is written for one trust: name it with --trust"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
 def test_refusals_name_options_as_they_are_written(arguments, message, capsys):
-    refused(arguments, message, capsys)
+    refused([*arguments, "--eps", "1"] if arguments[0] == "plan" else arguments, message, capsys)
+
+
+@pytest.mark.parametrize("option", ["--eps", "--epsilon"])
+@pytest.mark.parametrize(
+    "command",
+    [PLAN, *(["account", name] for name in ("local", "shuffle", "subsample")), ["audit"], ["fl", "ldp-fl"], ["demo"]],
+)
+def test_no_command_takes_an_eps_of_0(command, option, capsys):
+    """In one line, the same everywhere."""
+    with pytest.raises(SystemExit) as stop:
+        main([*command, option, "0"])
+    name = "ldpkernels " + " ".join(word for word in command[:2] if word.isidentifier() or word == "ldp-fl")
+    assert stop.value.code == 2
+    said = f"{name}: argument --eps/--epsilon: 0 must be above 0 and finite ({name} --help)\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize("mechanism", ["two-point", "piecewise", "hybrid", "sign", "k-of-d", "privunitg"])

@@ -167,11 +167,7 @@ def add_parser(commands: Commands) -> None:
         "ldpkernels audit --client mine:client --data mine:data --out audit.png",
     )
     add_measuring(parser)
-    options.add_epsilon(
-        parser,
-        type=options.number(above=0),
-        help="epsilon that is claimed (default 1; of a client what its ledger says)",
-    )
+    options.add_epsilon(parser, help="epsilon that is claimed (default 1; of a client what its ledger says)")
     parser.add_argument(
         "--n", type=options.integer(2), default=1 << 18, help="draws a case (default 2^18; slow backends take fewer)"
     )

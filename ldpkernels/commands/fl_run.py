@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from ldpkernels.accounting.records import rounded_up
-from ldpkernels.commands import federated_run
+from ldpkernels.commands import federated_run, options
 from ldpkernels.commands.program import Outcome
 from ldpkernels.federated import ldp_fed, ldp_fl, networks, runs
 from ldpkernels.federated.training import Crew
@@ -60,19 +60,14 @@ def ldp_fl_config(args: argparse.Namespace) -> ldp_fl.Config:
         ranges["method"] = args.ranges or "minmax"
         if args.growth is not None:
             ranges["growth"] = args.growth
-    return ldp_fl.Config(
+    return options.taken(
+        args,
+        ldp_fl.Config,
         eps=None if args.no_noise else args.eps,
         C=0.0 if args.center is None and args.radius is not None else args.center,
         R=args.radius,
-        upload=args.upload,
-        adaptive=args.adaptive,
         ranges=ranges,
-        fraction=args.fraction,
-        weigh=args.weigh,
-        dropout=args.dropout,
-        mechanism=args.mechanism,
         local=federated_run.local_of(args),
-        seed=args.seed,
     )
 
 
@@ -142,23 +137,8 @@ def run_ldp_fed(args: argparse.Namespace) -> Outcome:
 
 def ldp_fed_config(args: argparse.Namespace) -> ldp_fed.Config:
     """The configuration of LDP-Fed, as the options have it."""
-    return ldp_fed.Config(
-        alpha=None if args.no_noise else alphas_of(args),
-        rounds=args.rounds,
-        method=args.method,
-        cycles=args.cycles,
-        c=args.c,
-        rho=args.rho,
-        mechanism=args.mechanism,
-        metric=args.metric,
-        select=args.select,
-        selection=args.selection,
-        trains=args.trains,
-        local=federated_run.local_of(args),
-        seed=args.seed,
-        weigh=args.weigh,
-        dropout=args.dropout,
-    )
+    alpha = None if args.no_noise else alphas_of(args)
+    return options.taken(args, ldp_fed.Config, alpha=alpha, local=federated_run.local_of(args))
 
 
 def alphas_of(args: argparse.Namespace) -> float | dict[int, float]:

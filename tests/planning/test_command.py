@@ -64,7 +64,7 @@ def test_the_picture_is_drawn(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--epsilon", "0"], "ldpkernels plan: --eps 0.0 is not a finite number above 0"),
+        (["--epsilon", "0"], "ldpkernels plan: argument --eps/--epsilon: 0 must be above 0 and finite"),
         (["--clients", "many"], "argument --clients: 'many' is no whole number"),
         (["--trust", "nobody"], "argument --trust: invalid choice: 'nobody'"),
         (["--at-least", "9"], "--at-least 9 is more than the --clients 8"),
