@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -50,6 +51,10 @@ def _interpret_triton():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
         importlib.import_module("triton").knobs.runtime.interpret = True
+    # Its interpreter wraps all of the language anew for every call of a function, around what earlier calls wrapped.
+    interpreter = importlib.import_module("triton.runtime.interpreter")
+    interpreter._patch_lang(SimpleNamespace(__globals__={"tl": interpreter.tl, "core": interpreter.tl.core}))
+    interpreter._patch_lang = lambda function: SimpleNamespace(restore=lambda: None)
 
 
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
