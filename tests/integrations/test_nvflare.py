@@ -27,6 +27,7 @@ from nvflare.app_common.abstract.model import make_model_learnable
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.private.fed.app.fl_conf import create_privacy_manager
 from nvflare.private.fed.client import client_runner
+from nvflare.recipe import SimEnv
 
 from ldpkernels.nvflare import LdpDecoder, LdpFilter
 from ldpkernels.releases.written import law_of
@@ -318,22 +319,25 @@ def simulated(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text(CLIENT)
     monkeypatch.setenv("PYTHONPATH", ":".join(path for path in sys.path if path))
 
-    def run(words):
-        (page,) = blocks("nvflare.md")
+    def run(words, block=0):
+        page = blocks("nvflare.md")[block]
         for old, new in {"4.0": str(SURE), "R=0.1": "R=0.05", "spent-": f"{tmp_path}/spent-", **words}.items():
             assert old in page
             page = page.replace(old, new)
-        names = {"__name__": "page"}
+        names = {"__name__": "page", "environment": SimEnv(num_clients=2, workspace_root=str(tmp_path / "run"))}
         exec(page, names)
-        names["job"].simulator_run(str(tmp_path / "run"))
+        if "job" in names:
+            names["job"].simulator_run(str(tmp_path / "run"))
         return tmp_path
 
     return run
 
 
-def test_the_page_runs_in_nvflares_simulator(simulated):
+@pytest.mark.parametrize("block", [0, 1], ids=["job", "recipe"])
+def test_the_page_runs_in_nvflares_simulator(block, simulated):
     """Two clients, two rounds: the model moves by R each, to which ten times as long a step is clipped."""
-    folder = simulated({})
+    folder = simulated({}, block)
+    assert not list(folder.rglob("custom/ldpkernels"))
     (saved,) = folder.rglob("server.npy")
     start = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], np.float32)
     assert np.allclose(np.load(saved), start + 2 * 0.05, atol=1e-5)
