@@ -148,12 +148,12 @@ def test_json_has_no_infinity():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["verify", "--out", "verify.xyz"], "'verify.xyz' is no picture: end its name in one of"),
+        (["verify", "--out", "verify.xyz"], "'verify.xyz' is not a picture: end its name in one of"),
         (
             ["verify", "--out", f"{__file__}/verify.png"],
-            f"cannot be written: {__file__!r} is no folder",
+            f"cannot be written: {__file__!r} is not a folder",
         ),
-        (["verify", "--json", "verify"], "'verify' is no file for JSON: end its name in .json"),
+        (["verify", "--json", "verify"], "'verify' is not a file for JSON: end its name in .json"),
         (["verify", "--backend", "abacus"], "ldpkernels verify: --backend abacus is not available here: use one of"),
         (["verify", "--device", "abacus"], "--device abacus is none that torch knows: use cpu or cuda"),
         (["verify", "--device", "cuda:99"], "--device cuda:99: torch finds"),
@@ -164,7 +164,7 @@ def test_json_has_no_infinity():
         (["audit", "--function", "math:nothing"], "--function math:nothing: module 'math' has no attribute 'nothing'"),
         (["audit", "--function", "math:pi"], "--function math:pi: that is a float, give a function f(input, n)"),
         (["audit", "--function", "math:sin"], "math:sin: f(-1, 262144) raised TypeError"),
-        (["account", "claims", "--json", "han-xue"], "'han-xue' is no file for JSON"),
+        (["account", "claims", "--json", "han-xue"], "'han-xue' is not a file for JSON"),
         (["demo", "--clients", "0"], "argument --clients: 0 is too small: use at least 1"),
         (
             ["fl", "ldp-fl", "--eps", "-1"],
@@ -245,7 +245,7 @@ def test_counts_are_read_as_people_write_them(text):
 
 @pytest.mark.parametrize("text", ["1,00", "1e-1", "1.5", "many", "", "nan", "inf", "1e30"])
 def test_what_is_no_count_is_refused(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="is no whole number"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a whole number"):
         options.count(text)
 
 

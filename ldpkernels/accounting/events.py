@@ -195,7 +195,7 @@ class MetricEvent(Event):
         object.__setattr__(self, "diameter", arguments.non_negative("diameter", self.diameter))
         if math.isinf(self.alpha * self.diameter):
             raise ValueError(
-                f"alpha = {self.alpha!r} times diameter = {self.diameter!r} is no finite number: lower one"
+                f"alpha = {self.alpha!r} times diameter = {self.diameter!r} is not a finite number: lower one"
             )
 
     @property

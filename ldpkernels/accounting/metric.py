@@ -160,7 +160,7 @@ def schedule(
     try:
         total = Fraction(alpha)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"alpha = {alpha!r} is no finite number: give the total budget") from error
+        raise ValueError(f"alpha = {alpha!r} is not a finite number: give the total budget") from error
     if total <= 0:
         raise ValueError(f"alpha = {alpha!r} is not above 0: give the total budget")
     rounds = arguments.count("rounds", rounds, most=MOST_ROUNDS)

@@ -119,7 +119,7 @@ class Scope:
         True
         """
         if not isinstance(data, list) or len(data) != 3:
-            raise ValueError(f"scope = {data!r} is no view, relation and unit")
+            raise ValueError(f"scope = {data!r} is not a view, relation and unit")
         return cls(View(data[0]), Relation(data[1]), Unit(data[2]))
 
 

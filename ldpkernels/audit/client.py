@@ -131,7 +131,7 @@ def audit_client(
         seed: Of that order.
         name: Of the client, for messages.
 
-    What is no report, where reports are all that is accounted, must not depend on the data at all.
+    What is not a report, where reports are all that is accounted, must not depend on the data at all.
 
     >>> rng = np.random.default_rng(0)
     >>> def client(data):
@@ -162,7 +162,7 @@ class _Claim:
 
     @property
     def beside(self) -> tuple[float, float]:
-        """Epsilon and delta that are left for what is no report: none, where reports are all that is accounted."""
+        """Epsilon and delta that are left for what is not a report: none, where reports are all that is accounted."""
         if self.reports > 0 and self.epsilon <= self.reports * (1 + ROUNDING):
             return 0.0, 0.0
         return self.epsilon, self.delta

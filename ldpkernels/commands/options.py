@@ -73,7 +73,7 @@ def count(text: str) -> int:
             return int(value)
     except decimal.InvalidOperation:
         pass
-    raise argparse.ArgumentTypeError(f"{text!r} is no whole number below 2^63")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number below 2^63")
 
 
 def integer(least: int, most: int = LARGEST - 1) -> Callable[[str], int]:
@@ -104,7 +104,7 @@ def number(
         try:
             value = float(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
         if not (above < value < below and value >= least):
             bounds = [f"above {above:g}"] * (above > -float("inf")) + [f"at least {least:g}"] * (least > -float("inf"))
             bounds += [f"below {below:g}"] if below < float("inf") else ["finite"]
@@ -128,7 +128,7 @@ def json_file(text: str) -> str:
     if text == "-":
         return text
     if Path(text).suffix != ".json":
-        raise argparse.ArgumentTypeError(f"{text!r} is no file for JSON: end its name in .json")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a file for JSON: end its name in .json")
     return writable(text)
 
 
@@ -152,7 +152,7 @@ def writable(text: str) -> str:
         elif not path.exists():
             tempfile.TemporaryFile(dir=place).close()
     except NotADirectoryError:
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {str(place)!r} is no folder") from None
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {str(place)!r} is not a folder") from None
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {error.strerror}") from None
     return text

@@ -129,7 +129,7 @@ def _chosen(found: Plan, name: str | None) -> Candidate:
     candidates = [one for one in found if one.name == name or (name is None and app.has_app(one))]
     if not candidates:
         known = ", ".join(repr(one.name) for one in found if app.has_app(one))
-        raise ValueError(f"--choose {name} is no candidate here: choose one of {known or 'another trust'}")
+        raise ValueError(f"--choose {name} is not a candidate here: choose one of {known or 'another trust'}")
     return candidates[0]
 
 

@@ -79,7 +79,7 @@ class Config:
     def __post_init__(self) -> None:
         check_options(self.weigh, self.dropout)
         if self.eps is not None:
-            mechanism_named(self.mechanism, self.eps)  # it refuses what is no mechanism or no eps
+            mechanism_named(self.mechanism, self.eps)  # it refuses what is not a mechanism, or not an eps
         if not 0 < self.fraction <= 1:
             raise ValueError(f"fraction={self.fraction} must be above 0 and at most 1")
         if self.upload not in ("weights", "updates"):

@@ -91,7 +91,7 @@ def _numbers(name: str, array: FlowerArray) -> Array:
         return there.copy()
     except Exception as error:  # whatever a stranger's bytes make a parser raise
         raise ValueError(
-            f"array {name!r} is no array in NumPy's format ({error}): send flwr.app.Array(array)"
+            f"array {name!r} is not an array in NumPy's format ({error}): send flwr.app.Array(array)"
         ) from None
 
 

@@ -59,9 +59,9 @@ class Closed:
 class LdpFedAvg(Rounds):
     """Federated averaging of reports from clients that use `LdpMod` with the same settings.
 
-    Reports are added as they arrive, into a counter for each weight. What is no report of this round, model, ranges and
-    eps is left out and counted, and so are a second reply of one client and an error. Every report counts alike: a
-    number of examples is private.
+    Reports are added as they arrive, into a counter for each weight. A reply that is not a report of this round, model,
+    ranges and eps is left out and counted. So are an error, and a client's second reply. Every report counts alike,
+    because a number of examples is private.
 
     Args:
         eps: The clients' privacy parameter; None with a law.

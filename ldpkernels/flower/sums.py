@@ -239,7 +239,7 @@ def _asked(message: Message, context: Context) -> Asked:
     numbers = {name: given.get(name, 0) for name in ("round", "invited", "weights")}
     for name, value in numbers.items():
         if type(value) is not int or not 0 <= value < 2**40:
-            raise ValueError(f"the server says {name}={value!r}, which is no number of a round")
+            raise ValueError(f"the server says {name}={value!r}, which is not a number of a round")
     if not numbers["round"]:
         raise ValueError("the server says no round")
     return Asked(run=context.run_id, client=context.node_id, **numbers)

@@ -100,7 +100,7 @@ class AdaptiveClipping:
         return GaussianEvent(self.bit_multiplier, slack=DISTANCE, scope=CENTRAL)
 
     def bit(self, length: float, norm: float) -> int:
-        """A client's bit: 1 where its update's length is within the norm, -1 elsewhere and where it is no number."""
+        """A client's bit: 1 where its update's length is within the norm, -1 elsewhere and where it is not a number."""
         return 1 if length <= norm else -1
 
     def share(self, length: float, norm: float, *, generator: Generator = None) -> int:

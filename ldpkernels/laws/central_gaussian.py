@@ -93,7 +93,7 @@ class CentralGaussian:
         return 4 * self.dimension
 
     def integers(self, x: Array) -> Integers:
-        """One client's clipped update in units of the grid. Raises OverflowError where it is no vector of numbers."""
+        """One client's clipped update in units of the grid. Raises OverflowError if it is not a vector of numbers."""
         x = np.ascontiguousarray(x)
         dtype = FLOAT64 if x.dtype == np.float64 else FLOAT32
         integers, _ = self.grid.integers([x.ctypes.data], [dtype], [x.size], None)

@@ -54,7 +54,7 @@ class CellMechanism:
 
     @property
     def event(self) -> PureEvent:
-        """What one report of one weight costs; with more than two outcomes it is no randomized response."""
+        """What one report of one weight costs; with more than two outcomes it is not a randomized response."""
         return PureEvent(self.effective_eps, scope=LOCAL.per(Unit.WEIGHT))
 
     @property

@@ -59,7 +59,7 @@ class PureVectorLaw:
     def event(self) -> PureEvent:
         """What one report costs, for `ldpkernels.accounting`, between any two updates against the server.
 
-        It is no randomised response, which shuffles better.
+        It is not a randomised response, which shuffles better.
         """
         return PureEvent(self.effective_eps)
 

@@ -19,7 +19,7 @@ REAL = "real arithmetic: for its floating-point numbers nothing is proved"
 
 
 class Unsuitable(Exception):
-    """Why a mechanism is no candidate for a setting."""
+    """Why a mechanism is not a candidate for a setting."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def released(
         raise ValueError("roster is for secure sums: pass threshold, the fewest clients whose sum is opened")
     if central is not None:
         if not isinstance(central, CentralGaussian):
-            raise TypeError(f"central={central!r} is no law of a trusted server: pass a CentralGaussian")
+            raise TypeError(f"central={central!r} is not a law of a trusted server: pass a CentralGaussian")
         if threshold is not None:
             raise ValueError(f"threshold={threshold} is for secure sums: a trusted server sees every update")
         return ClippedUpdate(central)
@@ -96,7 +96,7 @@ def _by_name(eps: float, mechanism: str, norm: float | None, bound: float | None
             raise ValueError(f"mechanism={mechanism!r} needs norm: the length to which an update is clipped")
         excluded = float(delta) if mechanism == "gaussian" else None
         whole = WholeVector(mechanism, float(norm), float(eps), bound, excluded)
-        whole.sampler(1)  # it refuses what is no eps, norm or bound
+        whole.sampler(1)  # it refuses what is not an eps, norm or bound
         return whole
     if mechanism.lower().replace("_", "-").startswith(("code", "projected", "projectedcode")):
         raise ValueError(f"mechanism={mechanism!r} is of so many numbers: pass law=ProjectedCode(eps, dimension)")

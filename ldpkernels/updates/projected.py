@@ -64,7 +64,7 @@ def mean_of_codes(codes: Iterable[int], law: ProjectedCode, shared: Iterable[Key
     total, clients = np.zeros(law.dimension), 0
     for code, key in zip(codes, shared, strict=True):
         if not 0 <= code < 2 * law.projected:
-            raise ValueError(f"code {code} is not below 2^{law.bits}: it is no report of this law")
+            raise ValueError(f"code {code} is not below 2^{law.bits}: it is not a report of this law")
         x = np.zeros(law.padded, np.float32)
         scale = law.length * math.sqrt(law.padded / law.projected)
         x[_rows(law, key)] = scale * codeword(code, law.projected, key)

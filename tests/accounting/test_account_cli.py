@@ -102,7 +102,7 @@ def test_a_ledger_is_shown_and_not_changed(tmp_path: Path, capsys: pytest.Captur
         assert data["digest"] == ledger.digest
         assert path.read_bytes() == before
     assert run(["account", "ledger", __file__]) == 2
-    assert "is no ledger, or corrupt" in capsys.readouterr().err
+    assert "is not a ledger, or corrupt" in capsys.readouterr().err
 
 
 def test_shuffled_reports_of_many_outcomes_are_asked_for_as_such(capsys: pytest.CaptureFixture[str]) -> None:

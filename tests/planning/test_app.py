@@ -105,7 +105,7 @@ def test_the_command_writes_it(tmp_path, capsys):
         (["--trust", "local", "--app", str(tmp_path / "other"), "--choose", "hybrid"], "--choose 'hybrid' is no"),
         (
             ["--trust", "central", "--app", str(tmp_path / "other"), "--choose", "none"],
-            "--choose 'none' is no candidate",
+            "--choose 'none' is not a candidate",
         ),
         (["--trust", "central", "--app", str(tmp_path / "other"), "--weights", "9"], "--weights 9 is outside"),
     ):

@@ -59,7 +59,7 @@ def recomputed(one):
 
 
 def recomputed_by_hand(one):
-    """Of what is no law's alone: the total of what is in the call."""
+    """Of what is not a law's alone: the total of what is in the call."""
     s = one.setting
     if one.name == "adaptive skellam":
         terms = [(law_of(one.call).event, s.rounds), (clipping_of(one).event, s.rounds)]

@@ -65,7 +65,7 @@ def test_norms_have_the_bits_of_the_cpu(device):
 
 @pytest.mark.parametrize("cipher", ["none", *KEYS])
 def test_integers_and_their_squares_have_the_bits_of_the_cpu(device, cipher):
-    """Cut, or rounded by draws; what is no number or no int32 becomes an integer that is too large."""
+    """Cut, or rounded by draws; what is not a number or not an int32 becomes an integer that is too large."""
     key, sizes = KEYS.get(cipher), (150, 9, 0, 33) if cipher != "chacha20" else (9, 0, 0, 3)
     arrays = [weights(f, n, n) for f, n in zip(FORMATS, sizes, strict=True)]
     arrays[0][[1, 2, 3, 4, 5]] = np.nan, np.inf, -np.inf, 1e9, -0.0
