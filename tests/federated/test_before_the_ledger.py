@@ -17,7 +17,6 @@ from ldpkernels.federated.training import Local
 from ldpkernels.federated.workers import WorkerError, Workers
 from tests.federated import crews
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 FL = ldp_fl.Config(1.0, C=0.0, R=0.5, local=Local(batch=3))
 FED = ldp_fed.Config(rounds=4, cycles=2, local=Local(batch=3))
 
