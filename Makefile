@@ -88,7 +88,7 @@ sanitize: $(STAMP)
 flower: $(STAMP)
 	$(PY) -m pip install --quiet --disable-pip-version-check "$(TORCH)" $(FLOWER)
 	$(PY) -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not flower" tests/flower
-	$(PY) -m pytest -m flower tests/flower
+	$(PY) -m pytest -m flower tests/flower tests/planning/test_app.py
 
 # What tests/integrations asks for and the extra `test` leaves out: over 100 MB, for a minute of tests.
 TRAINERS := "transformers>=5" "peft>=0.18" "lightning>=2.5" "accelerate>=1.10" "opacus>=1.5" "nvflare>=2.9"

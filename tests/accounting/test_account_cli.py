@@ -21,8 +21,8 @@ PREFIX = "$ ldpkernels "
 def run(arguments: list[str]) -> int:
     try:
         return main(arguments)
-    except program.Refusal as refusal:
-        return int(refusal.code)
+    except SystemExit as stop:
+        return int(stop.code or 0)
 
 
 def commands_of_the_document() -> list[tuple[str, str]]:
@@ -120,7 +120,7 @@ def test_shuffled_reports_of_many_outcomes_are_asked_for_as_such(capsys: pytest.
     [
         (["local"], "--eps is missing"),
         (["local", "--mechanism", "gaussian"], "--noise-multiplier is missing"),
-        (["local", "--eps", "-1"], "--eps -1.0"),
+        (["local", "--eps", "-1"], "--eps/--epsilon: -1 must be above 0"),
         (["shuffle", "--eps", "1"], "--clients is missing"),
         (["shuffle", "--eps", "1", "--clients", "5", "--target", "1"], "give one of the two"),
         (["shuffle", "--eps", "1", "--target", "1", "--method", "clones"], "leave the two out"),
