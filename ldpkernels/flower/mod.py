@@ -52,9 +52,9 @@ class LdpMod:
     as one that changed nothing.** Its reason stays in this client's log: an error would be an exact bit about the data.
 
     **eps is the privacy of each weight of a report on its own** ("two-point", "piecewise", "hybrid"), or of a whole
-    update ("privunitg", "k-of-d", "gaussian", with `norm`). What a client spends in all is what its ledger says. The
-    app that holds this mod comes to a SuperNode from whoever starts the run: `from_node` takes the numbers from the
-    node's owner instead.
+    update ("privunitg", "k-of-d", "gaussian", with `norm`): any two of them, for whoever sees the report. What a client
+    spends in all is what its ledger says. The app that holds this mod comes to a SuperNode from whoever starts the run:
+    `from_node` takes the numbers from the node's owner instead.
 
     Args:
         eps: Privacy parameter; None with a law.

@@ -44,7 +44,7 @@ class LdpFedAvg(Rounds):
     because a number of examples is private.
 
     Args:
-        eps: The clients' privacy parameter; None with a law.
+        eps: As for `LdpMod`: any two weights or updates, for whoever sees a report. None with a law.
         law: As for `LdpMod`, and so are `mechanism`, `threshold`, `colluders`, `roster`, `adaptive`, `norm`, `bound`,
             `delta`, `upload` and `buffers`.
         central: A `CentralGaussian`. **This server sees every update and must be trusted**: it adds them, adds the
