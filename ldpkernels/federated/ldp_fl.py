@@ -46,7 +46,7 @@ class Config:
     """What cloud and clients agree on.
 
     Args:
-        eps: Privacy parameter of each weight of a round; None sends the weights as they are, for comparison.
+        eps: Of each weight of a round: any two values, for whoever sees a report. None sends weights as they are.
         C: Centers of the ranges, by layer or one for all; None takes them from the initial weights, which are public.
         R: Radii, likewise.
         upload: "weights" is Algorithm 1. "updates" sends their change since the cloud's weights, within the same

@@ -217,8 +217,9 @@ def accuracy(
 
 
 def normalises(network: nn.Module) -> bool:
-    """Whether the network has a layer that may normalise over a batch."""
-    return any(isinstance(module, nn.modules.batchnorm._NormBase) for module in network.modules())
+    """Whether the network has a layer that may refuse a batch of one: of one pixel, groups of one channel do too."""
+    kinds = nn.modules.batchnorm._NormBase, nn.GroupNorm
+    return any(isinstance(module, kinds) for module in network.modules())
 
 
 def _count_right(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor) -> int:
@@ -257,12 +258,24 @@ def _count_in_worker(shared: Shared, weights: Weights, part: slice) -> int:
 def gradients_together(
     network: nn.Module, weights: Weights
 ) -> Callable[[Weights, torch.Tensor, torch.Tensor], Weights]:
-    """A function of stacked weights, examples and labels that gives stacked gradients; other weights stay."""
+    """A function of stacked weights, examples and labels that gives stacked gradients; other weights stay.
+
+    A client's loss depends on its own weights alone, so the gradient of the sum has each client's.
+    """
 
     def loss(moving: Weights, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(torch.func.functional_call(network, {**weights, **moving}, (x,)), y)
 
-    gradients: Callable[[Weights, torch.Tensor, torch.Tensor], Weights] = torch.func.vmap(torch.func.grad(loss))
+    losses = torch.func.vmap(loss)
+
+    def gradients(stacked: Weights, x: torch.Tensor, y: torch.Tensor) -> Weights:
+        moving = {name: w.detach().requires_grad_() for name, w in stacked.items()}
+        total = losses(moving, x, y).sum()
+        if not total.requires_grad:  # nothing of what is trained was used
+            return {name: torch.zeros_like(w) for name, w in stacked.items()}
+        found = torch.autograd.grad(total, list(moving.values()), materialize_grads=True)
+        return dict(zip(moving, found, strict=True))
+
     return gradients
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that work on independent clients, parties or runs at once, and give the bits of one process.
 
-They are a `concurrent.futures.ProcessPoolExecutor` of fresh interpreters: spawned, never forked, with a number of torch
-threads of their own. What all tasks share (a network, the clients' data) reaches a worker once, by a file that every
-worker maps and that is gone before the first task. Everything else travels as bytes of `pickle`, since torch would
-otherwise share each tensor by a file descriptor. Neither the number of workers nor their order is in any result.
+They are a `concurrent.futures.ProcessPoolExecutor` of processes that have nothing of this one's state, with a number of
+torch threads of their own. On Linux they are forks of a server that has imported torch and no more; elsewhere they are
+spawned. What all tasks share (a network, the clients' data) reaches a worker once, by a file that every worker maps and
+that is gone before the first task. Everything else travels as bytes of `pickle`, since torch would otherwise share each
+tensor by a file descriptor. Neither the number of workers nor their order is in any result.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import tempfile
 import threading
 from collections import deque
@@ -21,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from threading import Barrier
 from types import TracebackType
@@ -54,7 +57,7 @@ class Workers(Generic[Shared]):
             raise ValueError(f"workers={count} of threads={threads}: use at least 1 of each")
         self.shared = shared
         self._count = count
-        context = multiprocessing.get_context("spawn")
+        context = _context()
         there, self._lifeline = context.Pipe(duplex=False)
         with tempfile.TemporaryDirectory(prefix="ldpkernels-", ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "shared"
@@ -120,6 +123,15 @@ class Workers(Generic[Shared]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _context() -> BaseContext:
+    """How processes begin: as forks of a server where that is safe, since a new one would import torch for seconds."""
+    if sys.platform != "linux":  # Apple's libraries may not be forked once loaded, and Windows has no fork
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
 def available(threads: int = 1) -> int:

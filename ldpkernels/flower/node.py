@@ -20,9 +20,10 @@ PATHS = ("ledger", "claims")
 _TEXT = ("mechanism", "ledger", "claims", "upload", "buffers", "unit")
 _NUMBERS = ("eps", "norm", "bound", "budget", "delta", "answer_after")
 _COUNTS = ("threshold", "colluders")
+_FLAGS = ("adaptive",)
 _TABLES = ("law", "central", "roster", "identity", "like", "app")
 NODES = ("unit", "app")  # what no mod takes: they are for `hosting`, where the app is in a process of its own
-KEYS = (*_NUMBERS, *_COUNTS, *_TEXT, "metrics", *_TABLES)
+KEYS = (*_NUMBERS, *_COUNTS, *_FLAGS, *_TEXT, "metrics", *_TABLES)
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,10 @@ def _value(name: str, value: object, where: str) -> object:
     if name in _COUNTS:
         if type(value) is not int:
             raise ValueError(f"{where} is not a whole number")
+        return value
+    if name in _FLAGS:
+        if type(value) is not bool:
+            raise ValueError(f"{where} is neither true nor false")
         return value
     if name in _TEXT:
         if not isinstance(value, str):

@@ -141,12 +141,3 @@ def checked_upload(upload: str) -> Upload:
     if upload not in get_args(Upload):
         raise ValueError(f"upload={upload!r} must be 'updates' (what training changed) or 'weights'")
     return upload  # type: ignore[return-value]
-
-
-def refuse_secagg(secure: object) -> None:
-    """Refuse the argument that Flower's SecAgg+ had: its server can open any client's report with one message."""
-    if secure is not None:
-        raise ValueError(
-            f"secure={secure!r} was for Flower's SecAgg+, whose server can open anyone's report: pass threshold=, the "
-            "fewest clients whose sum is opened, to LdpMod and LdpFedAvg, and take secaggplus_mod out of the mods"
-        )

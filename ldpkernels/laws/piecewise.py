@@ -44,7 +44,7 @@ class CellMechanism:
 
     @property
     def effective_eps(self) -> float:
-        """The eps of a report's integers, rounded up; never above `eps`."""
+        """The eps of a report's integers: any two weights, for whoever sees a report; rounded up."""
         return min(self.eps, log_up(self._unit.ratio()))
 
     @property

@@ -107,8 +107,8 @@ class LdpFilter(_Agreed):
     some, whatever filters they bring.
 
     Args:
-        eps: Privacy parameter: of each weight for "two-point", "piecewise" and "hybrid", of the whole update for
-            "privunitg", "k-of-d" and "gaussian", which need `norm`.
+        eps: Of each weight for "two-point", "piecewise" and "hybrid", of the whole update for "privunitg", "k-of-d" and
+            "gaussian", which need `norm`: any two of them, for whoever sees the report.
         mechanism: One of these.
         C: Center of the ranges: a number, or one for each array or module by name. Public, as is R.
         R: Radius, likewise.

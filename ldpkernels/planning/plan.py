@@ -50,7 +50,7 @@ ENTRIES = (
     Entry("skellam", ("secure-aggregation",), sums.shares),
     Entry("adaptive skellam", ("secure-aggregation",), sums.shares),
     Entry("central gaussian", ("central",), sums.central),
-    Entry("adaptive discrete", ("central",), sums.adaptive),
+    Entry("adaptive discrete", ("central",), sums.central),
 )
 
 

@@ -28,7 +28,7 @@ _INDEX = 0  # fold_in of the client's own
 def report_code(
     update: Weights, law: ProjectedCode, shared: Key, *, generator: Generator = None, buffers: Buffers | None = None
 ) -> int:
-    """A client's report: a number below 2^law.bits, eps-LDP for the entire update.
+    """A client's report: a number below 2^law.bits, eps-LDP for any two updates, for whoever sees it.
 
     Args:
         update: A module, a tensor, an array, or a sequence or mapping of them, `law.dimension` weights in all. It is

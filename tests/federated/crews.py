@@ -4,6 +4,9 @@ imports little, as every worker imports it."""
 
 import pickle
 
+import torch
+from torch import nn
+
 from ldpkernels.federated import training
 
 
@@ -54,3 +57,14 @@ class Unsendable(Exception):
 
 def unsendable(_, __, item):
     raise Unsendable("no", "way")
+
+
+def examples():
+    """Of a run by command: 1,200 to train on, 100 to test on."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(1300, 16, generator=generator), torch.randint(10, (1300,), generator=generator)
+    return x[:1200], y[:1200], x[1200:], y[1200:]
+
+
+def network():
+    return nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 10))

@@ -14,8 +14,6 @@ from ldpkernels.federated import chains, networks, training
 from ldpkernels.federated.training import Local
 from tests.federated import crews
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def odd():
     """Kernels, paddings and pools that are not square, even or there, and layers without a bias."""

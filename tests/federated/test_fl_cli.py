@@ -10,7 +10,6 @@ from ldpkernels.__main__ import main
 from ldpkernels.accounting.records import rounded_up
 from ldpkernels.commands import ldp_fl
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 FL = ["fl", "ldp-fl", "--clients", "40", "--radius", "0.3", "--rate", "0.5", "--epochs", "3", "--quiet"]
 FED = ["fl", "ldp-fed", "--clients", "20", "--select", "9", "--rate", "0.4", "--epochs", "3", "--quiet"]
 

@@ -16,7 +16,6 @@ from ldpkernels.federated.dp_gan import Recipe, Training, chosen, critic_gradien
 from ldpkernels.federated.generators import generator_of
 from tests.federated.test_han_xue_adult import lay_files
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 KEY = ldpkernels.key(5)
 TINY = Recipe(steps=6, batch=32)
 
@@ -56,20 +55,19 @@ def same(a, b):
 
 @pytest.mark.filterwarnings("ignore")  # scikit-learn's of a regression that did not converge in its time
 def test_end_to_end(digits):
-    """Enough steps to learn something; ten classes. Measured: 0.52 of the global model, 0.94 of the baseline."""
-    recipe = Recipe(steps=250, batch=64, lr=2e-3)
-    models = ("logistic", "svm", "cnn-1", "forest")
-    config = quick(recipe, parties=4, models=models, generators=("gan",), local_epochs=12, epochs=12, chunk=250)
-    world = han_xue.World(digits, config)
+    """Enough steps to learn something; ten classes. Measured: 0.68 of the global model, 0.91 of the baseline."""
+    recipe = Recipe(steps=250, batch=16, lr=2e-3)
+    models = ("logistic", "svm", "forest")
+    world = han_xue.World(digits, quick(recipe, models=models, generators=("gan",), epochs=12, chunk=250))
     state, rows = finish(world)
-    assert len(rows) == han_xue.rounds(config) == 5
+    assert len(rows) == han_xue.rounds(world.config) == 5
     assert state.baseline > 0.85
-    assert sum(state.standalone) / 4 > 0.8
+    assert sum(state.standalone) / 3 > 0.8
     assert state.accuracy > 0.4
-    assert [row["part"] for row in rows[:2]] == ["4 generators: 250 steps", "4 local models, on average"]
-    assert rows[1]["accuracy"] == sum(state.standalone) / 4
+    assert [row["part"] for row in rows[:2]] == ["3 generators: 250 steps", "3 local models, on average"]
+    assert rows[1]["accuracy"] == sum(state.standalone) / 3
     samples = world.samples(state)
-    assert samples.shape == (4 * world.examples, 1, 8, 8)
+    assert samples.shape == (3 * world.examples, 1, 8, 8)
     assert 0 <= float(samples.min()) <= float(samples.max()) <= 1
     vote = ldpkernels.majority_vote(torch.stack(list(state.votes)), 10)
     assert torch.equal(vote.labels, state.labels)

@@ -22,8 +22,6 @@ from ldpkernels.federated.training import NOISE, Local
 from ldpkernels.laws.ordinal_cldp_thresholds import integer_laws
 from ldpkernels.reference import ordinal_cldp as reference_cldp
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def setting(clients=3, size=6, seed=1):
     torch.manual_seed(0)

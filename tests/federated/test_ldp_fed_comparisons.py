@@ -19,7 +19,6 @@ from ldpkernels.federated import networks, training
 from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import Local
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 SIZE = 12
 
 

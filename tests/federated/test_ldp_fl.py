@@ -17,8 +17,6 @@ from ldpkernels.federated.ldp_fl import Config, State
 from ldpkernels.federated.training import NOISE, Local
 from ldpkernels.reference import two_point as reference
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def setting(clients=4, size=10, seed=1):
     generator = torch.Generator().manual_seed(0)

@@ -14,7 +14,6 @@ from ldpkernels.__main__ import main
 from ldpkernels.common.arguments import is_name
 from ldpkernels.federated import data, own
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 MODULE = """
 import torch
 from torch import nn

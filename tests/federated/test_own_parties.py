@@ -11,8 +11,6 @@ from sklearn.tree import DecisionTreeClassifier
 
 from ldpkernels.federated import data, dp_gan, han_xue, han_xue_privacy, own
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class Nearest:
     """A model of the user's own: the class whose mean is nearest."""

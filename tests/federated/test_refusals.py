@@ -14,8 +14,6 @@ from ldpkernels.federated.training import Local
 from tests.federated import crews
 from tests.federated.test_federated_models import DRIVERS, clients, driver, init, mlp, refused  # noqa: F401
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def images(count=3, size=6, classes=10):
     generator = torch.Generator().manual_seed(0)

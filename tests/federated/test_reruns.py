@@ -10,7 +10,6 @@ import ldpkernels
 from ldpkernels.federated import ldp_fed, ldp_fl, networks, runs, training
 from ldpkernels.federated.training import Local
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 ADAPTIVE = {"method": "quantile", "growth": 1.5}
 DRIVERS = {
     "ldp-fl": (ldp_fl, ldp_fl.Config(eps=2.0, adaptive=True, ranges=ADAPTIVE, local=Local(batch=5))),

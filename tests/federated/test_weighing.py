@@ -16,7 +16,6 @@ from ldpkernels.federated.cldp_upload import Upload, terms_of
 from ldpkernels.federated.selection import remaining, select
 from ldpkernels.federated.training import NOISE, Local
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 SIZES = [3, 5, 3, 8, 5, 1]
 
 

@@ -4,7 +4,6 @@
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -22,7 +21,6 @@ from ldpkernels.federated.workers import WorkerError, Workers
 from tests.federated import crews
 from tests.federated.test_han_xue import same
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 LOCAL = Local(batch=4, rate=0.05)
 DRIVERS = {
     "ldp-fl": (ldp_fl, ldp_fl.Config(eps=2.0, C=0.0, R=0.3, fraction=0.8, local=LOCAL)),
@@ -71,7 +69,8 @@ def two_rounds(driver, federation, workers=None):
 def test_workers_are_not_in_the_bits(driver, federation, crew):
     """Nor is their number: results come in the order of the items, and a task knows nothing of others."""
     alone = two_rounds(driver, federation)
-    for workers in (crew, crews.crew(*federation)):
+    processes = [crew] if driver in ("ldp-fl", "ldp-fed") else []  # torch imports more in each for other drivers
+    for workers in (*processes, crews.crew(*federation)):
         spread = two_rounds(driver, federation, workers)
         assert all(torch.equal(w, spread[name]) for name, w in alone.items())
 
@@ -171,11 +170,14 @@ def test_a_dead_worker_is_a_clear_error():
     assert set(multiprocessing.active_children()) <= before
 
 
-def test_a_script_without_a_guard_is_told(tmp_path):
-    script = tmp_path / "unguarded.py"
+def test_a_script_without_a_guard_is_told(tmp_path, monkeypatch):
+    """What this process began with is such a script, as far as a new worker knows: it would start workers itself."""
+    script, begun = tmp_path / "unguarded.py", sys.modules["__main__"]
     script.write_text("from ldpkernels.federated.workers import Workers\nWorkers(1, 3)\n")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=120)
-    assert done.stderr.rstrip().endswith("A script that starts workers needs `if __name__ == '__main__':`")
+    monkeypatch.setattr(begun, "__spec__", None)
+    monkeypatch.setattr(begun, "__file__", str(script), raising=False)
+    with pytest.raises(WorkerError, match="A script that starts workers needs `if __name__ == '__main__':`"):
+        Workers(1, 3)
 
 
 def test_what_cannot_be_handed_over_is_refused():
@@ -185,8 +187,12 @@ def test_what_cannot_be_handed_over_is_refused():
         Workers(0, None)
 
 
-def children_of(pid):
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def descendants(pid):
+    try:
+        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:  # gone meanwhile
+        children = []
+    return {*children, *(one for child in children for one in descendants(child))}
 
 
 def lives(pid):
@@ -200,21 +206,25 @@ def lives(pid):
 def test_a_killed_run_leaves_no_worker_and_goes_on_to_the_same_bits(tmp_path):
     """By two workers, then by none, as is the run that nobody kills."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    run = ["fl", "ldp-fl", "--together", "no", "--clients", "20", "--rounds", "8", "--quiet", "--out"]
-    command = [sys.executable, "-m", "ldpkernels", *run, str(killed), "--workers", "2"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 120
-        while not (killed / "checkpoint.pt").exists() and time.monotonic() < deadline and process.poll() is None:
-            time.sleep(0.01)
-        workers = children_of(process.pid)
-        process.send_signal(signal.SIGKILL)
-    assert len(workers) >= 2
-    while any(lives(pid) for pid in workers) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(lives(pid) for pid in workers)
-    assert 1 <= torch.load(killed / "checkpoint.pt", weights_only=True)["state"]["round"] < 8
+    run = ["fl", "ldp-fl", "--data", "tests.federated.crews:examples", "--model", "tests.federated.crews:network"]
+    run += ["--together", "no", "--clients", "20", "--radius", "1", "--rounds", "16", "--quiet", "--out"]
+    process = multiprocessing.get_context("forkserver").Process(
+        target=main, args=([*run, str(killed), "--workers", "2"],)
+    )
+    process.start()
+    deadline = time.monotonic() + 120
+    while not (killed / "checkpoint.pt").exists() and time.monotonic() < deadline and process.is_alive():
+        time.sleep(0.002)
+    begun = {process.pid, *descendants(process.pid)}
+    process.kill()
+    process.join()
+    assert len(begun) == 4  # the run, two workers, and the server whose forks they are
+    while any(map(lives, begun)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not any(map(lives, begun))
+    assert 1 <= torch.load(killed / "checkpoint.pt", weights_only=True)["state"]["round"] < 16
     assert main([*run, str(killed), "--workers", "1", "--resume"]) == 0
     assert main([*run, str(whole), "--workers", "1"]) == 0
     states = [torch.load(folder / "checkpoint.pt", weights_only=True)["state"] for folder in (killed, whole)]
-    assert states[0]["round"] == states[1]["round"] == 8
+    assert states[0]["round"] == states[1]["round"] == 16
     assert all(torch.equal(w, states[1]["weights"][name]) for name, w in states[0]["weights"].items())

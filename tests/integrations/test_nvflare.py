@@ -106,7 +106,7 @@ def test_what_failed_is_reported_as_no_change(failed, tmp_path):
     assert len(reports[0]) == len(reports[1])
     numbers = from_shareable(LdpDecoder(SURE, R=0.1).process(answers[0], context())).data
     upper = np.concatenate([array.ravel() > 0 for array in numbers.values()])
-    assert 4 < upper.sum() < 30  # of 34: bits of nothing, each right with probability 1/2
+    assert 2 < upper.sum() < 32  # of 34: bits of nothing, each right with probability 1/2
     with Ledger(tmp_path / "site-1.ledger", epsilon=1e9) as ledger:
         assert len(ledger.history) == 2
 
@@ -228,10 +228,11 @@ def test_the_server_has_numbers_again(mechanism, options):
         assert all(np.allclose(dxo.data[name], array, rtol=1e-5) for name, array in UPDATE.items())
 
 
+@pytest.mark.usefixtures("fixed_keys")
 @pytest.mark.parametrize(
     "law",
     [
-        {"kind": "VectorGaussian", "sigma": 0.01, "dimension": 34, "norm": 0.5},
+        {"kind": "VectorGaussian", "sigma": 0.2, "dimension": 34, "norm": 0.5},
         {"kind": "PrivUnitG", "eps": 60.0, "dimension": 34, "norm": 0.5},
         {"kind": "TwoPoint", "eps": SURE},
     ],
