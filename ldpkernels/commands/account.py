@@ -74,7 +74,6 @@ def add_parser(commands: Commands) -> None:
     shuffle.add_argument(
         "--method", choices=("exact", "stronger_clones", "clones"), help="by default the sharpest that is proved"
     )
-    shuffle.add_argument("--composition", choices=("best", "pld", "rdp"), default="best")
     _size(shuffle)
 
     subsample = _question(
@@ -206,12 +205,11 @@ def _shuffle(args: argparse.Namespace) -> list[PrivacyResult | Told]:
         if args.clients is None:
             raise ValueError("--clients is missing: this question needs it")
         size = {"d": args.weights, "rounds": args.rounds, "delta": args.delta}
-        chosen = {"method": args.method, "composition": args.composition}
-        return [accounting.shuffle_epsilon(report, args.clients, **size, **chosen)]
+        return [accounting.shuffle_epsilon(report, args.clients, **size, method=args.method)]
     if args.clients is not None:
         raise ValueError(f"--clients = {args.clients} and --target = {args.target}: give one of the two")
-    if args.method is not None or args.composition != "best":
-        raise ValueError("--target goes with the sharpest method and composition: leave the two out")
+    if args.method is not None:
+        raise ValueError("--target goes with the sharpest method: leave --method out")
     clients, result = accounting.clients_needed(
         args.target, report, d=args.weights, rounds=args.rounds, delta=args.delta
     )

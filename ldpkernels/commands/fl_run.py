@@ -7,7 +7,6 @@ import argparse
 import contextlib
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TypedDict
 
 from ldpkernels.accounting.records import rounded_up
@@ -100,8 +99,7 @@ def run_ldp_fed(args: argparse.Namespace) -> Outcome:
     federation = federated_run.prepared(args, name)
     network, alpha = federation.network, config.largest_alpha
     turns = ldp_fed.plan(network, config)
-    budget = f"alpha={args.alpha:g}" if args.alphas is None else "own alphas"
-    label = f"{args.method}, no noise" if args.no_noise else f"{args.method}, {args.mechanism}, {budget}"
+    label = f"{args.method}, no noise" if args.no_noise else f"{args.method}, {args.mechanism}, alpha={args.alpha:g}"
     with (
         federated_run.opened_ledger(args) as ledger,
         federated_run.hired(args, federation, config.local, args.select) as crew,
@@ -137,17 +135,5 @@ def run_ldp_fed(args: argparse.Namespace) -> Outcome:
 
 def ldp_fed_config(args: argparse.Namespace) -> ldp_fed.Config:
     """The configuration of LDP-Fed, as the options have it."""
-    alpha = None if args.no_noise else alphas_of(args)
+    alpha = None if args.no_noise else args.alpha
     return options.taken(args, ldp_fed.Config, alpha=alpha, local=federated_run.local_of(args))
-
-
-def alphas_of(args: argparse.Namespace) -> float | dict[int, float]:
-    """The budget of all clients, or each client's own."""
-    if args.alphas is None:
-        return float(args.alpha)
-    numbers = [float(line) for line in Path(args.alphas).read_text().split()]
-    if len(numbers) != args.clients:
-        raise ValueError(
-            f"--alphas {args.alphas} has {len(numbers)} budgets: give one to each of {args.clients} clients"
-        )
-    return dict(enumerate(numbers))

@@ -90,9 +90,7 @@ def integer(least: int, most: int = LARGEST - 1) -> Callable[[str], int]:
     return read
 
 
-def seed(text: str) -> int:
-    """A seed that `ldpkernels.key` and torch both take."""
-    return integer(0)(text)
+seed = integer(0)  # of `ldpkernels.key` and torch
 
 
 def number(
