@@ -100,7 +100,7 @@ class Answer:
         lines = [
             self.call,
             f"  expected error {self.expected_error:.4g}: its root is {self.noise_to_signal:.3g} of the norm"
-            f" {self.setting.ball:.4g}, and {self.noise_to_signal_of_run:.3g} of all rounds' together",
+            f" {self.setting.ball:.4g}, and {self.noise_to_signal_of_run:.3g} over all rounds",
             f"  {self.bytes:,} bytes a client and round; {self.mean}",
             f"  {self.guarantee}",
         ]

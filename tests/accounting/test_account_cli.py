@@ -11,6 +11,7 @@ import pytest
 
 from ldpkernels import accounting
 from ldpkernels.__main__ import main
+from ldpkernels.commands import program
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "privacy.md"
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
@@ -20,8 +21,8 @@ PREFIX = "$ ldpkernels "
 def run(arguments: list[str]) -> int:
     try:
         return main(arguments)
-    except SystemExit as stop:
-        return int(stop.code or 0)
+    except program.Refusal as refusal:
+        return int(refusal.code)
 
 
 def commands_of_the_document() -> list[tuple[str, str]]:
@@ -55,7 +56,9 @@ def test_the_example_in_every_help_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     accounting.Ledger("run.ledger", epsilon=8.0).spend(accounting.GaussianEvent(4.0, scope=accounting.LOCAL), times=2)
-    assert run(["account", question, "--help"]) == 0
+    with pytest.raises(SystemExit) as stop:
+        run(["account", question, "--help"])
+    assert stop.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     example = text.partition("Example: ldpkernels ")[2]
     assert example.startswith(f"account {question}")
@@ -117,7 +120,7 @@ def test_shuffled_reports_of_many_outcomes_are_asked_for_as_such(capsys: pytest.
     [
         (["local"], "--eps is missing"),
         (["local", "--mechanism", "gaussian"], "--noise-multiplier is missing"),
-        (["local", "--eps", "-1"], "--eps/--epsilon: -1 must be above 0"),
+        (["local", "--eps", "-1"], "argument --eps/--epsilon: -1 must be above 0"),
         (["shuffle", "--eps", "1"], "--clients is missing"),
         (["shuffle", "--eps", "1", "--clients", "5", "--target", "1"], "give one of the two"),
         (["shuffle", "--eps", "1", "--target", "1", "--method", "clones"], "leave the two out"),
