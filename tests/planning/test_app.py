@@ -102,7 +102,10 @@ def test_the_command_writes_it(tmp_path, capsys):
     for wrong, message in (
         (["--trust", "central", "--app", str(folder)], "is there already"),
         (["--app", str(tmp_path / "other")], "is written for one trust"),
-        (["--trust", "local", "--app", str(tmp_path / "other"), "--choose", "hybrid"], "--choose hybrid is not a candidate"),
+        (
+            ["--trust", "local", "--app", str(tmp_path / "other"), "--choose", "hybrid"],
+            "--choose hybrid is not a candidate",
+        ),
         (
             ["--trust", "central", "--app", str(tmp_path / "other"), "--choose", "none"],
             "--choose none is not a candidate",
