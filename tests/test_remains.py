@@ -432,6 +432,7 @@ LEAKS = {
     "iterator": lambda: iter([SECRET, SECRET]),
     "many integers": lambda: array().view(np.int64).tolist(),
     "one long integer": lambda: int.from_bytes(array().tobytes(), "little"),
+    "a long integer in a list": lambda: [int.from_bytes(array().tobytes(), "little")],
     "long text": lambda: array().tobytes().decode("latin1") * 7,
     "record of NumPy": lambda: np.void(array().tobytes()),
     "history": lambda: [{"loss": SECRET}] * 2,

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal
 
+from ldpkernels.federated import networks
+
 RangeMethod = Literal["minmax", "capped", "quantile", "noise-subtracted", "own"]
 
 PAPER = {  # n and rounds of the paper's experiments, its fixed radius, its learning rate
@@ -20,7 +22,7 @@ EPOCHS = {"mnist": 2, "fashion-mnist": 10, "cifar10": 10}
 EXAMPLES = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000}
 STEP = {"mnist": 4e-4, "fashion-mnist": 4e-4, "cifar10": 4e-3}  # seconds of a quiet core for a step of ten examples
 COUNTING = {"mnist": 0.3, "fashion-mnist": 0.3, "cifar10": 4.0}  # and for the test examples, in every round
-NETWORK = {"mnist": "ldp-fl-cnn", "fashion-mnist": "ldp-fl-cnn", "cifar10": "small-vgg-normalised"}
+NETWORK = networks.LDP_FL  # what the command takes by default
 SEEDS = 5
 
 

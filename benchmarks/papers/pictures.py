@@ -64,6 +64,10 @@ class Panel:
         axis.title.set_fontsize(10)
         axis.legend(frameon=False, fontsize=7, loc="best")
 
+    def xs(self) -> set[float]:
+        """Where something was run."""
+        return {x for _, points in self.lines for x, values in points if values}
+
     def arrows(self, axis: Any, found: Sequence[tuple[float, float]], color: str) -> None:
         """Say where a value is that lies below the axes."""
         low, high = self.ylim
@@ -76,10 +80,10 @@ class Panel:
 
 
 def save(panels: Sequence[Panel], path: Path) -> None:
-    """The panels of which something was run as one picture, PNG and SVG, of the path's stem."""
+    """The panels that have more than one x as one picture, PNG and SVG, of the path's stem."""
     from ldpkernels.common import plot
 
-    panels = [panel for panel in panels if any(values for _, points in panel.lines for _, values in points)]
+    panels = [panel for panel in panels if panel.flat or len(panel.xs()) > 1]
     assert len(panels) <= 6, path
     columns = 2 if len(panels) == 4 else 3
     rows = -(-len(panels) // columns)

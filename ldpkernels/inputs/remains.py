@@ -30,6 +30,7 @@ _NUMBERS: frozenset[type] = frozenset({int, float, complex})
 _SINGLE = _NAMES | _NUMBERS  # under a name of its own, no weights
 _SHORT: frozenset[type] = frozenset({bool, float, complex})  # and integers and text that are not `_is_long`
 _IN_LISTS = _NAMES | {int}
+_INTEGERS: frozenset[type] = frozenset({int, bool})
 _MAPPINGS: frozenset[type] = frozenset({dict, OrderedDict})
 _LISTS: frozenset[type] = frozenset({tuple, list, set, frozenset})
 _KNOWN = _SINGLE | _MAPPINGS | _LISTS
@@ -72,7 +73,8 @@ def refuse_remains(modules: Modules, perturbed: Named, keep: bool, sharded: bool
                 continue
             if of in _SINGLE and not _is_long(value):
                 continue
-            if of in _LISTS and len(value) <= _FEW and _IN_LISTS.issuperset(map(type, value)):
+            few = of in _LISTS and len(value) <= _FEW and _INTEGERS.issuperset(map(type, value))
+            if few and sum(map(int.bit_length, value)) <= 64 * _FEW:
                 continue
             _refuse_copies(prefix, key, value, module)
             if not keep:

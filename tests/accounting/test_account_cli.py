@@ -117,7 +117,7 @@ def test_shuffled_reports_of_many_outcomes_are_asked_for_as_such(capsys: pytest.
     [
         (["local"], "--eps is missing"),
         (["local", "--mechanism", "gaussian"], "--noise-multiplier is missing"),
-        (["local", "--eps", "-1"], "--eps/--epsilon: -1 must be above 0"),
+        (["local", "--eps", "-1"], "argument --eps/--epsilon: -1 must be above 0"),
         (["shuffle", "--eps", "1"], "--clients is missing"),
         (["shuffle", "--eps", "1", "--clients", "5", "--target", "1"], "give one of the two"),
         (["shuffle", "--eps", "1", "--target", "1", "--method", "clones"], "leave --method out"),

@@ -154,7 +154,7 @@ def test_shares_by_their_divergences(name, rounds):
     one = named(name, 2.0, rounds=rounds, clients=n, weights=3, trust="secure-aggregation")
     law = one.law
     assert law.dimension == 3 + one.adaptive
-    assert law.norm == pytest.approx(math.sqrt(1 + one.adaptive / 64))  # the number is an eighth of the norm
+    assert law.norm == pytest.approx(one.setting.ball * math.sqrt(1 + one.adaptive / 64))  # an eighth of the norm
     mu = n * mpmath.mpf(law.stddev) ** 2
     square = mpmath.mpf(law.square_bound)
     spread = min(mpmath.sqrt(law.padded * square), square)
