@@ -124,17 +124,11 @@ def hired(args: argparse.Namespace, federation: Federation, local: training.Loca
             yield crew
 
 
-@contextlib.contextmanager
-def opened_ledger(args: argparse.Namespace) -> Iterator[Ledger | None]:
+def opened_ledger(args: argparse.Namespace) -> contextlib.AbstractContextManager[Ledger | None]:
     """The ledger of --ledger, if there is one."""
     if args.ledger is None:
-        yield None
-        return
-    ledger = Ledger(args.ledger, epsilon=args.budget, delta=args.delta)
-    try:
-        yield ledger
-    finally:
-        ledger.close()
+        return contextlib.nullcontext()
+    return Ledger(args.ledger, epsilon=args.budget, delta=args.delta)
 
 
 def rounds_of(
