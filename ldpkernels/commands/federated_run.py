@@ -124,17 +124,11 @@ def hired(args: argparse.Namespace, federation: Federation, local: training.Loca
             yield crew
 
 
-@contextlib.contextmanager
-def opened_ledger(args: argparse.Namespace) -> Iterator[Ledger | None]:
+def opened_ledger(args: argparse.Namespace) -> contextlib.AbstractContextManager[Ledger | None]:
     """The ledger of --ledger, if there is one."""
     if args.ledger is None:
-        yield None
-        return
-    ledger = Ledger(args.ledger, epsilon=args.budget, delta=args.delta)
-    try:
-        yield ledger
-    finally:
-        ledger.close()
+        return contextlib.nullcontext()
+    return Ledger(args.ledger, epsilon=args.budget, delta=args.delta)
 
 
 def rounds_of(
@@ -212,12 +206,12 @@ def of_seed(seed: int) -> str:
 def draw_accuracy(path: str | Path, curves: Mapping[str, Sequence[float]], title: str) -> None:
     """Accuracy over rounds, one line for each name; what has no noise is grey."""
     figure, (axis,) = new_figure(1, 1, width=6.4, height=4)
-    for name, values in curves.items():
+    for (name, values), mark in zip(curves.items(), "os^", strict=False):
         rounds, percent = range(1, len(values) + 1), [100 * v for v in values]
         if name == "no noise":
             axis.plot(rounds, percent, label=name, ls="--", color="0.55", zorder=1)
         else:
-            axis.plot(rounds, percent, label=name, marker="o", ms=4)
+            axis.plot(rounds, percent, label=name, marker=mark, ms=5)
     axis.set(xlabel="round", ylabel="test accuracy (%)", ylim=(0, 102), title=title)
     axis.legend(frameon=False, loc="lower right")
     save(figure, path)
