@@ -194,7 +194,7 @@ def test_an_app_that_ends_with_its_node(walls):
         ({"deadline": "60"}, "deadline = '60'"),
         ({"sandbox": "docker"}, "sandbox = 'docker' is unknown"),
         ({"user": "nobody", "sandbox": "none"}, "leave it out"),
-        ({"hidden": ["secrets"]}, "no absolute path"),
+        ({"hidden": ["secrets"]}, "not an absolute path"),
         ({"environment": {"A": 1}}, "put it in quotes"),
         ({"hidden": ["/"]}, "keep them apart"),
     ],

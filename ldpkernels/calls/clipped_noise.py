@@ -178,10 +178,9 @@ def clipped_noised_mean(
     clipping: Clipping = "flat",
     return_info: bool = False,
 ) -> Rows[Name] | tuple[Rows[Name], ClippedInfo[Any]]:
-    """The mean of x's rows, each clipped to Euclidean norm C, plus noise: `clipped_noised_sum` over the batch's size.
-
-    On a loss, this protects the released scalar only: the noise is a constant for the gradient, which stays private
-    data. To train, clip and noise gradients by sample: `ldpkernels.dp_sgd_step`.
+    """The mean of x's rows, each clipped to norm C, plus noise. On a loss it protects the released scalar only: the
+    noise is a constant for the gradient, which stays private data. To train, use `ldpkernels.dp_sgd_step`, which clips
+    and noises gradients by sample.
 
     The divisor is the number of rows, poisoned ones included, or `batch_size`. The result is the loss of Han and Xue
     (Algorithm 1, lines 10 to 12) for x of shape [B], and DP-SGD's gradient for x of shape [B, ...].

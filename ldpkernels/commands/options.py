@@ -12,6 +12,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
@@ -28,8 +29,7 @@ T = TypeVar("T")
 class Parser(argparse.ArgumentParser):
     """A parser whose refusal is one line. Options are not abbreviated: a mistyped --d must not become --delta."""
 
-    def __init__(self, **told: Any) -> None:
-        super().__init__(allow_abbrev=False, **told)
+    __init__ = partialmethod(argparse.ArgumentParser.__init__, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         """Refuse."""

@@ -123,9 +123,9 @@ def with_a_trigger(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda path: path.symlink_to("/dev/null"), "no regular file"),
-        (os.mkfifo, "no regular file"),
-        (Path.mkdir, "no regular file"),
+        (lambda path: path.symlink_to("/dev/null"), "not a regular file"),
+        (os.mkfifo, "not a regular file"),
+        (Path.mkdir, "not a regular file"),
         (text_ledger, "lines of text, which this version doesn't read: end that run"),
         (other_database, "no ledger of this version"),
         (with_a_trigger, "no ledger of this version"),
