@@ -19,7 +19,8 @@ COLORS = ("#777777", "#5d4e8c", "#c0392b", "#e08e45", "#1f6f8b", "#2e8b57")
 def write(folder: Path, dataset: str, found: list[dict[str, Any]]) -> str:
     """The files, and the text of the table."""
     ways, epsilons = list(dict.fromkeys(one["way"] for one in found)), sorted({one["epsilon"] for one in found})
-    seeds = len({one["seed"] for one in found})
+    runs = [sum((one["way"], one["epsilon"]) == (way, e) for one in found) for way in ways for e in epsilons]
+    seeds = " to ".join(str(n) for n in sorted({min(runs), max(runs)}))
     said = f"Mean and 95% interval of it over {seeds} seeds; in brackets the honest epsilon of a patient, delta = 1e-5."
     lines = [f"# Patients of eight silos: {dataset}\n", f"![accuracy over epsilon]({dataset}.svg)\n", f"{said}\n"]
     lines += ["| test accuracy, % | " + " | ".join(f"ε = {e:g}" for e in epsilons) + " | seconds | MB |"]
