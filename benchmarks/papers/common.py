@@ -11,8 +11,8 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from benchmarks.results import facts_table, filled, table
 
 RESULTS = Path(__file__).parent / "results"
 
-__all__ = ["RESULTS", "Cell", "Cells", "Job", "Page", "left_open", "percent", "spread", "table"]
+__all__ = ["RESULTS", "Cell", "Cells", "Job", "Page", "by_run", "left_open", "percent", "spread", "table"]
 
 Cell = dict[str, Any]
 
@@ -127,6 +127,15 @@ def not_run(waiting: Sequence[Job]) -> str:
     total = sum(job.minutes for job in waiting)
     heading = f"Planned, and waiting for a machine: {len(waiting)} runs, {total:,.0f} minutes of a core."
     return heading + "\n\n" + "\n".join(lines)
+
+
+def by_run(cells: dict[str, Cell], runs: Iterable[Any], **usual: Any) -> dict[Any, list[Cell]]:
+    """The cells of each run with seed 0 (and what is `usual`), in the order of their seeds."""
+    kept: dict[Any, list[Cell]] = {}
+    for run in sorted(runs, key=lambda run: run.seed):
+        if run.name in cells:
+            kept.setdefault(replace(run, seed=0, **usual), []).append(cells[run.name])
+    return kept
 
 
 def percent(value: float | None) -> str:

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean, stdev
 
 from benchmarks.papers import han_xue_ablation as ablation
 from benchmarks.papers import han_xue_baseline as baseline
-from benchmarks.papers.common import Cell, table
+from benchmarks.papers.common import Cell, by_run, table
 from benchmarks.papers.han_xue_plan import FULL_EPOCHS, PAPER, Setting, plan
 
 NAMES = {"adult": "Adult", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
@@ -19,11 +19,7 @@ Kept = dict[Setting, list[Cell]]  # of a setting with seed 0 and no baseline, on
 
 def kept_of(cells: dict[str, Cell]) -> Kept:
     """The runs by setting, in the order of their seeds, with the baselines that belong to them."""
-    found, kept = baseline.joined(cells), Kept()
-    for s in sorted(plan(), key=lambda s: s.seed):
-        if s.name in found:
-            kept.setdefault(replace(s, seed=0, baseline=False), []).append(found[s.name])
-    return kept
+    return by_run(baseline.joined(cells), plan(), baseline=False)
 
 
 def tables(cells: dict[str, Cell]) -> dict[str, str]:
@@ -61,19 +57,14 @@ def of_five(kept: Kept, dataset: str) -> list[Setting]:
 def accuracies(cells: list[Cell]) -> tuple[list[float], list[float], list[float]]:
     """Accuracies of the baseline where it was trained, of the parties alone in mean, and of the global model."""
     bases = [c["baseline_accuracy"] for c in cells if c["baseline_accuracy"] is not None]
-    return bases, [mean(c["standalone"]) for c in cells], [c["global"] for c in cells]
-
-
-def mean(values: Sequence[float]) -> float:
-    """The average of what seeds or parties reach."""
-    return sum(values) / len(values)
+    return bases, [fmean(c["standalone"]) for c in cells], [c["global"] for c in cells]
 
 
 def spread(values: Sequence[float]) -> str:
     """The mean of the seeds, and the deviation of one of them where there are several."""
     if len(values) < 2:
         return f"{values[0]:.4f} (one seed)" if values else "not run"
-    return f"{mean(values):.4f} ± {statistics.stdev(values):.4f} ({len(values)} seeds)"
+    return f"{fmean(values):.4f} ± {stdev(values):.4f} ({len(values)} seeds)"
 
 
 def glance(kept: Kept) -> str:
@@ -101,10 +92,10 @@ def gain(kept: Kept, dataset: str) -> str:
     rows = []
     for s in (replace(of_five(kept, dataset)[0], parties=parties) for parties in (5, 10, 20)):
         if s in kept:
-            won = [c["global"] - mean(c["standalone"]) for c in kept[s]]
+            won = [c["global"] - fmean(c["standalone"]) for c in kept[s]]
             above = sum(w > 0 for w in won)
             verdict = "above" if above == len(won) else "on both sides" if above else "below"
-            rows.append([str(s.parties), f"{mean(won):+.4f}", f"{above} of {len(won)}", verdict])
+            rows.append([str(s.parties), f"{fmean(won):+.4f}", f"{above} of {len(won)}", verdict])
     return table(["parties", "global less standalone", "seeds above", ""], rows)
 
 
@@ -132,7 +123,7 @@ def table_2(kept: Kept, dataset: str) -> str:
         claim = 2 * paper.batch / paper.examples * math.sqrt(paper.steps * math.log(1e5)) / s.sigma
         accounted = [f"{claim:.4f}" if s.parties == 5 else "-", f"{first['eq18']:.4f}", "none (infinite)"]
         results = [*map(spread, accuracies(kept[s])[1:]), printed(s)]
-        share = f"{mean([run['kept'] for run in kept[s]]):.1%}"
+        share = f"{fmean([run['kept'] for run in kept[s]]):.1%}"
         rows.append([*heading(s), *accounted, *results, share, f"{loss_epsilon(s, first['examples']):.3f}"])
     heads = ["parties", "sigma", "T", "generators", "eq. (18), paper's T", "eq. (18), our T", "true eps of the samples"]
     return table([*heads, "standalone", "global", "paper's global", "samples kept", "true eps of the losses"], rows)
@@ -162,7 +153,7 @@ def samples_or_labels(cells: list[Cell]) -> str:
     """The four ways to train the same global model: real or generated samples, labelled by the vote or better."""
 
     def share(name: str) -> str:
-        return f"{mean([c[name] for c in cells]):.1%}"
+        return f"{fmean([c[name] for c in cells]):.1%}"
 
     true, told = share("vote is right of real"), share("vote is the teacher's")
     real, generated = share("kept of real"), share("kept of generated")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import ldpkernels
-from benchmarks.papers.common import Cell, left_open, percent, spread
+from benchmarks.papers.common import Cell, by_run, left_open, percent, spread
 from benchmarks.papers.common import table as markdown_table
 from benchmarks.papers.ldp_fed_runs import (
     ALPHAS,
@@ -66,11 +66,7 @@ Kept = dict[Run, list[Cell]]  # of a run with seed 0, one cell for each seed tha
 
 def kept_of(cells: dict[str, Cell]) -> Kept:
     """The cells by run, in the order of their seeds."""
-    kept: Kept = {}
-    for run in sorted(plan(), key=lambda run: run.seed):
-        if run.name in cells:
-            kept.setdefault(replace(run, seed=0), []).append(cells[run.name])
-    return kept
+    return by_run(cells, plan())
 
 
 def tables(cells: dict[str, Cell]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from benchmarks.papers import ldp_fl_others, theorem_2
-from benchmarks.papers.common import Cell, left_open, percent, spread
+from benchmarks.papers.common import Cell, by_run, left_open, percent, spread
 from benchmarks.papers.common import table as markdown_table
 from benchmarks.papers.ldp_fl_plan import NETWORK, PAPER, Setting, adaptive, plan, setting
 
@@ -48,11 +48,7 @@ Kept = dict[Setting, list[Cell]]  # of a setting with seed 0, one cell for each 
 
 def kept_of(cells: dict[str, Cell]) -> Kept:
     """The cells by what they ran, in the order of their seeds."""
-    kept: Kept = {}
-    for s in plan():
-        if s.name in cells:
-            kept.setdefault(replace(s, seed=0), []).append(cells[s.name])
-    return kept
+    return by_run(cells, plan())
 
 
 def finals(kept: Kept, s: Setting) -> list[float]:

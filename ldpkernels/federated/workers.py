@@ -130,7 +130,7 @@ def _context() -> BaseContext:
     if sys.platform != "linux":  # Apple's libraries may not be forked once loaded, and Windows has no fork
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload(["torch"])  # not this package, which the server may find elsewhere
     return context
 
 

@@ -204,7 +204,9 @@ class LdpFedAvg(Rounds):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         messages = list(self.configure_train(round_, arrays, config, grid))
         if isinstance(self.release, Summed):
-            return self._summed_round(self.release, round_, grid, messages, timeout)
+            asked = Asked(self.ranges, self._run, round_)
+            found = sums.collect(self.release, asked, self._like, grid, messages, timeout)
+            return self._next(round_, found, 0, 0, found.silent, found.epsilon)
         return self.aggregate_train(round_, replies(grid, messages, timeout))
 
     def _begun(self, initial: ArrayRecord) -> Arrays:
@@ -236,34 +238,18 @@ class LdpFedAvg(Rounds):
     def _sizes(self) -> list[int]:
         return [array.size for array in self._like.values()]
 
-    def _summed_round(
-        self, release: Summed, round_: int, grid: Grid, messages: list[Message], timeout: float
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        if not messages:
-            return self._next(round_, None, 0, 0, 0, 0.0)
-        asked = Asked(self.ranges, self._run, round_)
-        found = sums.collect(release, asked, self._like, grid, messages, timeout)
-        return self._next(round_, found, 0, 0, found.silent, found.epsilon)
-
     def _next(
-        self,
-        server_round: int,
-        total: Total | sums.Collected | None,
-        failures: int,
-        strange: int,
-        silent: int,
-        epsilon: float,
+        self, server_round: int, total: Total | sums.Collected, failures: int, strange: int, silent: int, epsilon: float
     ) -> tuple[ArrayRecord | None, MetricRecord]:
         """The next model and ranges, if there was a report."""
-        clients = 0 if total is None else total.clients
-        self.skipped = strange + (0 if total is None else total.skipped)
-        self.reasons = {} if total is None else dict(total.reasons)
+        clients = total.clients
+        self.skipped, self.reasons = strange + total.skipped, dict(total.reasons)
         if strange:
             self.reasons["no report, a second one, or from a node that was not asked"] = strange
         metrics = MetricRecord({"reports": clients, "skipped": self.skipped, "failures": failures, "silent": silent})
         if epsilon:
             metrics[records.EPSILON] = epsilon
-        if total is None or clients < self.at_least:
+        if clients < self.at_least:
             least = f", of at least {self.at_least}" if self.at_least > 1 else ""
             why = self.reasons or self.refusals or "no answer"
             logger.warning("round %d has %d reports%s: the model stays (%s)", server_round, clients, least, why)

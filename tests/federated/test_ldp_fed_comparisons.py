@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ldpkernels
-from benchmarks.papers import comparisons, latency, private_sgd, theorem_2
+from benchmarks.papers import comparisons, private_sgd, theorem_2
 from benchmarks.papers.comparisons import Config
 from benchmarks.papers.private_sgd import PrivateSteps
 from ldpkernels.accounting import sampled_gaussian
@@ -179,7 +179,7 @@ def test_the_same_seed_is_the_same_run(method):
     assert not torch.equal(moved["1.weight"], one.weights["1.weight"])
 
 
-@pytest.mark.parametrize("module", [latency, private_sgd, theorem_2])
+@pytest.mark.parametrize("module", [private_sgd, theorem_2])
 def test_the_examples_of_what_only_the_papers_need(module):
     """They stand outside the package, whose own are collected."""
     found = doctest.testmod(module)

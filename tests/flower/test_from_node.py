@@ -101,6 +101,7 @@ def test_a_run_asks_for_less_and_not_for_more(site, tmp_path, caplog):
         ("eps = 2.0\nledger = 'a'", "ledger = 'a' is not an absolute path"),
         ("eps = 2.0\nmetrics = 'loss'", "metrics = 'loss' is not a list of names"),
         ("eps = 2.0\nthreshold = 2.5", "threshold = 2.5 is not a whole number"),
+        ("eps = 2.0\nadaptive = 1", "adaptive = 1 is neither true nor false"),
         ("law = 'VectorGaussian'", "is not a table: begin it with [law]"),
         ("[law]\nkind = 'Laplace'", "kind='Laplace' must be one of TwoPoint"),
         ("[law]\nkind = 'VectorGaussian'", "is written with sigma, dimension, norm"),
