@@ -69,8 +69,7 @@ def test_no_rows_and_no_noise(both):
     both([rows(0, 5)], 0.5, 1.0, generator=KEYS["philox"], batch_size=7)
 
 
-@pytest.mark.parametrize("noise", ["gaussian", "discrete"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "noise"), [*zip(DTYPES, ["gaussian", "discrete"] * 2, strict=True)])
 def test_single_numbers(both, dtype, noise):
     """No rows, a few, a second piece, a second group; some poisoned, some at the bound."""
     for n in (0, 5, 1100, 4200):
@@ -82,8 +81,7 @@ def test_single_numbers(both, dtype, noise):
     both([rows(70)[:, None]], 0.5, 0.0, generator=KEYS["chacha20"], noise=noise)
 
 
-@pytest.mark.parametrize("grid", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("dtype", "grid"), [(torch.float32, True), (torch.float64, False)])
 def test_groups_of_rows_are_added_in_order(device, dtype, grid, monkeypatch):
     """A group of 4096 rows, and a second of more than one block: only then does it matter that groups are added apart.
 
