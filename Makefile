@@ -88,7 +88,7 @@ sanitize: $(STAMP)
 flower: $(STAMP)
 	$(PY) -m pip install --quiet --disable-pip-version-check "$(TORCH)" $(FLOWER)
 	$(PY) -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not flower" tests/flower
-	$(PY) -m pytest -m flower tests/flower
+	$(PY) -m pytest -m flower tests/flower tests/planning/test_app.py
 
 # What tests/integrations asks for and the extra `test` leaves out: over 100 MB, for a minute of tests.
 TRAINERS := "transformers>=5" "peft>=0.18" "lightning>=2.5" "accelerate>=1.10" "opacus>=1.5" "nvflare>=2.9"
@@ -130,7 +130,7 @@ ptx: export TRITON_CACHE_DIR := $(CURDIR)/build/ptx-cache
 ptx: $(STAMP)
 	$(PY) -m pytest -m exhaustive tests/triton/test_static.py
 	LDPKERNELS_TEST_PTX=$(PTX_ARCH) $(PY) -m pytest -m exhaustive tests/ptx tests/test_narrow_laws.py
-	LDPKERNELS_TEST_PTX=$(PTX_ARCH) $(PYTEST) tests/triton --ignore tests/triton/test_static.py \
+	LDPKERNELS_TEST_PTX=$(PTX_ARCH) $(PYTEST) -m "not gpu" tests/triton --ignore tests/triton/test_static.py \
 	  --ignore tests/triton/test_first_launch.py --ignore tests/triton/test_vectors.py
 	for backend in triton cuda; do \
 	  $(PY) -m tests.ptx.coverage --arch $(PTX_ARCH) --backend $$backend && \
@@ -152,7 +152,13 @@ dist: $(STAMP)
 # An environment of its own: what writes pages is no part of the package.
 DOCS := build/docs-venv
 
-docs:
+# Some four minutes of CPU: the plans of docs/explore.md.
+ANSWERS := build/answers.json
+$(ANSWERS): release/explore.py $(wildcard ldpkernels/planning/*.py ldpkernels/accounting/*.py) | $(STAMP)
+	mkdir -p build
+	$(PY) -m release.explore $@
+
+docs: $(ANSWERS)
 	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
 	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement release/docs.txt
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --quiet --clean

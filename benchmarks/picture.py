@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.results import Row, pretty
 from benchmarks.suites import Suite
+from ldpkernels.common import plot
 
 COLORS = {"ours": "#1f6f8b", "peer": "#e08e45", "floor": "#b8bcc2"}
 LABELS = {"ours": "ldpkernels", "peer": "others, the same work", "floor": "floors: the memory alone"}
@@ -28,7 +29,14 @@ def draw(path: Path, suite: Suite, facts: dict[str, str], rows: list[Row]) -> No
     heights = [len(members[g]) + 1.3 for g in groups]
     inches = 0.235 * sum(heights) + 1.5
     figure, panels = plt.subplots(
-        len(groups), 1, figsize=(9.5, inches), height_ratios=heights, sharex=True, layout="constrained", squeeze=False
+        len(groups),
+        1,
+        figsize=(9.5, inches),
+        height_ratios=heights,
+        sharex=True,
+        layout="constrained",
+        squeeze=False,
+        dpi=150,
     )
     figure.get_layout_engine().set(rect=(0.005, 0, 0.99, 1 - 0.95 / inches), hspace=0.02)
     for axes, group in zip(panels[:, 0], groups, strict=True):
@@ -51,7 +59,8 @@ def draw(path: Path, suite: Suite, facts: dict[str, str], rows: list[Row]) -> No
         fontsize=8.5,
         handlelength=1.2,
     )
-    figure.savefig(path, dpi=150)
+    for suffix in (".png", ".svg"):
+        plot.save(figure, path.with_suffix(suffix))
     plt.close(figure)
 
 

@@ -43,7 +43,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, default=Path("out/bench"), help="folder for the results (out/bench)")
     parser.add_argument("--suite", nargs="+", choices=SUITES, default=list(SUITES), help="what to measure (everything)")
-    text = "also store them as NAME.md, NAME.json and NAME.png; suites after the first append their own names"
+    text = "also store them as NAME.md, .json, .png and .svg; suites after the first append their own names"
     parser.add_argument("--save", type=Path, metavar="NAME", help=text)
     parser.add_argument("--sweeps", type=int, default=5, help="times to run the whole suite (5)")
     parser.add_argument("--elements", type=int, default=1 << 24, help="weights of the large tensor (2^24)")
@@ -83,12 +83,12 @@ def write(
     Path(f"{stem}.md").write_text(text)
     results.write_json(Path(f"{stem}.json"), facts, rows, found, suite=suite.name)
     picture.draw(Path(f"{stem}.png"), suite, facts, rows)
-    print(f"written: {stem}.md, .json, .png")
+    print(f"written: {stem}.md, .json, .png, .svg")
     if options.save:
         options.save.parent.mkdir(parents=True, exist_ok=True)
-        for kind in (".md", ".json", ".png"):
+        for kind in (".md", ".json", ".png", ".svg"):
             shutil.copyfile(f"{stem}{kind}", f"{options.save}{suffix}{kind}")
-        print(f"stored: {options.save}{suffix}.md, .json, .png")
+        print(f"stored: {options.save}{suffix}.md, .json, .png, .svg")
 
 
 def measure(options: argparse.Namespace, suite: Suite) -> tuple[dict[str, str], list[Row]]:

@@ -11,8 +11,6 @@ namespace ldpk {
 // The numbers are part of the Python interface (ldpkernels/common/dtypes.py).
 enum class Dtype : int64_t { f32 = 0, f64 = 1, bf16 = 2, f16 = 3 };
 
-constexpr int64_t bytes_of(int64_t dtype) { return dtype == 0 ? 4 : dtype == 1 ? 8 : 2; }
-
 // A span's dtype where its elements are int64; the others are those of Dtype.
 constexpr int64_t kIntegers = 4;
 

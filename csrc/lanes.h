@@ -31,6 +31,11 @@ LDPK_FN float float_at_most(int32_t k) {
 }
 LDPK_FN float float_at_least(int32_t k) { return -float_at_most(-k); }
 
+// Whether an integer that is kept to the floats between lo and hi has the upper half of one that is kept to lo and hi.
+// Multiples of 2^16 are floats, so none lies above the largest float that is at most hi and up to hi. The smallest
+// float that is at least lo may be one, and lie above lo.
+LDPK_FN bool halves_agree(int32_t lo) { return static_cast<int32_t>(float_at_least(lo)) >> 16 == lo >> 16; }
+
 struct ScalarLanes {
   static constexpr int count = 1;   // elements of a register
   static constexpr int blocks = 1;  // Philox blocks of a register: 64-bit lanes
@@ -87,6 +92,11 @@ struct ScalarLanes {
   static LDPK_FN i32 round_within(f64 z, int32_t lo, int32_t hi) {
     return static_cast<int32_t>(rint(z >= hi ? hi : z <= lo ? lo : z));
   }
+  // An integer with the same upper half if halves_agree(lo). Lanes need fewer instructions for it.
+  template <class Float>
+  static LDPK_FN i32 round_near(Float z, int32_t lo, int32_t hi) {
+    return round_within(z, lo, hi);
+  }
 
   static LDPK_FN Mask less(i32 a, i32 b) { return a < b; }
   static LDPK_FN Mask equal(i32 a, i32 b) { return a == b; }
@@ -140,6 +150,15 @@ struct ScalarLanes {
   static LDPK_FN void store_choice(T* p, Mask m, T lower, T upper) {
     *p = m ? upper : lower;
   }
+};
+
+// Upper halves of registers and draws of 16 bits, as many as lanes compare at once.
+template <class Lanes>
+struct Halves {
+  static constexpr int count = Lanes::count;
+  static LDPK_FN auto upper(const typename Lanes::i32 (&k)[1]) { return k[0] >> 16; }
+  static LDPK_FN auto load(const uint16_t* draws) { return Lanes::load_draws(draws); }
+  static LDPK_FN auto joined(const typename Lanes::Mask (&m)[1]) { return m[0]; }
 };
 
 }  // namespace ldpk

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both Python modules share: NumPy's tables of spans and laws, and mechanisms by their names.
+// What both Python modules share: NumPy's tables of spans and laws.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -48,38 +48,6 @@ const T* records(const py::array& table, const char* what) {
     throw std::invalid_argument(std::string(what) + " are a table in one piece");
   }
   return static_cast<const T*>(table.data());
-}
-
-// How a call finds its kernel (docs/reading.md follows one). Python names it by two words, "two_point" and "values".
-// The registry is a list of types: `each_action` calls a function for every mechanism with each of its outputs, with an
-// empty object whose type says both, so that what the function does is compiled for that kernel. `with_action` compares
-// the words with all of them and calls f(action, number) for the one that they name, among those that `Offered` has.
-// The number is the action's place in the registry: an instruction set's `actions[number]` is its kernel
-// (cpu/kernels.h).
-template <class Offered, class F>
-void with_action(std::string_view mechanism, std::string_view output, Offered, F f) {
-  bool found = false;
-  size_t number = 0;
-  Registry::each_action([&](auto action) {
-    using A = decltype(action);
-    if constexpr (Offered::template has<A>()) {
-      if (A::Entry::name == mechanism && A::output_name == output) {
-        found = true;
-        f(action, number);
-      }
-    }
-    ++number;
-  });
-  if (found) return;
-  std::string known;
-  Registry::each_action([&](auto action) {
-    using A = decltype(action);
-    if constexpr (Offered::template has<A>()) {
-      known.append(known.empty() ? "" : ", ").append(A::Entry::name).append(" ").append(A::output_name);
-    }
-  });
-  throw std::invalid_argument("no kernel for '" + std::string(mechanism) + "' and '" + std::string(output) +
-                              "': there are " + known);
 }
 
 }  // namespace ldpk

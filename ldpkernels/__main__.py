@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
@@ -13,7 +12,7 @@ from ldpkernels.commands import account, audit, demo, fl, flower_node, options, 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name; its exit status."""
-    parser = argparse.ArgumentParser(prog="ldpkernels", description="Local differential privacy for model updates.")
+    parser = options.Parser(prog="ldpkernels", description="Local differential privacy for model updates.")
     parser.add_argument("--version", action="version", version=f"ldpkernels {__version__}")
     commands = options.add_commands(parser, "COMMAND")
     for command in (plan, verify, audit, account, fl, flower_node, demo):

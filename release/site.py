@@ -28,6 +28,7 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "reporting.md",
 }
+ANSWERS = ROOT / "build/answers.json"  # what release/explore.py computes
 RESULTS = ("benchmarks/results", "benchmarks/papers/results", "benchmarks/budget")
 LINK = re.compile(r"(?P<before>\]\(|\bsrc=\")(?P<target>[^)\"\s#]+)(?P<anchor>#[^)\"\s]*)?(?=[)\"])")
 FENCE = re.compile(r"^```(\w+) (\S+\.\w+)$", re.M)
@@ -100,6 +101,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.abs_src_path is None:
         return markdown
     source = Path(page.file.abs_src_path).relative_to(ROOT)
+    if source.name == "explore.md":
+        markdown = markdown.replace("{answers}", ANSWERS.read_text())
 
     def link(found: re.Match[str]) -> str:
         target = found["target"]
@@ -111,20 +114,25 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         on_site = site_path(path)
         if on_site is None or files.get_file_from_path(on_site) is None:
             return f"{found['before']}{config.extra['repository']}/{path}{found['anchor'] or ''}"
-        here = posixpath.dirname(page.file.src_uri) or "."
         return f"{found['before']}{posixpath.relpath(on_site, here)}{found['anchor'] or ''}"
 
-    def mention(found: re.Match[str]) -> str:
-        exists = (ROOT / found[0]).exists()
-        return link_to(found[0]) if exists else found[0]
-
-    def link_to(path: str) -> str:
-        here = posixpath.dirname(page.file.src_uri) or "."
-        return f"[{path}]({posixpath.relpath(path.removeprefix('docs/'), here)})"
-
+    here = posixpath.dirname(page.file.src_uri) or "."
     parts = re.split(r"(^```.*?^```$)", _with_pictures(markdown, source), flags=re.M | re.S)
-    parts[::2] = [MENTION.sub(mention, LINK.sub(link, text)) for text in parts[::2]]
+    parts[::2] = [_with_titles(LINK.sub(link, text), here) for text in parts[::2]]
     return NAMED.sub(_listed, FENCE.sub(r'```\1 title="\2"', "".join(parts)))
+
+
+def _with_titles(text: str, here: str) -> str:
+    """The text with every page that it mentions as a link that reads as the page's title."""
+
+    def linked(found: re.Match[str]) -> str:
+        page = ROOT / found[0]
+        if not page.exists():
+            return found[0]
+        title = page.read_text().partition("# ")[2].partition("\n")[0]
+        return f"[{title}]({posixpath.relpath(found[0].removeprefix('docs/'), here)})"
+
+    return MENTION.sub(linked, text)
 
 
 def _with_pictures(markdown: str, source: Path) -> str:
@@ -159,10 +167,10 @@ def _expanded(nav: Any) -> Any:
 
 
 class FencedExamples(griffe.Extension):
-    """Docstrings have examples as doctest reads them; Markdown would read quotations."""
+    """Docstrings have examples as doctest reads them, where Markdown would read quotations, and name pages."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Fence the examples of one docstring."""
+        """Fence the examples of one docstring, and link its pages."""
         if obj.docstring is not None:
-            text = obj.docstring.value + "\n"
+            text = _with_titles(obj.docstring.value, "reference") + "\n"
             obj.docstring.value = EXAMPLE.sub(lambda e: f"```pycon\n{e[0].rstrip()}\n```\n", text)

@@ -5,8 +5,11 @@ import importlib
 import importlib.util
 import os
 import re
+import secrets
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import ldpkernels
@@ -48,6 +51,10 @@ def _interpret_triton():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
         importlib.import_module("triton").knobs.runtime.interpret = True
+    # Its interpreter wraps all of the language anew for every call of a function, around what earlier calls wrapped.
+    interpreter = importlib.import_module("triton.runtime.interpreter")
+    interpreter._patch_lang(SimpleNamespace(__globals__={"tl": interpreter.tl, "core": interpreter.tl.core}))
+    interpreter._patch_lang = lambda function: SimpleNamespace(restore=lambda: None)
 
 
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
@@ -94,6 +101,12 @@ def key(request):
 def device_key(request):
     """A fixed key of each cipher that a GPU's kernels have."""
     return ldpkernels.Key(KEYS[request.param])
+
+
+@pytest.fixture
+def fixed_keys(monkeypatch):
+    """Keys that would come from the operating system are the same in every run."""
+    monkeypatch.setattr(secrets, "token_bytes", np.random.default_rng(0).bytes)
 
 
 @pytest.fixture(scope="session")

@@ -148,14 +148,14 @@ def test_json_has_no_infinity():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["verify", "--out", "verify.xyz"], "'verify.xyz' is no picture: end its name in one of"),
+        (["verify", "--out", "verify.xyz"], "'verify.xyz' is not a picture: end its name in one of"),
         (
             ["verify", "--out", f"{__file__}/verify.png"],
-            f"cannot be written: {__file__!r} is no folder",
+            f"cannot be written: {__file__!r} is not a folder",
         ),
-        (["verify", "--json", "verify"], "'verify' is no file for JSON: end its name in .json"),
+        (["verify", "--json", "verify"], "'verify' is not a file for JSON: end its name in .json"),
         (["verify", "--backend", "abacus"], "ldpkernels verify: --backend abacus is not available here: use one of"),
-        (["verify", "--device", "abacus"], "--device abacus is none that torch knows: use cuda"),
+        (["verify", "--device", "abacus"], "--device abacus is none that torch knows: use cpu or cuda"),
         (["verify", "--device", "cuda:99"], "--device cuda:99: torch finds"),
         (["verify", "--device", "cpu"], "--device cpu: no kernel of a GPU's backends runs there"),
         (["verify", "--seed", "-1"], "argument --seed: -1 is too small"),
@@ -164,9 +164,12 @@ def test_json_has_no_infinity():
         (["audit", "--function", "math:nothing"], "--function math:nothing: module 'math' has no attribute 'nothing'"),
         (["audit", "--function", "math:pi"], "--function math:pi: that is a float, give a function f(input, n)"),
         (["audit", "--function", "math:sin"], "math:sin: f(-1, 262144) raised TypeError"),
-        (["account", "claims", "--json", "han-xue"], "'han-xue' is no file for JSON"),
+        (["account", "claims", "--json", "han-xue"], "'han-xue' is not a file for JSON"),
         (["demo", "--clients", "0"], "argument --clients: 0 is too small: use at least 1"),
-        (["fl", "ldp-fl", "--eps", "-1"], "ldpkernels fl ldp-fl: --eps -1.0 must be a finite number above 0"),
+        (
+            ["fl", "ldp-fl", "--eps", "-1"],
+            "ldpkernels fl ldp-fl: argument --eps/--epsilon: -1 must be above 0",
+        ),
         (["fl", "ldp-fl", "--device", "cuda:99"], "--device cuda:99: torch finds"),
         (["fl", "ldp-fl", "--device", "abacus"], "--device abacus is none that torch knows: use cpu or cuda"),
         (["fl", "ldp-fl", "--device", "meta"], "--device meta: the kernels reach cpu and cuda only"),
@@ -191,7 +194,6 @@ def test_json_has_no_infinity():
             "--ledger accounts for uploads",
         ),
         (["fl", "ldp-fl", "--network", "resnet"], "--network 'resnet' must be one of"),
-        (["fl", "ldp-fed", "--alphas", "/nowhere"], "No such file or directory: '/nowhere'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -242,7 +244,7 @@ def test_counts_are_read_as_people_write_them(text):
 
 @pytest.mark.parametrize("text", ["1,00", "1e-1", "1.5", "many", "", "nan", "inf", "1e30"])
 def test_what_is_no_count_is_refused(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="is no whole number"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a whole number"):
         options.count(text)
 
 
@@ -250,20 +252,32 @@ def test_what_is_no_count_is_refused(text):
     ("arguments", "message"),
     [
         (["fl", "ldp-fl", "--radius", "-1"], "ldpkernels fl ldp-fl: --radius -1.0 must be"),
-        (["fl", "ldp-fl", "--epsilon", "0"], "ldpkernels fl ldp-fl: --eps 0.0 must be"),
-        (["demo", "--epsilon", "0"], "ldpkernels demo: --eps 0.0 must be"),
-        (["account", "local", "--epsilon", "0"], "ldpkernels account local: --eps 0.0 is not a finite number above 0"),
-        (["account", "shuffle", "--epsilon", "0", "--clients", "9"], "account shuffle: --eps 0.0 is not a finite"),
-        (["audit", "--epsilon", "0"], "argument --eps/--epsilon: 0 must be above 0"),
-        (
-            ["plan", "--epsilon", "0", "--rounds", "1", "--clients", "9", "--weights", "9", "--norm", "1"],
-            "plan: --eps 0.0 is not a finite",
-        ),
+        (["fl", "ldp-fl", "--upload", "updates"], "ldp-fl: --upload updates needs --radius: the initial weights"),
+        (["fl", "ldp-fed", "--alpha", "0"], "argument --alpha: 0 must be above 0 and finite"),
+        (["account", "cldp", "--alpha", "0"], "argument --alpha: 0 must be above 0 and finite"),
+        (PLAN[:-2], "plan: --radius and --norm are both missing"),
+        ([*PLAN, "--trust", "local", "--choose", "gaussian"], "--choose gaussian names the mechanism of an app"),
+        ([*PLAN, "--app", "app"], "--app app is written for one trust: name it with --trust"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
 def test_refusals_name_options_as_they_are_written(arguments, message, capsys):
-    refused(arguments, message, capsys)
+    refused([*arguments, "--eps", "1"] if arguments[0] == "plan" else arguments, message, capsys)
+
+
+@pytest.mark.parametrize("option", ["--eps", "--epsilon"])
+@pytest.mark.parametrize(
+    "command",
+    [PLAN, *(["account", name] for name in ("local", "shuffle", "subsample")), ["audit"], ["fl", "ldp-fl"], ["demo"]],
+)
+def test_no_command_takes_an_eps_of_0(command, option, capsys):
+    """In one line, the same everywhere."""
+    with pytest.raises(SystemExit) as stop:
+        main([*command, option, "0"])
+    name = "ldpkernels " + " ".join(word for word in command[:2] if word.isidentifier() or word == "ldp-fl")
+    assert stop.value.code == 2
+    said = f"{name}: argument --eps/--epsilon: 0 must be above 0 and finite ({name} --help)\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize("mechanism", ["two-point", "piecewise", "hybrid", "sign", "k-of-d", "privunitg"])
@@ -273,21 +287,7 @@ def test_account_names_mechanisms_as_plan_does(mechanism, capsys):
 
 
 def test_a_radius_that_is_taken_for_the_norm_is_said(capsys):
-    question = [
-        "plan",
-        "--eps",
-        "8",
-        "--rounds",
-        "2",
-        "--clients",
-        "50",
-        "--weights",
-        "1e2",
-        "--norm",
-        "1",
-        "--trust",
-        "local",
-    ]
+    question = [*PLAN, "--eps", "8", "--trust", "local"]
     for more, said in (([], True), (["--radius", "0.1"], False)):
         assert main([*question, *more]) == 0
         assert ("without --radius, calls with R take the norm for it" in capsys.readouterr().out) is said

@@ -69,7 +69,7 @@ def test_errors_leave_the_model_alone():
     cases = [
         ({"grads": None}, "'0.weight' has no grad_sample"),
         ({"grads": {k: v for k, v in grads.items() if k != "2.bias"}}, "no '2.bias'"),
-        ({"grads": grads | {"other": grads["0.bias"]}}, "'other', which is no trainable parameter"),
+        ({"grads": grads | {"other": grads["0.bias"]}}, "'other', which is not a trainable parameter"),
         ({"grads": grads | {"0.bias": grads["0.bias"][:, :2]}}, "gradients of '0.bias' have shape"),
         ({"grads": grads | {"0.bias": grads["0.bias"][:3]}}, "tensor '0.bias' has 3 rows"),
         ({"grads": grads, "batch_size": 0}, "batch_size=0"),

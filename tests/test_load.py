@@ -125,7 +125,7 @@ def test_what_does_not_fit_is_refused_before_the_first_write():
     for mean, error, match in [
         ({}, ValueError, "no average of '0.weight'.*4 left out, 0 left over"),
         ({k: v for k, v in good.items() if k != "2.bias"}, ValueError, r"no average of '2\.bias'"),
-        (good | {"3.bias": torch.zeros(2)}, ValueError, "'3.bias', which is no tensor of the model"),
+        (good | {"3.bias": torch.zeros(2)}, ValueError, "'3.bias', which is not a tensor of the model"),
         ({f"net.{k}": v for k, v in good.items()}, ValueError, "no average of '0.weight'.*4 left out, 4 left over"),
         (good | {"2.bias": torch.zeros(3)}, ValueError, r"tensor '2\.bias' has shape \(2,\) and its average \(3,\)"),
         (good | {"2.bias": None}, TypeError, "the average of tensor '2.bias' is a NoneType"),

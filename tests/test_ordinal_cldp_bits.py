@@ -57,10 +57,10 @@ def launched(v, laws, key, backend, first=0, threads=1):
 
 @pytest.mark.parametrize("law", LAWS, ids=IDS)
 def test_every_law_equals_the_reference(law, key):
-    """The first 80 integers; and the instruction sets on many more."""
+    """The first 50 integers; and the instruction sets on many more."""
     v = integers(20_000, law[1])
     expected = run(v, law, key, ISAS[-1], first=8)
-    assert np.array_equal(run(v[:80].copy(), law, key, "reference", first=8), expected[:80])
+    assert np.array_equal(run(v[:50].copy(), law, key, "reference", first=8), expected[:50])
     for isa in ISAS[:-1]:
         assert np.array_equal(run(v, law, key, isa, first=8), expected), isa
 
@@ -117,7 +117,7 @@ def test_tails_add_up_to_more_than_64_bits(mechanism, key):
     """With the least step for a tail, and 2^63 for its unit: two tails in a row are beyond every room."""
     law = np.array([law_row(0.25, 10**10, mechanism)], _native.LAWS["ordinal_cldp"])
     law["tail"], law["unit"] = 0, 2**63
-    v = integers(600, 10**10)
+    v = integers(250, 10**10)
     expected = launched(v, law, key, "reference")
     for isa in ISAS:
         assert np.array_equal(launched(v, law, key, isa), expected), isa
@@ -127,9 +127,9 @@ def test_tails_add_up_to_more_than_64_bits(mechanism, key):
 def test_a_step_beyond_the_reach_ends_there(alpha, m, reach, key):
     """With a reach that no law of weights has, so that it is no rare thing: from the end half of the steps go there."""
     law = np.array([law_row(alpha, m, "laplace", reach=reach)], _native.LAWS["ordinal_cldp"])
-    v = integers(700, m)
+    v = integers(300, m)
     expected = launched(v, law, key, "reference")
-    assert (abs(expected) == reach).sum() > 70
+    assert (abs(expected) == reach).sum() > 30
     for isa in ISAS:
         assert np.array_equal(launched(v, law, key, isa), expected), isa
 
@@ -206,7 +206,7 @@ def test_a_place_far_in_the_stream(first, law, key):
 def test_weights_of_every_dtype(dtype, mechanism, rounding, key):
     """Including NaN, infinities, numbers out of the box, halves, subnormals; and outputs rounded to the format."""
     kind = DTYPES[dtype]
-    x = np.random.default_rng(3).normal(0, 0.5, 120).astype(np.float32)
+    x = np.random.default_rng(3).normal(0, 0.5, 50).astype(np.float32)
     x[:9] = [np.nan, np.inf, -np.inf, 0.005, -0.005, 1e-40, 1.0, -3.0, -0.0]
     if dtype == "bfloat16":
         weights = (x.view(np.uint32) >> 16).astype(np.uint16)

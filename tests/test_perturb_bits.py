@@ -120,6 +120,19 @@ def test_ties_are_decided_by_the_low_half(output, key, isa):
         assert np.array_equal(upper, u < k)
 
 
+def test_ends_beside_a_multiple_of_two_to_the_sixteenth(key, isa):
+    """The float next to such an end has another upper half. Draws between the two show which one decides."""
+    u, reach, shown = draws(key, 0, 2**14), 2**6, 0
+    for end in (-1.0, 1.0):
+        beside = (u & 0xFFFF) >= 2**16 - reach if end < 0 else (u & 0xFFFF) < reach - 1
+        for draw in u[beside & (np.sign(u) == end) & (abs(u) > 2**29)]:
+            k = int(draw) if end < 0 else int(draw) + 1
+            found = run("bits", np.full(u.size, end, np.float32), (0.0, 2.0**31, 0.0, -abs(k), abs(k)), key, isa)
+            assert np.array_equal(unpack(found, u.size), u < k)
+            shown += 1
+    assert shown > 5, "no draws beside ends: the test does not test"
+
+
 @pytest.mark.parametrize(("dtype", "cipher"), [*zip(DTYPES, [*KEYS, "chacha20"], strict=True)], ids=str)
 def test_ties_in_the_ordinary_course(dtype, cipher, isa):
     """A million equal weights, about 16 of them ties in each law, against the draws in the keystreams."""

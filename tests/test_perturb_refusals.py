@@ -134,7 +134,7 @@ RANGES = [
     ([], "C has 0 values"),
     ([0.0, math.nan], "C=nan must be finite"),
     ({"w": 0.0}, "C names no range for 'v.b'"),
-    ({"w": 0.0, "v": 0.0, "u": 0.0}, "C names 'u', which is no tensor"),
+    ({"w": 0.0, "v": 0.0, "u": 0.0}, "C names 'u', which is not a tensor"),
     ({}, "C names no range for 'w'"),
     (math.inf, "C=inf must be finite"),
     ({"w": 0.0, "v": -math.inf}, "C=-inf must be finite"),

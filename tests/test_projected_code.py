@@ -172,7 +172,7 @@ def test_containers_backends_and_edges():
     assert law.mean_error(10) == law.worst_error / 10
     with pytest.raises(ValueError, match="the update has 9 weights"):
         report_code(np.zeros(9), law, SHARED)
-    with pytest.raises(ValueError, match="is no report of this law"):
+    with pytest.raises(ValueError, match="is not a report of this law"):
         mean_of_codes([64], law, [SHARED])
     with pytest.raises(ValueError, match="no codes"):
         mean_of_codes([], law, [])

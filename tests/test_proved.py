@@ -66,6 +66,17 @@ def test_what_has_passed_is_remembered_by_later_processes(device, monkeypatch, t
     assert sorted(p.name for p in (tmp_path / "ldpkernels").iterdir()) == ["proved-another-driver", "proved-this"]
 
 
+@pytest.mark.parametrize("source", ["_cuda.so", "triton/sign.py", "ops/questions.py"])
+def test_what_has_passed_holds_for_one_build_and_its_questions(monkeypatch, tmp_path, source):
+    path = tmp_path / source
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("a")
+    monkeypatch.setattr(proved, "__file__", str(tmp_path / "launch" / "proved.py"))
+    before = proved._identity.__wrapped__(torch.device("cpu"))
+    path.write_text("another")
+    assert proved._identity.__wrapped__(torch.device("cpu")) != before
+
+
 def test_a_folder_that_cannot_be_written_is_done_without(device, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

@@ -431,6 +431,13 @@ LEAKS = {
     "parameter": lambda: [torch.nn.Parameter(tensor())],
     "iterator": lambda: iter([SECRET, SECRET]),
     "many integers": lambda: array().view(np.int64).tolist(),
+    "one long integer": lambda: int.from_bytes(array().tobytes(), "little"),
+    "a long integer in a list": lambda: [int.from_bytes(array().tobytes(), "little")],
+    "long text": lambda: array().tobytes().decode("latin1") * 7,
+    "record of NumPy": lambda: np.void(array().tobytes()),
+    "history": lambda: [{"loss": SECRET}] * 2,
+    "objects in a list": lambda: [Settings(x=SECRET)],
+    "settings of settings": lambda: {f"x{i}": {f"y{k}": SECRET for k in range(16)} for i in range(17)},
 }
 HARMLESS = {
     "number": lambda: 0.5,

@@ -56,8 +56,8 @@ def test_all_three_thresholds(eps, dtype, output):
         center, radius = executed(c, r, dtype)
         assert law.lower <= center - radius <= center + radius <= law.upper
         if output == "values":
-            assert DTYPES[dtype].holds(law.lower), "an output is no number of the dtype"
-            assert DTYPES[dtype].holds(law.upper), "an output is no number of the dtype"
+            assert DTYPES[dtype].holds(law.lower), "an output is not a number of the dtype"
+            assert DTYPES[dtype].holds(law.upper), "an output is not a number of the dtype"
         step = (law.upper - law.lower) / N
         for threshold, side in zip(found, (-1, 0, 1), strict=True):
             assert abs(law.lower + step * threshold - (center + side * radius)) <= step * Fraction(3, 2)

@@ -213,10 +213,10 @@ def test_the_design_is_a_map_of_the_tree():
 
 
 def test_the_design_has_the_table_of_capabilities(monkeypatch):
-    """Which mechanisms CUDA C++ has is read from csrc: those of a shape for which module.cu has kernels."""
+    """Which mechanisms CUDA C++ has is read from csrc: those of a shape for which launches.cu has kernels."""
     registry = (PACKAGE.parent / "csrc/mechanisms/registry.h").read_text()
-    module = (PACKAGE.parent / "csrc/cuda/module.cu").read_text()
-    served = re.findall(r"struct OnCuda<(\w+)", module)
+    launches = (PACKAGE.parent / "csrc/cuda/launches.cu").read_text()
+    served = re.findall(r"struct OnCuda<(\w+)", launches)
     entries = re.findall(r'Entry<"(\w+)", (\w+)', registry)
     mechanisms = frozenset(name for name, shape in entries if shape in served)
     monkeypatch.setitem(sys.modules, "ldpkernels._cuda", SimpleNamespace(MECHANISMS=mechanisms))

@@ -97,7 +97,7 @@ def check_law(c, r, eps, dtype, output):
     if output == "values":
         outputs = TwoPoint(eps).outputs(c, r, dtype)
         assert outputs == (law.lower, law.upper)
-        assert tuple(float(v) for v in array(outputs, dtype)) == outputs, "an output is no number of the dtype"
+        assert tuple(float(v) for v in array(outputs, dtype)) == outputs, "an output is not a number of the dtype"
         executed_eps = TwoPoint(eps).executed_eps(c, r, dtype)
         assert executed_eps <= TwoPoint(eps).effective_eps <= eps
         assert within_exp(privacy_ratio(t_lo, t_hi), executed_eps), "executed_eps understates what is executed"

@@ -16,6 +16,7 @@ from scipy.special import ndtri
 import ldpkernels
 from ldpkernels.common.keys import Key
 from ldpkernels.planning import Candidate
+from ldpkernels.updates.following import BIT, LONGER, narrowed
 
 Simulator = Callable[[Candidate, np.ndarray, int, Key], np.ndarray]
 
@@ -95,14 +96,6 @@ def _central(candidate: Candidate, updates: np.ndarray, copies: int, key: Key) -
     return np.asarray(noisy) / len(updates)
 
 
-def _adaptive(candidate: Candidate, updates: np.ndarray, copies: int, key: Key) -> np.ndarray:
-    """The central sum with the noise that the bits of adaptive clipping leave to the updates."""
-    law = ldpkernels.AdaptiveClipping(candidate.parameter, len(updates) * copies)
-    sigma = law.update_multiplier / copies
-    noisy = ldpkernels.clipped_noised_sum(updates, candidate.setting.ball, sigma, noise="discrete", generator=key)
-    return np.asarray(noisy) / len(updates)
-
-
 SIMULATORS: dict[str, Simulator] = {
     "two-point": _weightwise,
     "piecewise": _weightwise,
@@ -115,13 +108,8 @@ SIMULATORS: dict[str, Simulator] = {
     "skellam": _nearly_normal,
     "adaptive skellam": _nearly_normal,
     "central gaussian": _central,
-    "adaptive discrete": _adaptive,
+    "adaptive discrete": _nearly_normal,
 }
-
-
-def follows(candidate: Candidate) -> bool:
-    """Whether its norm is the plan's in the first round alone, and follows the clients' median from there."""
-    return candidate.name.startswith("adaptive ")
 
 
 def at_norm(candidate: Candidate, norm: float) -> Candidate:
@@ -130,11 +118,12 @@ def at_norm(candidate: Candidate, norm: float) -> Candidate:
     return replace(candidate, setting=setting, expected_error=candidate.expected_error * ratio**2)
 
 
-def next_norm(norm: float, updates: np.ndarray, clients: int, key: Key) -> float:
-    """The norm of the round after one in which clients had these updates, each for as many: from their noised bits."""
-    law = ldpkernels.AdaptiveClipping(1.0, clients)  # its bits are those of any multiplier
-    bits = [law.bit(float(length), norm) for length in np.linalg.norm(updates, axis=1)]
-    return law.next_norm(norm, law.noised(bits * (clients // len(bits)), generator=key), clients)
+def next_norm(candidate: Candidate, norm: float, updates: np.ndarray, key: Key) -> float:
+    """The norm of the round after one in which clients had these updates, each for as many."""
+    noise = np.random.default_rng(key.words[0]).standard_normal() * np.sqrt(candidate.expected_error / updates.shape[1])
+    within = np.mean(np.linalg.norm(updates, axis=1) <= norm)
+    vector = np.array([(2 * within - 1) * BIT * norm + noise])
+    return narrowed(vector / LONGER, norm, norm)[1]
 
 
 def shrunk(mean: np.ndarray, expected_error: float) -> np.ndarray:

@@ -82,25 +82,28 @@ def _mean(values: list[float]) -> float:
 
 def main() -> None:
     tasks = []
-    figure, axes = plot.new_figure(1, len(RESULTS), 8.6, 3.6)
+    figure, axes = plot.new_figure(len(RESULTS), 1, 4.8, 6.4)
     for axis, name in zip(axes, RESULTS, strict=True):
         clean, points = measured(name)
         rows = table(points)
         source = RESULTS[name].relative_to(ROOT).as_posix()
         tasks.append({"task": TITLES[name], "source": source, "clean": round(clean, 3), "points": rows})
-        for trust, color in COLORS.items():
+        for (trust, color), mark in zip(COLORS.items(), "os^D", strict=False):
             own = [(ratio, 100 * accuracy) for ratio, accuracy, of in points if of == trust]
-            axis.scatter(*zip(*own, strict=True), s=9, color=color, label=f"trusted: {WORDS[trust]}", alpha=0.7)
+            axis.scatter(
+                *zip(*own, strict=True), s=12, marker=mark, color=color, label=f"trusted: {WORDS[trust]}", alpha=0.7
+            )
         axis.plot([row[0] for row in rows], [100 * row[1] for row in rows], color="#333333", lw=1.2)
         axis.axhline(100 * clean, color="#777777", ls="--", lw=1)
         axis.set_xscale("log")
         axis.set_ylim(0, 100)
-        axis.set_xlabel("noise to signal of all rounds together")
-        axis.set_title(described(name), loc="left", fontsize=8)
-    axes[0].set_ylabel("test accuracy, %")
-    axes[0].legend(fontsize=7, frameon=False)
+        axis.set_title(described(name), loc="left", fontsize=9)
+        axis.set_ylabel("test accuracy, %")
+    axes[-1].set_xlabel("noise to signal of all rounds together")
+    axes[0].legend(fontsize=9, frameon=False)
     TABLE.write_text('{"tasks": [\n' + ",\n".join(json.dumps(one) for one in tasks) + "\n]}\n")
-    plot.save(figure, PICTURE)
+    for suffix in (".png", ".svg"):
+        plot.save(figure, PICTURE.with_suffix(suffix))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 import ldpkernels
-from benchmarks.budget.means import at_norm, follows, mean_of, next_norm, shrunk
+from benchmarks.budget.means import at_norm, mean_of, next_norm, shrunk
 from benchmarks.budget.task import Federation, Task, clipped, network_of
 from ldpkernels.federated.data import Dataset
 from ldpkernels.planning import Candidate, Trust
@@ -59,8 +59,8 @@ def run(shared: Shared, _: None, item: tuple[Cell, Candidate | None]) -> float:
         mean = mean_of(candidate, clipped(updates, norm), cell.clients, key.fold_in(round_))
         if candidate is not None and task.shrink:
             mean = shrunk(mean, candidate.expected_error)
-        if candidate is not None and follows(candidate):
-            norm = next_norm(norm, updates, cell.clients, key.fold_in(task.rounds + round_))
+        if candidate is not None and candidate.adaptive:
+            norm = next_norm(candidate, norm, updates, key.fold_in(task.rounds + round_))
             candidate = at_norm(candidate, norm)
         weights = world.moved(weights, mean)
     return world.accuracy(weights)

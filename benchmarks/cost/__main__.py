@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instructions and cache misses of every kernel and call, counted by callgrind, held to a table: `make cost`.
 
-    python -m benchmarks.cost [--update | --short] [--table FILE]
+    python -m benchmarks.cost [--update] [--table FILE]
 
 Beside them the machine code of the CUDA kernels for sm_90, instructions an element on the hot path, where nvcc is found
 (benchmarks/static_cost.py), and what Triton's compiled kernels execute an element (tests/ptx/counts.py). Counts have no
@@ -10,8 +10,7 @@ quiet one. A kernel's leave out what Python's interpreter spends: that is of a c
 instructions with where its dictionaries lie. They are of AVX2, which is what valgrind knows, in one thread, with a
 cache of 32 KiB that every machine simulates alike. Kernels' counts are of the compiler, calls' also of Python and
 NumPy, machine code's of nvcc, executed ones of Triton: what others made is shown and not judged. `--update` writes the
-table; the change of figures is then part of the commit. `--short` counts the kernels of one bit, by the native module
-alone: in seconds, as a test of `make test` where valgrind is (tests/test_cost.py).
+table; the change of figures is then part of the commit.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.cost.count import DEPENDS, TABLE, counted, dearer, shortened
+from benchmarks.cost.count import DEPENDS, TABLE, counted, dearer
 from benchmarks.cost.sections import run_sections
 
 
@@ -29,18 +28,13 @@ def main() -> None:
     """Count, show, compare."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cost", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--update", action="store_true", help="write the table")
-    parser.add_argument("--short", action="store_true", help="the kernels of one bit alone, and no misses")
     parser.add_argument("--table", type=Path, default=TABLE)
-    parser.add_argument("--sections", metavar="NATIVE", help=argparse.SUPPRESS)
+    parser.add_argument("--sections", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.sections is not None:
-        return run_sections(args.sections)
-    if args.short and args.update:
-        parser.error("--update counts everything: leave --short out")
-    found = counted(args.short)
+    if args.sections:
+        return run_sections()
+    found = counted()
     table = json.loads(args.table.read_text()) if args.table.exists() else found
-    if args.short:
-        table = shortened(table, found)
     print(f"{found['facts']['compiler']}; Python {found['facts']['python']}; NumPy {found['facts']['numpy']}")
     for group, what in (
         ("kernels", "an element"),

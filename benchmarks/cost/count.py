@@ -56,7 +56,7 @@ def lacking() -> str:
     return ""
 
 
-def run(native: str) -> dict[str, dict[str, int]]:
+def run() -> dict[str, dict[str, int]]:
     """The events of every section, in a process of their own."""
     set_up = {
         "PYTHONHASHSEED": "0",
@@ -67,9 +67,8 @@ def run(native: str) -> dict[str, dict[str, int]]:
     }
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "counts"
-        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--dump-before={MARK}"]
-        valgrind += [] if native else CACHE
-        program = [sys.executable, "-m", "benchmarks.cost", f"--sections={native}"]
+        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--dump-before={MARK}", *CACHE]
+        program = [sys.executable, "-m", "benchmarks.cost", "--sections"]
         command = ["setarch", "-R", *valgrind, *program]
         done = subprocess.run(command, env={**os.environ, **set_up}, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -84,13 +83,11 @@ def run(native: str) -> dict[str, dict[str, int]]:
     return dict(zip(names, dumps, strict=True))
 
 
-def counted(short: bool = False) -> dict[str, Any]:
+def counted() -> dict[str, Any]:
     """Counts of all sections: instructions, and misses of the first-level data cache."""
-    from ldpkernels import _native
-
     if reason := lacking():
         sys.exit(reason)
-    found = run(_native.__file__ if short else "")
+    found = run()
     nothing = found["nothing"]
     kernels_, calls_ = {}, {}
     for name, one in found.items():
@@ -100,11 +97,9 @@ def counted(short: bool = False) -> dict[str, Any]:
         elif kind == "large":
             before = found[f"small {rest}"]
             each = {event: (one[event] - before[event]) / (LARGE - SMALL) for event in one}
-            kernels_[rest] = {"instructions": round(each["Ir"], 3)}
-            if not short:
-                kernels_[rest]["misses"] = round(each["D1mr"] + each["D1mw"], 4)
-    code = machine_code() if not short else {"nvcc": "not asked", "kernels": {}}
-    ptx = executed() if not short else {"triton": "not asked", "kernels": {}}
+            misses = round(each["D1mr"] + each["D1mw"], 4)
+            kernels_[rest] = {"instructions": round(each["Ir"], 3), "misses": misses}
+    code, ptx = machine_code(), executed()
     facts_ = {**facts(), "nvcc": code["nvcc"], "triton": ptx["triton"]}
     return {
         "facts": facts_, "kernels": kernels_, "calls": calls_, "sm_90": code["kernels"], "executed": ptx["kernels"],
@@ -188,9 +183,3 @@ def dearer(found: dict[str, Any], table: dict[str, Any]) -> list[str]:
                 elif count > said * (1 + WITHIN) + slack:
                     words.append(f"{name}: {count:,.10g} {event}, where the table has {said:,.10g}")
     return words
-
-
-def shortened(table: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """What a table says of what `--short` found."""
-    kernels_ = {name: {"instructions": table["kernels"][name]["instructions"]} for name in found["kernels"]}
-    return {**table, "kernels": kernels_, "calls": {}, "sm_90": {}, "executed": {}}

@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import json
 import os
-import struct
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -123,68 +120,21 @@ def calls() -> dict[str, Call]:
     }
 
 
-def bare_kernels(path: str) -> dict[str, Callable[[int], Call]]:
-    """Some of `kernels` by the module at `path` alone: under callgrind, most of the time is the package's import."""
-    import numpy as np
-
-    loader = importlib.machinery.ExtensionFileLoader("ldpkernels._native", path)
-    native = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    loader.exec_module(native)
-    # Laws of [-1, 1] in fp32 at eps = 1, as everywhere here.
-    values = (0.0, 992388992.0, 0.0, -992388979, 992388979, 3221913143, 1074429495)
-    reported = (0.0, 992389056.0, 0.0, -992389038, 992389038, 0, 0)
-
-    def launched(output: str, key: bytes) -> Callable[[int], Call]:
-        def of(n: int) -> Call:
-            w, out = np.random.default_rng(0).normal(size=n).astype(np.float32), np.empty(n, np.int64)
-            spans = np.array([(w.ctypes.data, out.ctypes.data, n, 0, 0)], native.SPAN)
-            laws = np.array([values if output == "values" else reported], native.LAWS["two_point"])
-            return lambda: (native.launch("two_point", output, spans, laws, key, "avx2", 1), w, out)
-
-        return of
-
-    def added(n: int) -> Call:
-        reports, tally = [np.random.default_rng(0).bytes(n)] * 30, native.Tally(n, "avx2")
-        arrays = [np.frombuffer(report, np.uint8) for report in reports]
-        tally.add(arrays, 1)
-        return lambda: tally.add(arrays, 1)
-
-    def decoded(n: int) -> Call:
-        tally, out = native.Tally(n // 8, "avx2"), np.empty(n, np.float32)
-        tally.add([np.zeros(n // 8, np.uint8)] * 30, 1)
-        return lambda: tally.decode_f32(0, 0.0, 1.0, out, 1)
-
-    philox, aes, chacha = struct.pack("<Q", 7), struct.pack("<2Q", 1, 2), struct.pack("<4Q", 1, 2, 3, 4)
-    return {
-        "perturb_, fp32, Philox": launched("values", philox),
-        "perturb_, fp32, ChaCha20": launched("values", chacha),
-        "perturb_, fp32, AES": launched("values", aes),
-        "report, Philox": launched("bits", philox),
-        "report, ChaCha20": launched("bits", chacha),
-        "report, AES": launched("bits", aes),
-        "two_point_threshold": launched("thresholds", philox),
-        "Aggregate.add, 30 reports of 8 bits": added,
-        "Aggregate.mean, bits": decoded,
-        "digest of 8 bytes": lambda n: partial(native.crc32c, bytes(8 * n)),
-    }
-
-
-def sections(native: str) -> Iterator[tuple[str, Call]]:
+def sections() -> Iterator[tuple[str, Call]]:
     """Everything that is counted, in order: nothing at all, calls, and each kernel at two sizes."""
     yield "nothing", lambda: None
-    if not native:
-        yield from ((f"call {name}", call) for name, call in calls().items())
-    for name, of in (bare_kernels(native) if native else kernels()).items():
+    yield from ((f"call {name}", call) for name, call in calls().items())
+    for name, of in kernels().items():
         yield f"small {name}", of(SMALL)
         yield f"large {name}", of(LARGE)
 
 
-def run_sections(native: str) -> None:
+def run_sections() -> None:
     """Under callgrind: each section between two marks, after as many calls as let Python settle."""
     import gc
 
     mark, names = os.getppid, []
-    for name, call in sections(native):
+    for name, call in sections():
         for _ in range(20 if name.startswith(("call", "nothing")) else 2):
             call()
         gc.collect()

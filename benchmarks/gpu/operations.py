@@ -39,7 +39,7 @@ class Operation:
 
 
 def weights(n: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
-    """Inside the range, outside it, at its ends, and what is no number."""
+    """Inside the range, outside it, at its ends, and what is not a number."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(n, generator=generator, dtype=torch.float64).mul_(R).add_(C).to(dtype)
     special = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, C - R, C + R, C], dtype=dtype)

@@ -39,7 +39,7 @@ void run_row(const Span* spans, int64_t count, int64_t threads, Run run) {
     const auto span_at = [&](int64_t element) {
       return std::upper_bound(starts.begin(), starts.end(), element) - starts.begin() - 1;
     };
-    const int64_t stop = std::min(span_at(end - 1) + 1, count);
+    const int64_t stop = std::min<int64_t>(span_at(end - 1) + 1, count);
     for (int64_t i = span_at(begin); i < stop; ++i) {
       const Span& span = spans[i];
       const int64_t from = std::max(begin - starts[i], int64_t{0}), to = std::min(end - starts[i], span.numel);

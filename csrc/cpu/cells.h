@@ -12,6 +12,8 @@ struct CellAction {
   using Law = typename Mechanism<ScalarLanes>::Law;
   static constexpr bool in_place = output == Output::values;
   static constexpr int prefilled = output == Output::turns ? 0 : 2, per_out = 1;
+  template <class Lanes>
+  static constexpr int kGroup = group_of(Lanes::count);
   template <Dtype dtype>
   using Out = std::conditional_t<in_place, BitsOf<dtype>, std::conditional_t<prefilled == 2, uint8_t, int64_t>>;
 

@@ -78,6 +78,12 @@ struct Avx2Lanes {
     return (i32)_mm256_set_m128i(b, a);
   }
 
+  static LDPK_FN i32 round_near(f32 z, int32_t lo, int32_t hi) {
+    const __m256 at_most = _mm256_min_ps((__m256)z, _mm256_set1_ps(float_at_most(hi)));
+    return (i32)_mm256_cvtps_epi32(_mm256_max_ps(at_most, _mm256_set1_ps(float_at_least(lo))));
+  }
+  static LDPK_FN i32 round_near(f64 z, int32_t lo, int32_t hi) { return round_within(z, lo, hi); }
+
   static LDPK_FN Mask less(i32 a, i32 b) { return a < b; }
   static LDPK_FN Mask equal(i32 a, i32 b) { return a == b; }
   static LDPK_FN Mask both(Mask a, Mask b) { return a & b; }

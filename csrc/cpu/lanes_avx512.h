@@ -91,12 +91,20 @@ struct Avx512Lanes {
     return (i32)_mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
   }
 
+  static LDPK_FN i32 round_near(f32 z, int32_t lo, int32_t hi) {
+    const __m512 at_most = _mm512_min_ps((__m512)z, _mm512_set1_ps(float_at_most(hi)));
+    return (i32)_mm512_cvtps_epi32(_mm512_max_ps(at_most, _mm512_set1_ps(float_at_least(lo))));
+  }
+  static LDPK_FN i32 round_near(f64 z, int32_t lo, int32_t hi) { return round_within(z, lo, hi); }
+
+  static LDPK_FN __mmask32 less(__m512i a, __m512i b) { return _mm512_cmplt_epi16_mask(a, b); }
+  static LDPK_FN __mmask32 equal(__m512i a, __m512i b) { return _mm512_cmpeq_epi16_mask(a, b); }
   static LDPK_FN Mask less(i32 a, i32 b) { return _mm512_cmplt_epi32_mask((__m512i)a, (__m512i)b); }
   static LDPK_FN Mask equal(i32 a, i32 b) { return _mm512_cmpeq_epi32_mask((__m512i)a, (__m512i)b); }
   static LDPK_FN Mask both(Mask a, Mask b) { return a & b; }
   static LDPK_FN Mask either(Mask a, Mask b) { return a | b; }
-  static LDPK_FN bool any(Mask m) { return m != 0; }
-  static LDPK_FN uint32_t bits(Mask m) { return m; }
+  static LDPK_FN bool any(__mmask32 m) { return m != 0; }
+  static LDPK_FN uint32_t bits(__mmask32 m) { return m; }
 
   static LDPK_FN u32 broadcast_u32(uint32_t v) { return (u32)_mm512_set1_epi32(v); }
   template <int n>
@@ -183,18 +191,30 @@ struct Avx512Lanes {
     _mm512_storeu_si512(p + 8, _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64((__m512i)a, 1)));
   }
 
-  static LDPK_FN void store_choice(uint32_t* p, Mask m, uint32_t lower, uint32_t upper) {
-    _mm512_storeu_si512(p, _mm512_mask_blend_epi32(m, _mm512_set1_epi32(lower), _mm512_set1_epi32(upper)));
+  static LDPK_FN void store_choice(uint32_t* p, __mmask32 m, uint32_t lower, uint32_t upper) {
+    const __m512i l = _mm512_set1_epi32(lower), h = _mm512_set1_epi32(upper);
+    for (int i = 0; i < 2; ++i) _mm512_storeu_si512(p + 16 * i, _mm512_mask_blend_epi32(m >> 16 * i, l, h));
   }
-  static LDPK_FN void store_choice(uint16_t* p, Mask m, uint16_t lower, uint16_t upper) {
-    const __m256i chosen = _mm256_mask_blend_epi16(m, _mm256_set1_epi16(lower), _mm256_set1_epi16(upper));
-    _mm256_storeu_si256((__m256i*)p, chosen);
+  static LDPK_FN void store_choice(uint16_t* p, __mmask32 m, uint16_t lower, uint16_t upper) {
+    _mm512_storeu_si512(p, _mm512_mask_blend_epi16(m, _mm512_set1_epi16(lower), _mm512_set1_epi16(upper)));
   }
-  static LDPK_FN void store_choice(uint64_t* p, Mask m, uint64_t lower, uint64_t upper) {
+  static LDPK_FN void store_choice(uint64_t* p, __mmask32 m, uint64_t lower, uint64_t upper) {
     const __m512i l = _mm512_set1_epi64(lower), h = _mm512_set1_epi64(upper);
-    _mm512_storeu_si512(p, _mm512_mask_blend_epi64(static_cast<__mmask8>(m), l, h));
-    _mm512_storeu_si512(p + 8, _mm512_mask_blend_epi64(static_cast<__mmask8>(m >> 8), l, h));
+    for (int i = 0; i < 4; ++i) _mm512_storeu_si512(p + 8 * i, _mm512_mask_blend_epi64(m >> 8 * i, l, h));
   }
+};
+
+template <>
+struct Halves<Avx512Lanes> {
+  static constexpr int count = 32;
+  static LDPK_FN __m512i upper(const Avx512Lanes::i32 (&k)[2]) {
+    typedef uint16_t Words __attribute__((vector_size(64)));
+    Words odd;
+    for (int i = 0; i < count; ++i) odd[i] = 2 * i + 1;
+    return _mm512_permutex2var_epi16((__m512i)k[0], (__m512i)odd, (__m512i)k[1]);
+  }
+  static LDPK_FN __m512i load(const uint16_t* draws) { return _mm512_loadu_si512(draws); }
+  static LDPK_FN __mmask32 joined(const __mmask16 (&m)[2]) { return m[0] | static_cast<__mmask32>(m[1]) << 16; }
 };
 
 }  // namespace ldpk

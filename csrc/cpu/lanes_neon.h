@@ -53,6 +53,11 @@ struct NeonLanes {
     return vcombine_s32(vmovn_s64(a), vmovn_s64(b));
   }
 
+  static LDPK_FN i32 round_near(f32 z, int32_t lo, int32_t hi) {
+    return vcvtnq_s32_f32(vmaxq_f32(vminq_f32(z, vdupq_n_f32(float_at_most(hi))), vdupq_n_f32(float_at_least(lo))));
+  }
+  static LDPK_FN i32 round_near(f64 z, int32_t lo, int32_t hi) { return round_within(z, lo, hi); }
+
   static LDPK_FN Mask less(i32 a, i32 b) { return vcltq_s32(a, b); }
   static LDPK_FN Mask equal(i32 a, i32 b) { return vceqq_s32(a, b); }
   static LDPK_FN Mask both(Mask a, Mask b) { return vandq_u32(a, b); }

@@ -12,9 +12,8 @@
 
 namespace ldpk {
 
-// A group is 8 elements, one byte of one-bit reports, or a register where that is longer.
-template <class Lanes>
-constexpr int kGroup = Lanes::count > 8 ? Lanes::count : 8;
+// A group is at least 8 elements, one byte of one-bit reports.
+constexpr int group_of(int elements) { return elements > 8 ? elements : 8; }
 
 // Tiles end where blocks of every cipher do, so that only a span's first one computes a block for a part of it.
 constexpr int kTile = 1024;
@@ -56,14 +55,14 @@ struct OnCpu;
 //   prefilled    how many keystreams it reads for every element
 //   in_place     whether it writes where the weights were, or to span.out
 //   Out<dtype>   what it writes, and per_out, how many elements share one
-//   group<Lanes, dtype>(in, out, draws, law)   kGroup elements
+//   group<Lanes, dtype>(in, out, draws, law)   kGroup<Lanes> elements
 // `begin` is a multiple of 8.
 template <class Lanes, class Action, Dtype dtype, class Draws>
 LDPK_FN void run_tile(const BitsOf<dtype>* in, typename Action::template Out<dtype>* out, int64_t tile, int64_t n,
                       const Draws& draws, const typename Action::Law& law) {
   using Bits = BitsOf<dtype>;
   using Out = typename Action::template Out<dtype>;
-  constexpr int group = kGroup<Lanes>, per_out = Action::per_out;
+  constexpr int group = Action::template kGroup<Lanes>, per_out = Action::per_out;
   int64_t i = 0;
   for (; i + group <= n; i += group) {
     Action::template group<Lanes, dtype>(in + tile + i, out + (tile + i) / per_out, draws.at(i), law);

@@ -81,15 +81,6 @@ struct ClippedBlock {
 // Whether a row is a single number, which has neither squares nor a scale.
 inline bool is_single(const Span* spans, int64_t count) { return count == 1 && spans[0].numel == 1; }
 
-// fp64 numbers of memory that a call needs besides norms and outputs.
-inline int64_t clipped_workspace(const Span* spans, int64_t count, int64_t rows, int64_t layers) {
-  if (is_single(spans, count)) return row_groups(rows);
-  int64_t numbers = rows * layers;
-  for (int64_t s = 0; s < count; ++s)
-    numbers += rows * divided_up(spans[s].numel, kStretch) + row_groups(rows) * spans[s].numel;
-  return numbers;
-}
-
 struct ClippedCall {
   const Span* spans;
   int64_t count;

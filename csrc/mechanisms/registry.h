@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
+#include <string>
 #include <string_view>
 
 #include "hybrid.h"
@@ -67,5 +69,37 @@ using Registry = Mechanisms<Entry<"two_point", OneBit<TwoPoint>, Output::values,
                             Entry<"hybrid", Cells<Hybrid>, Output::values, Output::cells>,
                             Entry<"ordinal_cldp", Resampled, Output::values>,
                             Entry<"sign", OneBit<Sign>, Output::values, Output::bits, Output::thresholds>>;
+
+// How a call finds its kernel (docs/reading.md follows one). Python names it by two words, "two_point" and "values".
+// The registry is a list of types: `each_action` calls a function for every mechanism with each of its outputs, with an
+// empty object whose type says both, so that what the function does is compiled for that kernel. `with_action` compares
+// the words with all of them and calls f(action, number) for the one that they name, among those that `Offered` has.
+// The number is the action's place in the registry: an instruction set's `actions[number]` is its kernel
+// (cpu/kernels.h).
+template <class Offered, class F>
+void with_action(std::string_view mechanism, std::string_view output, Offered, F f) {
+  bool found = false;
+  size_t number = 0;
+  Registry::each_action([&](auto action) {
+    using A = decltype(action);
+    if constexpr (Offered::template has<A>()) {
+      if (A::Entry::name == mechanism && A::output_name == output) {
+        found = true;
+        f(action, number);
+      }
+    }
+    ++number;
+  });
+  if (found) return;
+  std::string known;
+  Registry::each_action([&](auto action) {
+    using A = decltype(action);
+    if constexpr (Offered::template has<A>()) {
+      known.append(known.empty() ? "" : ", ").append(A::Entry::name).append(" ").append(A::output_name);
+    }
+  });
+  throw std::invalid_argument("no kernel for '" + std::string(mechanism) + "' and '" + std::string(output) +
+                              "': there are " + known);
+}
 
 }  // namespace ldpk

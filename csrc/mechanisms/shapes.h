@@ -11,6 +11,8 @@ namespace ldpk {
 // integers from -2^31, and the report is "upper" if u < k. A Mechanism<Lanes> has
 //   Law                 with fields `lower` and `upper`, the two outputs as bits of the tensor's dtype
 //   threshold(x, law)   k; the law is a Law, or has its fields in the format of x
+// and may have
+//   near(x, law)        an integer with the upper half of k, for a law that `has_near`, with fewer instructions
 // Outputs: values, bits, thresholds.
 template <template <class Lanes> class Mechanism>
 struct OneBit {

@@ -25,13 +25,24 @@ struct TwoPoint {
   using Law = TwoPointLaw;
   using i32 = typename Lanes::i32;
 
+  template <class Float, class SomeLaw>
+  static LDPK_FN i32 threshold(Float x, const SomeLaw& law) {
+    return Lanes::round_within(scaled(x, law), static_cast<int32_t>(law.k_lo), static_cast<int32_t>(law.k_hi));
+  }
+
+  static LDPK_FN bool has_near(const Law& law) { return halves_agree(static_cast<int32_t>(law.k_lo)); }
+  template <class Float>
+  static LDPK_FN i32 near(Float x, const Law& law) {
+    return Lanes::round_near(scaled(x, law), static_cast<int32_t>(law.k_lo), static_cast<int32_t>(law.k_hi));
+  }
+
+ private:
   // (x - center) * slope is a subtraction, then a multiplication: there is nothing to contract into a fused operation,
   // so every backend rounds it alike. x * slope - center * slope would lose the weight where |center| >> r.
   template <class Float, class SomeLaw>
-  static LDPK_FN i32 threshold(Float x, const SomeLaw& law) {
+  static LDPK_FN Float scaled(Float x, const SomeLaw& law) {
     x = Lanes::replace_nan(x, law.fallback);
-    const Float z = (x - Lanes::broadcast(x, law.center)) * Lanes::broadcast(x, law.slope);
-    return Lanes::round_within(z, static_cast<int32_t>(law.k_lo), static_cast<int32_t>(law.k_hi));
+    return (x - Lanes::broadcast(x, law.center)) * Lanes::broadcast(x, law.slope);
   }
 };
 

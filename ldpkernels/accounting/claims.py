@@ -87,7 +87,7 @@ def han_xue_eq18(q: float, sigma: float, T: int, delta: float) -> Claim:
             f"Theorem 2 needs a whole lambda <= sigma^2 ln(1/(q sigma)) = {most:.4g}, but Eq. (15) needs lambda >="
             f" {order:.4g}."
         )
-    violated.append("Eq. (13) drops the factor (1 + 1/lambda)/(1 - q) of Eq. (11), so it is no upper bound.")
+    violated.append("Eq. (13) drops the factor (1 + 1/lambda)/(1 - q) of Eq. (11), so it is not an upper bound.")
     violated.append(
         "The noise is added to the loss and doesn't depend on the weights, so it vanishes from the gradient, and the"
         " trained model and its samples are not private."
@@ -146,7 +146,7 @@ def ldp_fed_claim(
     q, rounds = arguments.probability("q", q), arguments.count("rounds", rounds)
     violated = [
         f"alpha is per unit of distance, 1e-{rho}: two values a whole range apart are"
-        f" {diameter(c, rho, metric=metric, size=size):.6g} units apart, and alpha is no epsilon."
+        f" {diameter(c, rho, metric=metric, size=size):.6g} units apart, and alpha is not an epsilon."
     ]
     also: tuple[PrivacyResult, ...] = ()
     if q < 1:

@@ -169,7 +169,7 @@ def _runs(groups: Mapping[Event, int]) -> tuple[tuple[float, float, int], ...]:
     return tuple((event.noise_multiplier, getattr(event, "q", 1.0), groups[event]) for event in gaussians)
 
 
-# Beyond this e^-eps is no number any more that a sum of probabilities could notice.
+# Beyond this e^-eps is not a number any more that a sum of probabilities could notice.
 LARGEST_EPS = 700.0
 
 

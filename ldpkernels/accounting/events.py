@@ -49,7 +49,7 @@ class Event:
 
     @property
     def pure_epsilon(self) -> float:
-        """The epsilon of one release at delta = 0; infinite where there is none."""
+        """The epsilon of one release at delta = 0, by its `scope`; infinite where there is none."""
         return math.inf if self.slack else self._pure_epsilon
 
     @property
@@ -74,7 +74,7 @@ class Event:
 
 @dataclass(frozen=True)
 class PureEvent(Event):
-    """One release of any mechanism that is eps-LDP, between any two values of one weight or of a whole vector.
+    """One release that is eps-LDP: between any two values of one weight or of a whole vector, for whoever sees it.
 
     >>> PureEvent(0.5).pure_epsilon
     0.5
@@ -97,8 +97,8 @@ class PureEvent(Event):
 class RandomizedResponseEvent(PureEvent):
     """One report with two outcomes whose probabilities stay within [1/(1+e^eps), e^eps/(1+e^eps)].
 
-    Every two-point report is one, of one weight; eps is the eps that the mechanism really executes. What holds for any
-    PureEvent holds here, and the count-based bound of the shuffle model as well.
+    Every two-point report is one, of one weight; eps is the eps that the mechanism really executes, between any two
+    values, for whoever sees the report. The count-based bound of the shuffle model holds too.
     """
 
     kind: ClassVar[str] = "randomized_response"
@@ -144,7 +144,7 @@ class SampledGaussianEvent(Event):
 class ConcentratedEvent(Event):
     """One sum by secure aggregation that is rho-zCDP: its Renyi divergence of any order is at most rho times it.
 
-    The guarantee is about the sum: one client's update against zeros in its place.
+    The guarantee is about the sum: one client's update against zeros in its place, for whoever sees it.
     """
 
     kind: ClassVar[str] = "concentrated"
@@ -176,7 +176,7 @@ class MetricEvent(Event):
     """One alpha-CLDP release: the log-ratio of any two values is at most alpha times their distance.
 
     diameter is the largest distance between two values in that metric; alpha * diameter is the epsilon in the worst
-    case.
+    case: between any two values, for whoever sees the release.
 
     >>> MetricEvent(0.5, "linf", 4.0).pure_epsilon
     2.0
@@ -195,7 +195,7 @@ class MetricEvent(Event):
         object.__setattr__(self, "diameter", arguments.non_negative("diameter", self.diameter))
         if math.isinf(self.alpha * self.diameter):
             raise ValueError(
-                f"alpha = {self.alpha!r} times diameter = {self.diameter!r} is no finite number: lower one"
+                f"alpha = {self.alpha!r} times diameter = {self.diameter!r} is not a finite number: lower one"
             )
 
     @property
@@ -208,7 +208,8 @@ class ShuffledEvent(Event):
     """One position behind an ideal shuffler, to which so many clients send a report of the same local eps.
 
     reports says what is known of them: "randomized_response" (two outcomes, so the counts are compared themselves) or
-    "pure" (any eps-LDP mechanism, so others hide a client as clones). Neighbours differ in one client, replaced.
+    "pure" (any eps-LDP mechanism, so others hide a client as clones). One client is replaced, for whoever sees what
+    was shuffled.
     """
 
     kind: ClassVar[str] = "shuffled"
@@ -267,7 +268,7 @@ def to_replace_one(source: Event | Mechanism) -> Event:
 
     Each value lies within the event's distance of nothing, so two of them lie within twice of each other (the triangle
     inequality). For rho-zCDP and eps-DP, which know no distance, a group of two costs 4 rho (Bun and Steinke, 2016) and
-    2 eps. The slack is of each input by itself, and stays.
+    2 eps. Who sees what stays as the `scope` says, and so does the slack, which is of each input by itself.
 
     >>> central = GaussianEvent(2.0, scope=CENTRAL)
     >>> to_replace_one(central), print(to_replace_one(central).scope)

@@ -24,7 +24,7 @@ from ldpkernels.common.optional import require
 
 # Beyond this distance of the means, in standard deviations, the plain tail bound is as good as the root.
 FAR = 1e5
-# Beyond this e^loss is no number.
+# Beyond this e^loss is not a number.
 LARGEST_LOSS = 700.0
 # What is asked of dp-accounting, and of a law. A larger noise, or a smaller rate, is rounded against us to these.
 LEAST_NOISE, MOST_NOISE, LEAST_RATE, MOST_STEPS = 1e-2, 1e6, 1e-12, 10**7

@@ -30,7 +30,7 @@ MOST_ROUNDS_LEFT = 1 << 40
 
 
 class BudgetExceeded(RuntimeError):
-    """The release would pass the budget; nothing was spent.
+    """The release would pass the budget of a ledger (its scope says against whom); nothing was spent.
 
     Attributes:
         spent: Epsilon so far.
@@ -168,7 +168,7 @@ class Ledger:
 
     @property
     def history(self) -> tuple[float, ...]:
-        """Epsilon after each round."""
+        """Epsilon after each round, in the scope of `result`."""
         return tuple(one.epsilon for one in self._rounds)
 
     @property
@@ -204,7 +204,7 @@ class Ledger:
             source: A mechanism, or its event.
             times: How many releases of it the round has.
             layout: Any text that stands for what is released. The first one is pinned: rounds of others are refused.
-            limit: The epsilon in all that this round may not pass, where it is below the budget.
+            limit: The epsilon in all, in the ledger's scope, that this round may not pass, below the budget.
 
         Raises:
             ValueError: If the ledger's rounds are of another layout; nothing is spent then.

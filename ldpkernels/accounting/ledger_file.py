@@ -119,7 +119,7 @@ class LedgerFile:
         if found is None or place is None:
             raise LedgerError(f"{self.path} is not there: restore it, or take the whole budget as spent")
         if not stat.S_ISREG(found.st_mode):
-            raise LedgerError(f"{self.path} is no regular file: give the ledger a file of its own")
+            raise LedgerError(f"{self.path} is not a regular file: give the ledger a file of its own")
         if found.st_nlink > 1:
             raise LedgerError(
                 f"{self.path} has {found.st_nlink} names (hard links), and a crash is repaired under one alone: leave"
@@ -215,6 +215,6 @@ class LedgerFile:
                     " version that began it, or take its whole budget as spent"
                 )
         return LedgerError(
-            f"{self.path} is no ledger, or corrupt, so what was spent is not known ({why}). Restore the file from a"
+            f"{self.path} is not a ledger, or corrupt, so what was spent is not known ({why}). Restore the file from a"
             " backup; if there is none, take the whole budget as spent"
         )

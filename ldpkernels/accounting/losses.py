@@ -28,14 +28,15 @@ class TooLarge(ArithmeticError):
     """The computation would need more points than are worth it; a weaker bound takes its place."""
 
 
-def bisect_upper(exceeds: Callable[[float], bool], low: float, high: float) -> float:
+def bisect_upper(exceeds: Callable[[float], bool], low: float, high: float, close: float = 1e-12) -> float:
     """Return the upper end of a bracket of the point where `exceeds` turns false; it must be false at high.
 
-    Callers write `not delta(x) <= target`, so that a NaN can't pass for a small delta.
+    The bracket is at most `close` times its end wide. Callers write `not delta(x) <= target`, so that a NaN can't pass
+    for a small delta.
     """
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if high - low <= 1e-12 * high or not low < middle < high:
+        if high - low <= close * high or not low < middle < high:
             break
         if exceeds(middle):
             low = middle

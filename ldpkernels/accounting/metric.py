@@ -44,7 +44,7 @@ def diameter(c: float, rho: int, *, metric: str = "linf", size: int = 1) -> floa
 
 @dataclass(frozen=True)
 class CldpResult:
-    """alpha with its metric, and the epsilon in the worst case that it implies.
+    """alpha with its metric, and the epsilon that it implies: any two values, for whoever sees the report.
 
     >>> print(cldp(1.0, 1.0, 10))  # doctest: +ELLIPSIS
     alpha = 1 per unit of linf distance (a unit is 1e-10), and no more than that is promised; in the worst case ...
@@ -160,7 +160,7 @@ def schedule(
     try:
         total = Fraction(alpha)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"alpha = {alpha!r} is no finite number: give the total budget") from error
+        raise ValueError(f"alpha = {alpha!r} is not a finite number: give the total budget") from error
     if total <= 0:
         raise ValueError(f"alpha = {alpha!r} is not above 0: give the total budget")
     rounds = arguments.count("rounds", rounds, most=MOST_ROUNDS)

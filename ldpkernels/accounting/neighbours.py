@@ -29,7 +29,7 @@ class Relation(Enum):
 
 
 class Unit(Enum):
-    """In how much two neighbouring inputs differ."""
+    """What is protected: how much of the input two neighbours differ in."""
 
     WEIGHT = "weight"
     VECTOR = "vector"
@@ -119,12 +119,17 @@ class Scope:
         True
         """
         if not isinstance(data, list) or len(data) != 3:
-            raise ValueError(f"scope = {data!r} is no view, relation and unit")
+            raise ValueError(f"scope = {data!r} is not a view, relation and unit")
         return cls(View(data[0]), Relation(data[1]), Unit(data[2]))
 
 
 LOCAL = Scope(View.LOCAL, Relation.REPLACE_ONE, Unit.VECTOR)
+"""The scope against whoever sees every report of a client."""
 SHUFFLED = Scope(View.SHUFFLED, Relation.REPLACE_ONE, Unit.CLIENT)
+"""The scope against whoever sees the reports of all clients, shuffled."""
 SUMMED = Scope(View.SUMMED, Relation.ZERO_OUT, Unit.CLIENT)
+"""The scope against whoever sees a secure sum of the clients' numbers."""
 SILO = Scope(View.SILO, Relation.ADD_REMOVE, Unit.EXAMPLE)
+"""The scope against whoever sees what leaves a silo that adds noise itself."""
 CENTRAL = Scope(View.CENTRAL, Relation.ADD_REMOVE, Unit.CLIENT)
+"""The scope against whoever sees what a trusted server releases."""

@@ -131,7 +131,7 @@ def _envelope(eps0: float, n: int, method: Method, pieces: int, step: float, neg
         pairs = list(_blocks(eps0, n, pieces))
         probe = [pairs[0], pairs[-1]]
     # the curve's end is found on the extremes, then cut; what is left there becomes mass at infinity
-    last = bisect_upper(lambda x: any(_exceeds(pair, negligible, x) for pair in probe), 0.0, eps0)
+    last = bisect_upper(lambda x: any(_exceeds(pair, negligible, x) for pair in probe), 0.0, eps0, 1e-3)
     grid = step * np.arange(min(math.ceil(eps0 / step) + 1, math.ceil(last / step) + 2, POINTS), dtype=np.float64)
     curve = pairs[0].deltas(grid)
     for pair in pairs[1:]:
@@ -154,7 +154,7 @@ def _distribution_epsilon(eps0: float, n: int, positions: int, delta: float, met
     """The epsilon of so many positions by the privacy loss distribution under the envelope."""
     share = 2 / (1 + math.cosh(eps0)) if method == "exact" else SHARES[method](eps0)
     spread = min(eps0, math.tanh(eps0 / 2) / math.sqrt(n * share / 4))
-    negligible = delta * 1e-6 / positions
+    negligible = max(delta * 1e-6 / positions, LEAST_INFINITE / 1024)  # the law has more at infinity anyway
     step = spread / max(COARSE, FINE * min(1.0, math.sqrt(SEVERAL / positions)))
     law = from_symmetric_curve(step, _envelope(eps0, n, method, pieces, step, negligible))
     moments = law.chernoff_epsilon(positions, delta)
@@ -217,7 +217,7 @@ def _report(source: float | Event | Mechanism, method: Method | None) -> tuple[f
         event = event_of(source)
         if not isinstance(event, PureEvent) or event.slack or (event.scope and event.scope.view is not View.LOCAL):
             raise ValueError(
-                f"eps0 = {event!r} is no pure eps of a report, and nothing is proved here for shuffling it"
+                f"eps0 = {event!r} is not a pure eps of a report, and nothing is proved here for shuffling it"
             )
         eps0, two_outcomes = arguments.positive("eps0", event.eps), isinstance(event, RandomizedResponseEvent)
     if method is None:

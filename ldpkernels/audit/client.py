@@ -28,7 +28,7 @@ ROUNDING = 1e-9  # of two figures for the same rounds
 
 @dataclass(frozen=True)
 class ClientAudit:
-    """What was seen of a client.
+    """What was seen of a client on two inputs, which may be any two, by whoever sees all that leaves.
 
     Attributes:
         name: The client.
@@ -113,8 +113,8 @@ def audit_client(
 
     `client(data)` is one run: it trains and returns what would leave, whatever that is: bytes, reports, arrays,
     tensors, numbers, text, and lists and mappings of them. An iterator is a message after another. What it raises
-    leaves too. `ldpkernels.flower.rehearsed` makes such a function of a Flower ClientApp. a and b differ in the data of
-    one client, as far as data can: an audit sees what these two show. The client must leave them as they are.
+    leaves too. `ldpkernels.flower.rehearsed` makes such a function of a Flower ClientApp. a and b are any two inputs of
+    one client, as far apart as data can be: an audit sees what these two show. The client must leave them as they are.
 
     Ledgers of `LdpMod` and `LdpFilter` are kept in memory meanwhile, a new one for each run, so that nothing of a real
     budget is spent. Logs of the client are off, as they stay with it.
@@ -131,7 +131,7 @@ def audit_client(
         seed: Of that order.
         name: Of the client, for messages.
 
-    What is no report, where reports are all that is accounted, must not depend on the data at all.
+    What is not a report, where reports are all that is accounted, must not depend on the data at all.
 
     >>> rng = np.random.default_rng(0)
     >>> def client(data):
@@ -162,7 +162,7 @@ class _Claim:
 
     @property
     def beside(self) -> tuple[float, float]:
-        """Epsilon and delta that are left for what is no report: none, where reports are all that is accounted."""
+        """Epsilon and delta that are left for what is not a report: none, where reports are all that is accounted."""
         if self.reports > 0 and self.epsilon <= self.reports * (1 + ROUNDING):
             return 0.0, 0.0
         return self.epsilon, self.delta

@@ -27,7 +27,7 @@ class AuditFailure(AssertionError):
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What was seen of one mechanism on one pair of neighbours.
+    """What was seen of one mechanism on neighbours, which may be any two inputs, by whoever sees outputs.
 
     Attributes:
         name: The mechanism and its setting.

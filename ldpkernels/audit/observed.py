@@ -200,7 +200,7 @@ def _spent(mechanism: str, dimension: int, settings: tuple[tuple[str, float], ..
 
 
 def _some(numbers: Array, most: int) -> Array:
-    """So many of them at most, evenly spread; what is no finite number is a large one."""
+    """So many of them at most, evenly spread; what is not a finite number is a large one."""
     if numbers.size > most:
         numbers = numbers[np.linspace(0, numbers.size - 1, most).astype(np.int64)]
     if numbers.dtype.kind != "f":

@@ -45,7 +45,7 @@ def cldp_(
     A weight is clipped to [-c, c] and becomes the integer v = weight 10^rho, rounded; v becomes an integer y with
     probability proportional to e^(-alpha |y - v| / 2) on [-c 10^rho, c 10^rho], and the weight y 10^-rho. **Each weight
     on its own** has alpha-condensed local differential privacy: any two values that are d integers apart are told apart
-    with at most e^(alpha d), by whoever sees them. That is no small epsilon: over the whole box it is alpha c 10^rho
+    with at most e^(alpha d), by whoever sees them. That is not a small epsilon: over the whole box it is alpha c 10^rho
     (`OrdinalCLDP.worst_case_eps`).
 
     Args:

@@ -178,11 +178,13 @@ def clipped_noised_mean(
     clipping: Clipping = "flat",
     return_info: bool = False,
 ) -> Rows[Name] | tuple[Rows[Name], ClippedInfo[Any]]:
-    """On a loss, this protects the released scalar only: the noise is a constant for the gradient, which stays private
+    """The mean of x's rows, each clipped to Euclidean norm C, plus noise: `clipped_noised_sum` over the batch's size.
+
+    On a loss, this protects the released scalar only: the noise is a constant for the gradient, which stays private
     data. To train, clip and noise gradients by sample: `ldpkernels.dp_sgd_step`.
 
-    This is `clipped_noised_sum` divided by the number of rows, poisoned ones included, or by `batch_size`. It is the
-    loss of Han and Xue (Algorithm 1, lines 10 to 12) for x of shape [B], and DP-SGD's gradient for x of shape [B, ...].
+    The divisor is the number of rows, poisoned ones included, or `batch_size`. The result is the loss of Han and Xue
+    (Algorithm 1, lines 10 to 12) for x of shape [B], and DP-SGD's gradient for x of shape [B, ...].
     Where the batch is a Poisson sample its size is private: pass the expected one. The guarantee is the sum's: a row
     added or removed, for whoever sees the mean.
 

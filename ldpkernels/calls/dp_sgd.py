@@ -212,6 +212,6 @@ def _matched(named: Mapping[str, torch.Tensor], grads: Mapping[str, torch.Tensor
         grads = _by_own_names(grads)
     missing, unknown = named.keys() - grads.keys(), grads.keys() - named.keys()
     if missing or unknown:
-        wrong = f"no {min(missing)!r}" if missing else f"{min(unknown)!r}, which is no trainable parameter"
+        wrong = f"no {min(missing)!r}" if missing else f"{min(unknown)!r}, which is not a trainable parameter"
         raise ValueError(f"grads has {wrong}: pass one gradient for each trainable parameter, by its name")
     return {name: grads[name] for name in named}

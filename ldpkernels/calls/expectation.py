@@ -23,7 +23,7 @@ Form = TypeVar("Form", covariant=True)
 
 @dataclass(frozen=True)
 class Expected(Generic[Form]):
-    """What a server takes. `expected` makes it; Form is that of the mean."""
+    """The uploads that a server takes. `expected` makes it; Form is the form of their mean."""
 
     layout: Layout
 
@@ -67,7 +67,7 @@ def expected(
     mechanism: MechanismName = "two-point",
     buffers: Buffers | None = None,
 ) -> Expected[object]:
-    """What a server takes from its clients, from what it told them: the arguments of `report`, but no weights count.
+    """Say which uploads a server takes, by the arguments of `report`; the model's weights do not count.
 
     Only names, shapes and formats of the model are read; a model on torch's meta device will do. `Aggregate(expect)`
     and `aggregate(uploads, expect)` refuse or skip whatever differs before they read its weights, hold no more memory

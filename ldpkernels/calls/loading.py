@@ -83,7 +83,7 @@ def _matched(tensors: Tensors, mean: object) -> list[AnyArray]:
     missing = [name for name in ours if name not in by_name]
     unknown = sorted(by_name.keys() - set(ours))
     if missing or unknown:
-        wrong = f"no average of {missing[0]!r}" if missing else f"{unknown[0]!r}, which is no tensor of the model"
+        wrong = f"no average of {missing[0]!r}" if missing else f"{unknown[0]!r}, which is not a tensor of the model"
         raise ValueError(
             f"mean has {wrong} ({len(missing)} left out, {len(unknown)} left over): pass one for each tensor that was "
             "reported, by its name"

@@ -162,7 +162,7 @@ def _calibrated(eps: float, delta: float, dimension: int, norm: float) -> Vector
 def _clipped_at(
     values: Sequence[AnyArray], dtypes: Sequence[Dtype], sizes: Sequence[int], places: Integers, norm: float
 ) -> Floats:
-    """The weights at these places of an update that is clipped to a norm; cleaned of what is no number.
+    """The weights at these places of an update that is clipped to a norm; cleaned of what is not a number.
 
     Of an update on a GPU these are all that is copied to the host, unless there is something to clean.
     """
@@ -181,7 +181,7 @@ def _report(
     kinds: Sequence[type[np.floating]],
     key: Key,
 ) -> Sequence[AnyArray]:
-    """The parts as they lie in memory; where their norm is none, cleaned of what is no number, in fp64 on the host."""
+    """The parts as they lie in memory; without a norm, cleaned of what is not a number, in fp64 on the host."""
     values, device = flat.in_reach(values)
     sizes = [math.prod(value.shape) for value in values]
     outs = [launch.empty(size, kind, device) for size, kind in zip(sizes, kinds, strict=True)]

@@ -94,7 +94,7 @@ def noisy_vote(
     """`majority_vote` on counts with normal noise of deviation sigma (GNMax, Papernot et al. 2018).
 
     The noisy counts decide alone, over which sample to drop too, so that all of it is post-processing of one Gaussian
-    mechanism; `vote_epsilon` has its guarantee.
+    mechanism. `vote_epsilon` has its guarantee: a record added, removed or replaced, for whoever sees the labels.
 
     Args:
         votes, classes: As in `majority_vote`.

@@ -56,7 +56,7 @@ def add_parser(commands: Commands) -> None:
         "account local --eps 1 --weights 21840 --rounds 10",
     )
     local.add_argument("--mechanism", choices=(*PURE, "gaussian"), default=PURE[0], help="default: %(default)s")
-    options.add_epsilon(local, type=float, help="eps of one report; of gaussian, --noise-multiplier instead")
+    options.add_epsilon(local, help="eps of one report; of gaussian, --noise-multiplier instead")
     local.add_argument("--noise-multiplier", type=float, help="noise over the distance of any two inputs (gaussian)")
     _size(local)
 
@@ -67,14 +67,13 @@ def add_parser(commands: Commands) -> None:
         "the central view behind an ideal shuffler for every position; with --target, how many clients it takes",
         "account shuffle --eps 1 --clients 100 --weights 21840 --rounds 10",
     )
-    options.add_epsilon(shuffle, type=float, required=True, help="local eps of one report")
+    options.add_epsilon(shuffle, required=True, help="local eps of one report")
     shuffle.add_argument("--mechanism", choices=PURE, default=PURE[0], help="default: %(default)s")
     shuffle.add_argument("--clients", type=options.count, help="honest clients a round")
     shuffle.add_argument("--target", type=float, help="a central epsilon: print how many clients are enough for it")
     shuffle.add_argument(
         "--method", choices=("exact", "stronger_clones", "clones"), help="by default the sharpest that is proved"
     )
-    shuffle.add_argument("--composition", choices=("best", "pld", "rdp"), default="best")
     _size(shuffle)
 
     subsample = _question(
@@ -84,7 +83,7 @@ def add_parser(commands: Commands) -> None:
         "pure eps on secret random samples: ln(1 + q (e^eps - 1)) a round, which is not q eps",
         "account subsample --eps 20 --q 0.18",
     )
-    options.add_epsilon(subsample, type=float, required=True, help="eps of a round for those who are in it")
+    options.add_epsilon(subsample, required=True, help="eps of a round for those who are in it")
     subsample.add_argument("--q", type=float, required=True, help="sampling rate")
     subsample.add_argument("--rounds", type=options.count, default=1)
 
@@ -107,7 +106,7 @@ def add_parser(commands: Commands) -> None:
         "alpha-CLDP: what alpha means in the worst case, and with --layers LDP-Fed's schedule",
         "account cldp --alpha 1 --layers 416 32 12832 64 15690 --rounds 80 --cycles 5",
     )
-    cldp.add_argument("--alpha", type=float, required=True, help="total budget")
+    cldp.add_argument("--alpha", type=options.number(above=0), required=True, help="total budget")
     cldp.add_argument("--c", type=float, default=1.0, help="values are clipped to [-c, c]; default: %(default)s")
     cldp.add_argument("--rho", type=options.count, default=10, help="digits kept after the point; default: %(default)s")
     cldp.add_argument("--metric", choices=("linf", "l1"), default="linf")
@@ -190,8 +189,6 @@ def _event(args: argparse.Namespace) -> accounting.Event:
     if args.mechanism == "gaussian":
         return accounting.GaussianEvent(_required(args, "noise_multiplier"), scope=accounting.LOCAL)
     eps = _required(args, "eps")
-    if not eps > 0:
-        raise ValueError(f"eps = {eps} is not a finite number above 0")
     if args.mechanism in NAMES:
         return mechanism_named(args.mechanism, eps).event
     return (accounting.RandomizedResponseEvent if args.mechanism == PURE[0] else accounting.PureEvent)(eps)
@@ -208,12 +205,11 @@ def _shuffle(args: argparse.Namespace) -> list[PrivacyResult | Told]:
         if args.clients is None:
             raise ValueError("--clients is missing: this question needs it")
         size = {"d": args.weights, "rounds": args.rounds, "delta": args.delta}
-        chosen = {"method": args.method, "composition": args.composition}
-        return [accounting.shuffle_epsilon(report, args.clients, **size, **chosen)]
+        return [accounting.shuffle_epsilon(report, args.clients, **size, method=args.method)]
     if args.clients is not None:
         raise ValueError(f"--clients = {args.clients} and --target = {args.target}: give one of the two")
-    if args.method is not None or args.composition != "best":
-        raise ValueError("--target goes with the sharpest method and composition: leave the two out")
+    if args.method is not None:
+        raise ValueError("--target goes with the sharpest method: leave --method out")
     clients, result = accounting.clients_needed(
         args.target, report, d=args.weights, rounds=args.rounds, delta=args.delta
     )
@@ -246,15 +242,9 @@ def _cldp(args: argparse.Namespace) -> list[CldpResult | Told]:
     ]
     lines.append(f"The rounds' alphas add up to {sum(entry.alpha for entry in plan)} exactly.")
     rounds = [
-        {
-            "round": entry.index,
-            "cycle": entry.cycle,
-            "layer": entry.layer,
-            "size": entry.size,
-            "alpha": str(entry.alpha),
-            "alpha_parameter": str(entry.alpha_parameter),
-        }
-        for entry in plan
+        {"round": e.index, "cycle": e.cycle, "layer": e.layer, "size": e.size}
+        | {"alpha": str(e.alpha), "alpha_parameter": str(e.alpha_parameter)}
+        for e in plan
     ]
     return [Told([result, "\n".join(lines)], {**result.to_dict(), "schedule": rounds})]
 

@@ -167,11 +167,7 @@ def add_parser(commands: Commands) -> None:
         "ldpkernels audit --client mine:client --data mine:data --out audit.png",
     )
     add_measuring(parser)
-    options.add_epsilon(
-        parser,
-        type=options.number(above=0),
-        help="epsilon that is claimed (default 1; of a client what its ledger says)",
-    )
+    options.add_epsilon(parser, help="epsilon that is claimed (default 1; of a client what its ledger says)")
     parser.add_argument(
         "--n", type=options.integer(2), default=1 << 18, help="draws a case (default 2^18; slow backends take fewer)"
     )
@@ -252,6 +248,7 @@ def draw(results: list[AuditResult], games: list[GameResult], path: str) -> None
         axes[1].plot(sizes, [g.measured for g in games], color="C0", marker="o", ms=4, label="attack: at least")
         axes[1].axhline(games[0].eps, color="0.5", ls="--", lw=1.2, label="epsilon of each weight")
         axes[1].set(xscale="log", xlabel="weights that a client sends", ylabel="epsilon of the client", ylim=(0, None))
+        axes[1].xaxis.set_major_formatter("{x:,.0f}")
         axes[1].set_title("A whole client")
         axes[1].legend(frameon=False)
     save(figure, path)

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from ldpkernels.accounting import Ledger
+from ldpkernels.commands import options
 from ldpkernels.common.arguments import is_name
 from ldpkernels.common.keys import key
 from ldpkernels.common.plot import new_figure, save
@@ -66,7 +67,7 @@ def settings(args: argparse.Namespace) -> argparse.Namespace:
 def prepared(args: argparse.Namespace, network: str) -> Federation:
     """The dataset, network and clients of the options, on their device."""
     args = settings(args)
-    device = checked_device(args.device)
+    device = options.device(args.device)
     torch.set_num_threads(args.threads)
     model = own.network(network, args.seed) if args.model else networks.network(network, args.seed)
     dataset = own.named(args.data) if is_name(args.data) else data.load(args.dataset, args.data)
@@ -75,20 +76,6 @@ def prepared(args: argparse.Namespace, network: str) -> Federation:
     dataset = dataclasses.replace(dataset, **moved)
     clients = training.clients_of(dataset.train_x, dataset.train_y, parts, key(args.seed))
     return Federation(dataset, model.to(device), clients)
-
-
-def checked_device(name: str) -> torch.device:
-    """The device, if this machine has it and the kernels reach it."""
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"--device {name} is none that torch knows: use cpu or cuda") from None
-    if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"--device {name}: the kernels reach cpu and cuda only")
-    found = torch.cuda.device_count() if device.type == "cuda" else 1
-    if (device.index or 0) >= found:
-        raise ValueError(f"--device {name}: torch finds {found} CUDA devices here: use --device cpu")
-    return device
 
 
 def network_of(args: argparse.Namespace, usual: Mapping[str, str]) -> str:
@@ -130,24 +117,18 @@ def hired(args: argparse.Namespace, federation: Federation, local: training.Loca
     together = training.trains_together(federation.network, training.weights_of(federation.network), local)
     together = together and len({len(client.data[1]) for client in federation.clients}) == 1
     count = min(args.workers or workers.available(args.threads), busy)
-    if together or count == 1 or checked_device(args.device).type != "cpu":
+    if together or count == 1 or options.device(args.device).type != "cpu":
         yield None
     else:
         with training.crew(federation.network, federation.clients, count, args.threads, federation.test) as crew:
             yield crew
 
 
-@contextlib.contextmanager
-def opened_ledger(args: argparse.Namespace) -> Iterator[Ledger | None]:
+def opened_ledger(args: argparse.Namespace) -> contextlib.AbstractContextManager[Ledger | None]:
     """The ledger of --ledger, if there is one."""
     if args.ledger is None:
-        yield None
-        return
-    ledger = Ledger(args.ledger, epsilon=args.budget, delta=args.delta)
-    try:
-        yield ledger
-    finally:
-        ledger.close()
+        return contextlib.nullcontext()
+    return Ledger(args.ledger, epsilon=args.budget, delta=args.delta)
 
 
 def rounds_of(
@@ -225,12 +206,12 @@ def of_seed(seed: int) -> str:
 def draw_accuracy(path: str | Path, curves: Mapping[str, Sequence[float]], title: str) -> None:
     """Accuracy over rounds, one line for each name; what has no noise is grey."""
     figure, (axis,) = new_figure(1, 1, width=6.4, height=4)
-    for name, values in curves.items():
+    for (name, values), mark in zip(curves.items(), "os^", strict=False):
         rounds, percent = range(1, len(values) + 1), [100 * v for v in values]
         if name == "no noise":
             axis.plot(rounds, percent, label=name, ls="--", color="0.55", zorder=1)
         else:
-            axis.plot(rounds, percent, label=name, marker="o", ms=4)
+            axis.plot(rounds, percent, label=name, marker=mark, ms=5)
     axis.set(xlabel="round", ylabel="test accuracy (%)", ylim=(0, 102), title=title)
     axis.legend(frameon=False, loc="lower right")
     save(figure, path)

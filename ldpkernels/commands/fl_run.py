@@ -7,11 +7,10 @@ import argparse
 import contextlib
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TypedDict
 
 from ldpkernels.accounting.records import rounded_up
-from ldpkernels.commands import federated_run
+from ldpkernels.commands import federated_run, options
 from ldpkernels.commands.program import Outcome
 from ldpkernels.federated import ldp_fed, ldp_fl, networks, runs
 from ldpkernels.federated.training import Crew
@@ -60,19 +59,14 @@ def ldp_fl_config(args: argparse.Namespace) -> ldp_fl.Config:
         ranges["method"] = args.ranges or "minmax"
         if args.growth is not None:
             ranges["growth"] = args.growth
-    return ldp_fl.Config(
+    return options.taken(
+        args,
+        ldp_fl.Config,
         eps=None if args.no_noise else args.eps,
         C=0.0 if args.center is None and args.radius is not None else args.center,
         R=args.radius,
-        upload=args.upload,
-        adaptive=args.adaptive,
         ranges=ranges,
-        fraction=args.fraction,
-        weigh=args.weigh,
-        dropout=args.dropout,
-        mechanism=args.mechanism,
         local=federated_run.local_of(args),
-        seed=args.seed,
     )
 
 
@@ -105,8 +99,7 @@ def run_ldp_fed(args: argparse.Namespace) -> Outcome:
     federation = federated_run.prepared(args, name)
     network, alpha = federation.network, config.largest_alpha
     turns = ldp_fed.plan(network, config)
-    budget = f"alpha={args.alpha:g}" if args.alphas is None else "own alphas"
-    label = f"{args.method}, no noise" if args.no_noise else f"{args.method}, {args.mechanism}, {budget}"
+    label = f"{args.method}, no noise" if args.no_noise else f"{args.method}, {args.mechanism}, alpha={args.alpha:g}"
     with (
         federated_run.opened_ledger(args) as ledger,
         federated_run.hired(args, federation, config.local, args.select) as crew,
@@ -142,32 +135,5 @@ def run_ldp_fed(args: argparse.Namespace) -> Outcome:
 
 def ldp_fed_config(args: argparse.Namespace) -> ldp_fed.Config:
     """The configuration of LDP-Fed, as the options have it."""
-    return ldp_fed.Config(
-        alpha=None if args.no_noise else alphas_of(args),
-        rounds=args.rounds,
-        method=args.method,
-        cycles=args.cycles,
-        c=args.c,
-        rho=args.rho,
-        mechanism=args.mechanism,
-        metric=args.metric,
-        select=args.select,
-        selection=args.selection,
-        trains=args.trains,
-        local=federated_run.local_of(args),
-        seed=args.seed,
-        weigh=args.weigh,
-        dropout=args.dropout,
-    )
-
-
-def alphas_of(args: argparse.Namespace) -> float | dict[int, float]:
-    """The budget of all clients, or each client's own."""
-    if args.alphas is None:
-        return float(args.alpha)
-    numbers = [float(line) for line in Path(args.alphas).read_text().split()]
-    if len(numbers) != args.clients:
-        raise ValueError(
-            f"--alphas {args.alphas} has {len(numbers)} budgets: give one to each of {args.clients} clients"
-        )
-    return dict(enumerate(numbers))
+    alpha = None if args.no_noise else args.alpha
+    return options.taken(args, ldp_fed.Config, alpha=alpha, local=federated_run.local_of(args))

@@ -10,6 +10,7 @@ from pathlib import Path
 from ldpkernels.commands import options
 from ldpkernels.commands.options import Commands
 from ldpkernels.commands.program import Outcome
+from ldpkernels.common.optional import require
 
 _ADDRESS = "127.0.0.1:9094"  # where a SuperNode listens by default
 
@@ -45,6 +46,7 @@ def _flowers() -> argparse.ArgumentParser:
 
 def main(args: argparse.Namespace) -> Outcome:
     """Answer tasks until this process is stopped, or the one that a token is for."""
+    require("flwr", "flower", "flower-node")
     from ldpkernels.commands import flower_node_run
 
     flower = _flowers().parse_args(args.flower)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import torch
 
-from ldpkernels.commands import han_xue_picture
-from ldpkernels.commands.federated_run import checked_device
+from ldpkernels.commands import han_xue_picture, options
 from ldpkernels.commands.program import Outcome
 from ldpkernels.common.arguments import is_name
 from ldpkernels.federated import adult, data, han_xue, han_xue_privacy, own, runs, workers
@@ -30,7 +29,7 @@ def federate(args: argparse.Namespace) -> Outcome:
         dataset = adult.load(args.data) if args.dataset == "adult" else data.load(args.dataset, args.data)
     models = own.models(args.models, args.parties, args.seed)
     shards = data.deal(dataset.train_y, args.parties, args.seed, skew=args.skew, uneven=args.uneven)
-    world = World(dataset, config, models, shards, device=checked_device(args.device))
+    world = World(dataset, config, models, shards, device=options.device(args.device))
     described = {"algorithm": "han-xue", "config": config, "dataset": args.dataset, "threads": args.threads}
     if args.device != "cpu":
         described["device"] = args.device
@@ -56,21 +55,14 @@ def federate(args: argparse.Namespace) -> Outcome:
 
 def config_of(args: argparse.Namespace) -> Config:
     """The configuration, as the options have it."""
-    return Config(
-        parties=args.parties,
-        recipe=Recipe(args.steps, args.batch, args.C, args.sigma, args.sound, args.loss, args.rate),
+    return options.taken(
+        args,
+        Config,
+        recipe=options.taken(args, Recipe, lr=args.rate),
         generators=tuple(args.generators),
         models=() if any(map(is_name, args.models)) else tuple(args.models),
-        global_model=args.global_model,
-        vote_sigma=args.vote_sigma,
-        queries=args.queries,
-        samples=args.samples,
-        local_epochs=args.local_epochs,
-        epochs=args.epochs,
         baseline=not args.no_baseline,
         chunk=max(100, args.steps // 20),  # a checkpoint holds all the parties' generators: some of them are enough
-        delta=args.delta,
-        seed=args.seed,
     )
 
 

@@ -40,16 +40,10 @@ def add_parser(algorithms: Commands) -> None:
     )
     federated_options.add_mean(selection)
     module = parser.add_argument_group("LDP module")
-    module.add_argument("--alpha", type=float, default=1.0, help="each client's budget for all rounds (default 1)")
-    module.add_argument(
-        "--alphas",
-        metavar="FILE",
-        help="each client's own budget instead, a number a line, in the order of the clients",
-    )
+    positive = options.number(above=0)
+    module.add_argument("--alpha", type=positive, default=1.0, help="each client's budget for all rounds (default 1)")
     module.add_argument("--no-noise", action="store_true", help="send updates as they are: no privacy, to compare")
-    module.add_argument(
-        "--c", type=options.number(above=0), default=1.0, help="updates are clipped to [-c, c] (default 1)"
-    )
+    module.add_argument("--c", type=positive, default=1.0, help="updates are clipped to [-c, c] (default 1)")
     module.add_argument(
         "--rho",
         type=options.integer(0, LARGEST_RHO),

@@ -31,7 +31,7 @@ def add_parser(algorithms: Commands) -> None:
     federated_options.add_mean(parser)
     parser.add_argument("--network", help="one of ldpkernels.federated.networks (default: the dataset's)")
     mechanism = parser.add_argument_group("mechanism")
-    options.add_epsilon(mechanism, type=float, default=4.0, help="privacy parameter of each weight (default 4)")
+    options.add_epsilon(mechanism, default=4.0, help="privacy parameter of each weight (default 4)")
     mechanism.add_argument(
         "--mechanism", choices=("two-point", "piecewise", "hybrid"), default="two-point", help="default two-point"
     )
@@ -74,6 +74,8 @@ def main(args: argparse.Namespace) -> Outcome:
     federated_options.check(args)
     federated_options.check_ledger(args)
     _check_engine(args)
+    if args.upload == "updates" and args.radius is None:
+        raise ValueError("--upload updates needs --radius: the initial weights do not tell how far a client will move")
     for name in ("ranges", "growth"):
         if getattr(args, name) is not None and not args.adaptive:
             raise ValueError(f"--{name} {getattr(args, name)} is of adaptive ranges: give --adaptive")

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import decimal
-import functools
 import importlib
 import os
 import re
@@ -13,18 +13,38 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 from ldpkernels.common import plot
 
+if TYPE_CHECKING:
+    import torch
+
 LARGEST = 2**63
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
+T = TypeVar("T")
 
 
-def add_commands(parser: argparse.ArgumentParser, metavar: str) -> Commands:
-    """Commands without abbreviated options: a mistyped --d must not become --delta."""
-    exact = functools.partial(argparse.ArgumentParser, allow_abbrev=False)
-    return parser.add_subparsers(metavar=metavar, required=True, parser_class=exact)  # type: ignore[call-overload,no-any-return]
+class Parser(argparse.ArgumentParser):
+    """A parser whose refusal is one line. Options are not abbreviated: a mistyped --d must not become --delta."""
+
+    def __init__(self, **told: Any) -> None:
+        super().__init__(allow_abbrev=False, **told)
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse."""
+        self.exit(2, f"{self.prog}: {message} ({self.prog} --help)\n")
+
+
+def add_commands(parser: Parser, metavar: str) -> Commands:
+    """Add commands, one of which must be given."""
+    return parser.add_subparsers(metavar=metavar, required=True)
+
+
+def taken(args: argparse.Namespace, kind: Callable[..., T], **other: object) -> T:
+    """Make a dataclass of the options that have its fields' names, and of what else is given."""
+    named = {field.name for field in dataclasses.fields(kind)} & vars(args).keys()  # type: ignore[arg-type]
+    return kind(**({name: getattr(args, name) for name in named} | other))
 
 
 def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
@@ -41,7 +61,7 @@ def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
 
 def add_epsilon(parser: argparse.ArgumentParser | argparse._ArgumentGroup, **told: Any) -> None:
     """Add --eps, for which --epsilon is another word, everywhere."""
-    parser.add_argument("--eps", "--epsilon", **told)
+    parser.add_argument("--eps", "--epsilon", type=number(above=0), **told)
 
 
 def count(text: str) -> int:
@@ -53,7 +73,7 @@ def count(text: str) -> int:
             return int(value)
     except decimal.InvalidOperation:
         pass
-    raise argparse.ArgumentTypeError(f"{text!r} is no whole number below 2^63")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number below 2^63")
 
 
 def integer(least: int, most: int = LARGEST - 1) -> Callable[[str], int]:
@@ -70,9 +90,7 @@ def integer(least: int, most: int = LARGEST - 1) -> Callable[[str], int]:
     return read
 
 
-def seed(text: str) -> int:
-    """A seed that `ldpkernels.key` and torch both take."""
-    return integer(0)(text)
+seed = integer(0)  # of `ldpkernels.key` and torch
 
 
 def number(
@@ -84,7 +102,7 @@ def number(
         try:
             value = float(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
         if not (above < value < below and value >= least):
             bounds = [f"above {above:g}"] * (above > -float("inf")) + [f"at least {least:g}"] * (least > -float("inf"))
             bounds += [f"below {below:g}"] if below < float("inf") else ["finite"]
@@ -108,7 +126,7 @@ def json_file(text: str) -> str:
     if text == "-":
         return text
     if Path(text).suffix != ".json":
-        raise argparse.ArgumentTypeError(f"{text!r} is no file for JSON: end its name in .json")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a file for JSON: end its name in .json")
     return writable(text)
 
 
@@ -132,7 +150,7 @@ def writable(text: str) -> str:
         elif not path.exists():
             tempfile.TemporaryFile(dir=place).close()
     except NotADirectoryError:
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {str(place)!r} is no folder") from None
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {str(place)!r} is not a folder") from None
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {error.strerror}") from None
     return text
@@ -150,3 +168,19 @@ def found(option: str, path: str) -> object:
     except Exception as error:  # whatever a module of the user's raises
         raise ValueError(f"{option} {path}: {error}") from error
     return value
+
+
+def device(name: str) -> torch.device:
+    """The device, if this machine has it and the kernels reach it."""
+    import torch
+
+    try:
+        found = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"--device {name} is none that torch knows: use cpu or cuda") from None
+    if found.type not in ("cpu", "cuda"):
+        raise ValueError(f"--device {name}: the kernels reach cpu and cuda only")
+    count = torch.cuda.device_count() if found.type == "cuda" else 1
+    if (found.index or 0) >= count:
+        raise ValueError(f"--device {name}: torch finds {count} CUDA devices here: use --device cpu")
+    return found

@@ -29,7 +29,7 @@ def add_parser(commands: Commands) -> None:
         epilog="example: ldpkernels plan --epsilon 8 --rounds 10 --clients 1000 --weights 650 --norm 1 --radius 0.1",
     )
     needed = parser.add_argument_group("the setting")
-    options.add_epsilon(needed, type=float, required=True, help="total for all that a client ever sends")
+    options.add_epsilon(needed, required=True, help="total for all that a client ever sends")
     needed.add_argument("--delta", type=float, default=1e-5, help="probability that it excludes (1e-5)")
     needed.add_argument("--rounds", type=options.count, required=True, help="most rounds in which a client takes part")
     needed.add_argument("--clients", type=options.count, help="honest clients that report in a round")
@@ -64,7 +64,7 @@ def add_parser(commands: Commands) -> None:
     shown.add_argument("--better", action="store_true", help="what would make the best of each trust better")
     shown.add_argument("--out", type=options.picture, metavar="FILE", help="draw error over epsilon (a minute or two)")
     shown.add_argument("--app", type=Path, metavar="DIR", help="write a Flower app for the best of the one --trust")
-    shown.add_argument("--choose", metavar="NAME", help="for this mechanism instead")
+    shown.add_argument("--choose", metavar="NAME", help="with --app: for this mechanism instead")
     options.add_json(shown)
     parser.set_defaults(main=main, command="plan")
 
@@ -77,26 +77,14 @@ def main(args: argparse.Namespace) -> Outcome:
         return _of_silos(args)
     if args.clients is None or args.weights is None or args.examples is not None:
         raise ValueError("--unit client takes --clients and --weights, and no --examples")
-    settings = [
-        Setting(
-            args.eps,
-            args.delta,
-            args.rounds,
-            args.clients,
-            args.weights,
-            trust,
-            args.radius,
-            args.norm,
-            args.participation,
-            args.at_least,
-            args.invited,
-            args.threshold,
-        )
-        for trust in dict.fromkeys(args.trust)
-    ]
+    if args.radius is None and args.norm is None:
+        raise ValueError("--radius and --norm are both missing: give one of them, or both")
+    if args.choose and not args.app:
+        raise ValueError(f"--choose {args.choose} names the mechanism of an app: give --app DIR")
+    settings = [options.taken(args, Setting, epsilon=args.eps, trust=trust) for trust in dict.fromkeys(args.trust)]
     if args.app:
         if len(settings) > 1:
-            raise ValueError(f"app = {str(args.app)!r} is of one trust: name it with --trust")
+            raise ValueError(f"--app {args.app} is written for one trust: name it with --trust")
         app.check_folder(args.app)
     answers = {}
     for setting in settings:
@@ -127,10 +115,8 @@ def _of_silos(args: argparse.Namespace) -> Outcome:
         raise ValueError(f"--unit {args.unit} takes --examples and --batch")
     if args.app or args.out or args.better or args.radius is not None:
         raise ValueError(f"--unit {args.unit} has no --app, --out, --better and --radius: leave them out")
-    setting = SiloSetting(
-        args.eps, args.delta, args.unit, args.rounds, args.examples, args.batch, args.epochs, args.most,
-        args.clients, args.weights, 1.0 if args.norm is None else args.norm,
-    )  # fmt: skip
+    norm = 1.0 if args.norm is None else args.norm
+    setting = options.taken(args, SiloSetting, epsilon=args.eps, norm=norm)
     found = silo_plan(setting)
     print(found)
     print("\n".join(f"{name} is left out: {reason}" for name, reason in found.left_out.items()))
@@ -143,7 +129,7 @@ def _chosen(found: Plan, name: str | None) -> Candidate:
     candidates = [one for one in found if one.name == name or (name is None and app.has_app(one))]
     if not candidates:
         known = ", ".join(repr(one.name) for one in found if app.has_app(one))
-        raise ValueError(f"choose = {name!r} is no candidate here: choose one of {known or 'another trust'}")
+        raise ValueError(f"--choose {name} is not a candidate here: choose one of {known or 'another trust'}")
     return candidates[0]
 
 

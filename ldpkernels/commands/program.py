@@ -14,7 +14,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +41,7 @@ class Refusal(SystemExit):
 def carry_out(args: argparse.Namespace) -> int:
     """Run the command that the arguments name; the exit status."""
     try:
-        with _text_beside_json(args.json):
+        with contextlib.redirect_stdout(sys.stderr) if args.json == "-" else contextlib.nullcontext():
             outcome: Outcome = args.main(args)
         _write_json(args.json, outcome.found)
     except BrokenPipeError:  # whoever read the text, `head` say, has what it wanted
@@ -88,16 +88,6 @@ def _refused(args: argparse.Namespace, message: str, status: int = 2) -> Refusal
     words = f"ldpkernels {args.command}: {message}"
     print(words, file=sys.stderr)
     return Refusal(words, status)
-
-
-@contextlib.contextmanager
-def _text_beside_json(target: str | None) -> Iterator[None]:
-    """A context in which text goes to stderr, where stdout is for JSON."""
-    if target == "-":
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    else:
-        yield
 
 
 def _write_json(target: str | None, found: object) -> None:

@@ -256,17 +256,9 @@ def chosen_dtypes(args: argparse.Namespace) -> list[str]:
 
 def known_answers(device: str) -> Outcome:
     """Ask every kernel of a device what is known, and print a table."""
-    import torch
-
-    try:
-        there = torch.device(device)
-    except RuntimeError:
-        raise ValueError(f"--device {device} is none that torch knows: use cuda") from None
-    if there.type == "cuda":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (there.index or 0) >= count:
-            raise ValueError(f"--device {device}: torch finds {count} CUDA devices here")
-        there = torch.device("cuda", torch.cuda.current_device() if there.index is None else there.index)
+    there = options.device(device)
+    if there.type == "cuda" and there.index is None:
+        there = type(there)("cuda", 0)
     answers, row = list[Answer](), "{:14} {:11} {:9} {:9} {:7} {}"
     for answer in ask_all(there):
         if not answers:

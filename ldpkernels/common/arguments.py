@@ -116,7 +116,7 @@ def choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
 
 
 def is_name(text: str | None) -> bool:
-    """Whether the text stands for a function, "package.module:function": it has a colon, and is no folder.
+    """Whether the text stands for a function, "package.module:function": it has a colon, and is not a folder.
 
     Whether it is well formed is for whoever imports it to say.
 

@@ -45,7 +45,7 @@ def check_format(path: str | Path) -> None:
     """Whether `save` could write such a file: a ValueError names the formats, an ImportError what to install."""
     known = sorted(_figure_module().Figure().canvas.get_supported_filetypes())
     if Path(path).suffix[1:].lower() not in known:
-        raise ValueError(f"{str(path)!r} is no picture: end its name in one of {', '.join(known)}")
+        raise ValueError(f"{str(path)!r} is not a picture: end its name in one of {', '.join(known)}")
 
 
 def _figure_module() -> ModuleType:

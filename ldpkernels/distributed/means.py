@@ -73,8 +73,8 @@ def mean(
 
     By `C`, `R` and `eps` every rank reports its own model as `ldpkernels.report` does, the numbers of the reports are
     added by `all_reduce` as integers, and every rank decodes the sum: the bits are those of `ldpkernels.aggregate` of
-    the reports. **The guarantee is that of a report**, and no better for the sum: ranks meet one another's numbers on
-    the way.
+    the reports. **The guarantee is that of a report**, any two inputs for whoever sees it, and no better for the sum:
+    ranks meet one another's numbers on the way.
 
     By `law` every rank adds its share of the law's noise (`ldpkernels.updates.encode`), and masks it against each other
     rank with keys of this call alone. The masks cancel in the sum, which is all that anyone sees. **The guarantee is

@@ -95,4 +95,4 @@ def _row(line: str, where: str) -> tuple[list[float], int]:
                 features[_PLACE[f"{name}={values[name]}"]] = 1.0
         return features, INCOMES[values["income"].rstrip(".")]
     except (KeyError, ValueError) as wrong:
-        raise ValueError(f"{where} is no line of the Adult data ({wrong}): {line[:60]!r}") from None
+        raise ValueError(f"{where} is not a line of the Adult data ({wrong}): {line[:60]!r}") from None

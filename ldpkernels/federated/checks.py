@@ -165,7 +165,7 @@ def _check_labels(clients: Sequence[Client], outputs: int) -> None:
 
 
 def _check_last_batches(network: nn.Module, weights: Weights, clients: Sequence[Client], batch: int) -> None:
-    """Refuse batches of one example where a layer normalises over the batch: an epoch's last may be one."""
+    """Refuse batches of one example where a layer normalises and does not take them: an epoch's last may be one."""
     alone = next((client for client in clients if batch == 1 or len(client.data[1]) % batch == 1), None)
     if alone is None or not normalises(network):
         return
@@ -174,5 +174,5 @@ def _check_last_batches(network: nn.Module, weights: Weights, clients: Sequence[
     except ValueError as error:
         raise ValueError(
             f"a batch of one example cannot be normalised, and client {alone.id} has {len(alone.data[1])} examples in "
-            f"batches of {batch}: take a GroupNorm, or another batch ({error.__cause__})"
+            f"batches of {batch}: take a GroupNorm of fewer groups, or another batch ({error.__cause__})"
         ) from error

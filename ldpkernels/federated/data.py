@@ -136,7 +136,7 @@ def _idx(folder: Path, name: str) -> Bytes:
         try:
             raw = gzip.decompress(zipped.read_bytes())
         except (EOFError, OSError, zlib.error) as wrong:
-            raise ValueError(f"{zipped} is no gzip file, or is cut off ({wrong}): fetch it again") from None
+            raise ValueError(f"{zipped} is not a gzip file, or is cut off ({wrong}): fetch it again") from None
     else:
         raise FileNotFoundError(f"neither {plain} nor {zipped.name} exists: torchvision's download lays them there")
     axes = raw[3] if len(raw) > 3 else 0
@@ -212,7 +212,7 @@ def _cifar_batch(root: Path, name: str) -> tuple[Bytes, Array]:
         except pickle.UnpicklingError:
             raise
         except Exception as wrong:  # a damaged pickle may fail in any way
-            raise ValueError(f"{pickled} is no batch of CIFAR-10 ({wrong}): fetch it again") from None
+            raise ValueError(f"{pickled} is not a batch of CIFAR-10 ({wrong}): fetch it again") from None
         return data, labels
     if not binary.is_file():
         raise FileNotFoundError(f"neither {pickled} nor {binary} exists: torchvision's download lays the first there")

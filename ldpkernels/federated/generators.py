@@ -46,7 +46,7 @@ class Discriminator(nn.Module):
         return nn.functional.softplus(-self.logit(x).flatten())
 
     def extra_repr(self) -> str:
-        """The loss, for `print`: it is no module."""
+        """The loss, for `print`: it is not a module."""
         return f"loss={self.loss!r}"
 
     def _losses(self, wrong: torch.Tensor) -> torch.Tensor:

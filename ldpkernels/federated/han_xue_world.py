@@ -97,7 +97,7 @@ class World:
         models: One for each party, of the user's own; None for those of `config.models`. What they predict is one whole
             number for each example.
         shards: Which training examples each party has, as indices; None deals them alike. No example is in two: every
-            epsilon is that of an example of one party.
+            epsilon is of an example of one party, added or removed, for whoever sees its samples.
         device: Where networks and generators are trained. Initial weights, batches and the samples' noise are drawn on
             the host: they are the same on every device.
     """
@@ -182,7 +182,7 @@ class World:
 
     @property
     def examples(self) -> int:
-        """The examples of the party that has fewest, N: every epsilon is that of its examples."""
+        """The examples of the party that has fewest, N: of them every epsilon is (`World`)."""
         return min(len(shard) for shard in self.shards)
 
     def party(self, i: int) -> Key:

@@ -2,7 +2,7 @@
 """LDP-Fed (Truex, Liu, Chow, Gursoy and Wei, EdgeSys 2020): updates under alpha-CLDP, layer by layer.
 
 **The true guarantee.** Over the whole run, a client's uploads are alpha-CLDP: inputs that differ are told apart by at
-most e^(alpha distance), and the distance counts steps of 10^-rho. That is no small epsilon: in the worst case it is
+most e^(alpha distance), and the distance counts steps of 10^-rho. That is not a small epsilon: in the worst case it is
 alpha 2c 10^rho, 2e10 for the paper's alpha = 1, c = 1, rho = 10 (`honest_epsilon`). Selecting k of N clients does not
 lower it here: whoever collects the uploads sees them all (docs/federated/ldp_fed.md).
 """

@@ -46,7 +46,7 @@ class Config:
     """What cloud and clients agree on.
 
     Args:
-        eps: Privacy parameter of each weight of a round; None sends the weights as they are, for comparison.
+        eps: Of each weight of a round: any two values, for whoever sees a report. None sends weights as they are.
         C: Centers of the ranges, by layer or one for all; None takes them from the initial weights, which are public.
         R: Radii, likewise.
         upload: "weights" is Algorithm 1. "updates" sends their change since the cloud's weights, within the same
@@ -79,7 +79,7 @@ class Config:
     def __post_init__(self) -> None:
         check_options(self.weigh, self.dropout)
         if self.eps is not None:
-            mechanism_named(self.mechanism, self.eps)  # it refuses what is no mechanism or no eps
+            mechanism_named(self.mechanism, self.eps)  # it refuses what is not a mechanism, or not an eps
         if not 0 < self.fraction <= 1:
             raise ValueError(f"fraction={self.fraction} must be above 0 and at most 1")
         if self.upload not in ("weights", "updates"):

@@ -154,7 +154,7 @@ def _check_like(found: object, expected: object, what: str) -> None:
     elif isinstance(expected, torch.Tensor) and (
         not isinstance(found, torch.Tensor) or found.shape != expected.shape or found.dtype != expected.dtype
     ):
-        raise TypeError(f"{what} is no tensor of {expected.dtype} and shape {tuple(expected.shape)}")
+        raise TypeError(f"{what} is not a tensor of {expected.dtype} and shape {tuple(expected.shape)}")
 
 
 def _load(path: Path, state: State, described: str) -> tuple[State, list[Row]]:
@@ -170,7 +170,7 @@ def _load(path: Path, state: State, described: str) -> tuple[State, list[Row]]:
     except CheckpointError:
         raise
     except Exception as error:
-        raise CheckpointError(f"{path} is no checkpoint, or is damaged ({error}): give another folder") from error
+        raise CheckpointError(f"{path} is not a checkpoint, or is damaged ({error}): give another folder") from error
     theirs, ours = _flat(theirs), _flat(ours)
     differing = [
         f"{name}: {theirs.get(name)!r} then, {ours.get(name)!r} now"

@@ -217,8 +217,9 @@ def accuracy(
 
 
 def normalises(network: nn.Module) -> bool:
-    """Whether the network has a layer that may normalise over a batch."""
-    return any(isinstance(module, nn.modules.batchnorm._NormBase) for module in network.modules())
+    """Whether the network has a layer that may refuse a batch of one: of one pixel, groups of one channel do too."""
+    kinds = nn.modules.batchnorm._NormBase, nn.GroupNorm
+    return any(isinstance(module, kinds) for module in network.modules())
 
 
 def _count_right(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch.Tensor) -> int:

@@ -85,7 +85,7 @@ def load(folder: Path, described: Mapping[str, object], like: Arrays) -> Kept | 
     except CheckpointError:
         raise
     except Exception as error:  # whatever bytes make an archive's reader raise: it says of encryption that it has none
-        raise CheckpointError(f"{path} is no checkpoint, or is damaged ({error}): give another folder") from error
+        raise CheckpointError(f"{path} is not a checkpoint, or is damaged ({error}): give another folder") from error
     for name in sorted({*theirs, *described}):
         if theirs.get(name) != described.get(name):
             raise CheckpointError(

@@ -52,9 +52,9 @@ class LdpMod:
     as one that changed nothing.** Its reason stays in this client's log: an error would be an exact bit about the data.
 
     **eps is the privacy of each weight of a report on its own** ("two-point", "piecewise", "hybrid"), or of a whole
-    update ("privunitg", "k-of-d", "gaussian", with `norm`). What a client spends in all is what its ledger says. The
-    app that holds this mod comes to a SuperNode from whoever starts the run: `from_node` takes the numbers from the
-    node's owner instead.
+    update ("privunitg", "k-of-d", "gaussian", with `norm`): any two of them, for whoever sees the report. What a client
+    spends in all is what its ledger says. The app that holds this mod comes to a SuperNode from whoever starts the run:
+    `from_node` takes the numbers from the node's owner instead.
 
     Args:
         eps: Privacy parameter; None with a law.
@@ -74,6 +74,8 @@ class LdpMod:
         claims: With a threshold, a folder that all processes of this client share: a file in it stands for each step of
             a round that was answered, so that none is answered twice. None is a folder of this user's among the
             system's temporary ones, which processes in containers of their own do not share.
+        adaptive: With shares of noise or a trusted server, the norm of each round is the server's to say, and follows
+            the clients' median. The law is of one number more than the model has: whether an update was within.
         mechanism: "two-point" (one bit a weight), "piecewise", "hybrid"; "privunitg", "k-of-d" or "gaussian".
         norm: For whole vectors, the L2 norm to which an update is clipped.
         bound: For "k-of-d", as for `perturb_vector`.
@@ -112,6 +114,7 @@ class LdpMod:
         roster: Mapping[int, bytes] | None = None,
         identity: tuple[int, bytes] | None = None,
         claims: str | os.PathLike[str] | None = None,
+        adaptive: bool = False,
         norm: float | None = None,
         bound: float | None = None,
         upload: str = "updates",
@@ -123,12 +126,10 @@ class LdpMod:
         like: Weights | None = None,
         answer_after: float = 0.0,
         generator: KeyOf | None = None,
-        secure: None = None,
     ) -> None:
-        records.refuse_secagg(secure)
         self.release = released(
             eps, mechanism, law=law, central=central, norm=norm, bound=bound, delta=delta, threshold=threshold,
-            colluders=colluders, roster=roster,
+            colluders=colluders, roster=roster, adaptive=adaptive,
         )  # fmt: skip
         folder = None if claims is None else Path(claims)
         self.member = Member(self.release, identity, folder) if isinstance(self.release, Summed) else None

@@ -20,9 +20,10 @@ PATHS = ("ledger", "claims")
 _TEXT = ("mechanism", "ledger", "claims", "upload", "buffers", "unit")
 _NUMBERS = ("eps", "norm", "bound", "budget", "delta", "answer_after")
 _COUNTS = ("threshold", "colluders")
+_FLAGS = ("adaptive",)
 _TABLES = ("law", "central", "roster", "identity", "like", "app")
 NODES = ("unit", "app")  # what no mod takes: they are for `hosting`, where the app is in a process of its own
-KEYS = (*_NUMBERS, *_COUNTS, *_TEXT, "metrics", *_TABLES)
+KEYS = (*_NUMBERS, *_COUNTS, *_FLAGS, *_TEXT, "metrics", *_TABLES)
 
 
 @dataclass(frozen=True)
@@ -96,22 +97,26 @@ def _value(name: str, value: object, where: str) -> object:
         return _number(value, where)
     if name in _COUNTS:
         if type(value) is not int:
-            raise ValueError(f"{where} is no whole number")
+            raise ValueError(f"{where} is not a whole number")
+        return value
+    if name in _FLAGS:
+        if type(value) is not bool:
+            raise ValueError(f"{where} is neither true nor false")
         return value
     if name in _TEXT:
         if not isinstance(value, str):
-            raise ValueError(f"{where} is no text: put it in quotes")
+            raise ValueError(f"{where} is not text: put it in quotes")
         if name in PATHS and not Path(value).is_absolute():
-            raise ValueError(f"{where} is no absolute path: from another folder it would be another file")
+            raise ValueError(f"{where} is not an absolute path: from another folder it would be another file")
         return value
     if name == "metrics":
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise ValueError(f"{where} is no list of names")
+            raise ValueError(f"{where} is not a list of names")
         return value
     if name not in _TABLES:
         raise ValueError(f"{where} is of no meaning here: keys are {', '.join(KEYS)}")
     if not isinstance(value, dict):
-        raise ValueError(f"{where} is no table: begin it with [{name}]")
+        raise ValueError(f"{where} is not a table: begin it with [{name}]")
     if name == "roster":
         return {_whole(number, where): _key(key, where) for number, key in value.items()}
     if name == "app":
@@ -135,19 +140,19 @@ def _like(form: object, where: str) -> Array:
             raise TypeError("no list")
         return np.broadcast_to(np.zeros((), np.dtype(form[0])), form[1:])
     except (TypeError, ValueError, IndexError) as error:
-        raise ValueError(f'{where}: {form!r} is no form of an array ({error}): write ["float32", 10, 784]') from None
+        raise ValueError(f'{where}: {form!r} is not a form of an array ({error}): write ["float32", 10, 784]') from None
 
 
 def _number(value: object, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{where} is no number: write it without quotes")
+        raise ValueError(f"{where} is not a number: write it without quotes")
     return float(value)
 
 
 def _whole(value: object, where: str) -> int:
     text = str(value)
     if not text.isdecimal():
-        raise ValueError(f"{where}: {value!r} is no client's number: write 0, 1, 2, ...")
+        raise ValueError(f"{where}: {value!r} is not a client's number: write 0, 1, 2, ...")
     return int(text)
 
 

@@ -91,7 +91,7 @@ def _numbers(name: str, array: FlowerArray) -> Array:
         return there.copy()
     except Exception as error:  # whatever a stranger's bytes make a parser raise
         raise ValueError(
-            f"array {name!r} is no array in NumPy's format ({error}): send flwr.app.Array(array)"
+            f"array {name!r} is not an array in NumPy's format ({error}): send flwr.app.Array(array)"
         ) from None
 
 
@@ -141,12 +141,3 @@ def checked_upload(upload: str) -> Upload:
     if upload not in get_args(Upload):
         raise ValueError(f"upload={upload!r} must be 'updates' (what training changed) or 'weights'")
     return upload  # type: ignore[return-value]
-
-
-def refuse_secagg(secure: object) -> None:
-    """Refuse the argument that Flower's SecAgg+ had: its server can open any client's report with one message."""
-    if secure is not None:
-        raise ValueError(
-            f"secure={secure!r} was for Flower's SecAgg+, whose server can open anyone's report: pass threshold=, the "
-            "fewest clients whose sum is opened, to LdpMod and LdpFedAvg, and take secaggplus_mod out of the mods"
-        )

@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TypeAlias
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
+
+from ldpkernels.flower import checkpoint, records
+from ldpkernels.flower.optimizer import ServerOptimizer
+from ldpkernels.releases.release import Arrays, Ranges
 
 logger = logging.getLogger("flwr.ldpkernels")
 
@@ -29,6 +34,14 @@ class Rounds(FedAvg):
 
     reasons: Mapping[str, int]
     refusals: Mapping[str, int]
+    ranges: Ranges
+    optimizer: ServerOptimizer | None
+
+    def __init__(self, save: str | Path | None, resume: bool, **options: object) -> None:
+        super().__init__(**options)
+        if resume and save is None:
+            raise ValueError("resume goes on from the state in save: give its folder")
+        self.save, self.resume = None if save is None else Path(save), resume
 
     def start(
         self,
@@ -71,6 +84,37 @@ class Rounds(FedAvg):
 
     def _opened(self, initial: ArrayRecord) -> tuple[ArrayRecord, int, Result]:
         """The model, the round to begin with, and what is known of those before."""
+        arrays = self._begun(initial)
+        result = Result()
+        result.arrays = initial
+        kept = None if self.save is None else checkpoint.load(self.save, self._described(), arrays)
+        if kept is None:
+            return initial, 1, result
+        if not self.resume:
+            raise checkpoint.CheckpointError(f"{self.save} has a run of {kept.round} rounds: resume, or another folder")
+        self.ranges = kept.ranges
+        if self.optimizer is not None:
+            self.optimizer.state = kept.optimizer
+        result.arrays = records.record_of(kept.arrays)
+        result.train_metrics_clientapp = {k: MetricRecord(dict(v)) for k, v in kept.metrics.items()}
+        return result.arrays, kept.round + 1, result
+
+    def _keep(self, round_: int, result: Result) -> None:
+        """Write down what a run needs to go on."""
+        if self.save is None:
+            return
+        arrays = {str(name): array.numpy() for name, array in result.arrays.items()}
+        metrics = {k: dict(v) for k, v in result.train_metrics_clientapp.items()}
+        ranges = checkpoint.plain(self.ranges[0]), checkpoint.plain(self.ranges[1])
+        state = b"" if self.optimizer is None else self.optimizer.state
+        checkpoint.save(self.save, checkpoint.Kept(round_, arrays, ranges, metrics, state), self._described())
+
+    def _begun(self, initial: ArrayRecord) -> Arrays:
+        """Take over the model; what no round can have is refused before a client trains."""
+        raise NotImplementedError
+
+    def _described(self) -> Mapping[str, object]:
+        """The settings with which a run may go on."""
         raise NotImplementedError
 
     def _affordable(self, round_: int) -> bool:
@@ -81,10 +125,6 @@ class Rounds(FedAvg):
         self, round_: int, grid: Grid, arrays: ArrayRecord, config: ConfigRecord, timeout: float
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The next model, or None where it stays, and what there is to say of the round."""
-        raise NotImplementedError
-
-    def _keep(self, round_: int, result: Result) -> None:
-        """Write down what a run needs to go on."""
         raise NotImplementedError
 
 

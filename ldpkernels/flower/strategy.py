@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import get_args
@@ -13,14 +12,13 @@ from typing import get_args
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result
 
 from ldpkernels.accounting import BudgetExceeded
 from ldpkernels.calls import adaptive_ranges
 from ldpkernels.calls.adaptive_ranges import By, Method
 from ldpkernels.common import arguments
 from ldpkernels.common.arrays import Array
-from ldpkernels.flower import checkpoint, records, sums
+from ldpkernels.flower import records, sums
 from ldpkernels.flower.optimizer import MakeOptimizer, ServerOptimizer
 from ldpkernels.flower.replies import replies
 from ldpkernels.flower.rounds import Rounds
@@ -31,42 +29,24 @@ from ldpkernels.releases.budget import Budget, affords, spent
 from ldpkernels.releases.choice import Law, released
 from ldpkernels.releases.release import Arrays, Asked, EachWeight, Ranges, Reported, Total, leaving
 from ldpkernels.releases.summed import Summed, SummedReports
-from ldpkernels.releases.vectors import ClippedUpdate
+from ldpkernels.releases.vectors import NEXT_NORM, ClippedUpdate
 
 logger = logging.getLogger("flwr.ldpkernels")  # in the form of Flower's own
 
 _BATCH = 15  # reports that the counters take at once
 
 
-@dataclass
-class Closed:
-    """What a secure sum gave, as the sums of reports have it."""
-
-    clients: int
-    means: Arrays
-    skipped: int
-    reasons: dict[str, int]
-
-    def add(self, *reports: bytes) -> None:
-        """Refused: the sum is closed."""
-        raise TypeError("a secure sum takes no reports")
-
-    def mean(self) -> Arrays:
-        """The clients' mean, by name."""
-        return self.means
-
-
 class LdpFedAvg(Rounds):
     """Federated averaging of reports from clients that use `LdpMod` with the same settings.
 
-    Reports are added as they arrive, into a counter for each weight. What is no report of this round, model, ranges and
-    eps is left out and counted, and so are a second reply of one client and an error. Every report counts alike: a
-    number of examples is private.
+    Reports are added as they arrive, into a counter for each weight. A reply that is not a report of this round, model,
+    ranges and eps is left out and counted. So are an error, and a client's second reply. Every report counts alike,
+    because a number of examples is private.
 
     Args:
-        eps: The clients' privacy parameter; None with a law.
-        law: As for `LdpMod`, and so are `mechanism`, `threshold`, `colluders`, `roster`, `norm`, `bound`, `delta`,
-            `upload` and `buffers`.
+        eps: As for `LdpMod`: any two weights or updates, for whoever sees a report. None with a law.
+        law: As for `LdpMod`, and so are `mechanism`, `threshold`, `colluders`, `roster`, `adaptive`, `norm`, `bound`,
+            `delta`, `upload` and `buffers`.
         central: A `CentralGaussian`. **This server sees every update and must be trusted**: it adds them, adds the
             noise once, and divides by the number of clients that the law expects, whoever came.
         ledger: With central, the file in which the server keeps what its models have cost, over all runs.
@@ -109,6 +89,7 @@ class LdpFedAvg(Rounds):
         threshold: int | None = None,
         colluders: int = 1,
         roster: Mapping[int, bytes] | None = None,
+        adaptive: bool = False,
         C: Numbers = 0.0,
         R: Numbers | None = None,
         norm: float | None = None,
@@ -120,15 +101,13 @@ class LdpFedAvg(Rounds):
         by: By = "module",
         server_optimizer: MakeOptimizer | None = None,
         buffers: Buffers | None = None,
-        secure: None = None,
         save: str | Path | None = None,
         resume: bool = False,
         **options: object,
     ) -> None:
-        records.refuse_secagg(secure)
         self.release = released(
             eps, mechanism, law=law, central=central, norm=norm, bound=bound, delta=delta, threshold=threshold,
-            colluders=colluders, roster=roster,
+            colluders=colluders, roster=roster, adaptive=adaptive,
         )  # fmt: skip
         self.at_least = arguments.count("at_least", at_least)
         least = max(self.at_least, threshold or 0)
@@ -139,12 +118,13 @@ class LdpFedAvg(Rounds):
                 f"fraction_evaluate={options['fraction_evaluate']}: what clients say of an evaluation would leave "
                 "unperturbed, and LdpMod refuses it: evaluate on the server, with evaluate_fn"
             )
-        super().__init__(**options)
+        super().__init__(save, resume, **options)
         self.upload = records.checked_upload(upload)
-        if not self.release.ranged:
+        first = self.release.first_norm
+        if first is not None or not self.release.ranged:
             if R is not None or ranges is not None:
                 raise ValueError(f"{self.release.terms} has a norm and no ranges: leave out R and ranges")
-            R = 0.0
+            R = first or 0.0
         elif R is None:
             raise ValueError("R is missing: the radius of what a client sends, which must not come from private data")
         if growth is not None and ranges is None:
@@ -156,13 +136,10 @@ class LdpFedAvg(Rounds):
         if ledger is not None and not isinstance(self.release, ClippedUpdate):
             raise ValueError("ledger is for central, where the server adds the noise: others' clients keep their own")
         self.budget = Budget(ledger, budget, delta)
-        if resume and save is None:
-            raise ValueError("resume goes on from the state in save: give its folder")
         self.ranges: Ranges = (C, R)
         self.method, self.growth, self.by = ranges, growth, by
         self.buffers = buffers
         self.optimizer = None if server_optimizer is None else ServerOptimizer(server_optimizer)
-        self.save, self.resume = None if save is None else Path(save), resume
         self.skipped, self.reasons, self.refusals = 0, dict[str, int](), dict[str, int]()
         self._asked: set[int] = set()
         self._run = 0
@@ -180,10 +157,9 @@ class LdpFedAvg(Rounds):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """A message with the model and the round's ranges for each node that is selected."""
-        self._begin(arrays)
+        self._begun(arrays)
         messages: list[Message] = list(super().configure_train(server_round, arrays, config, grid))
-        like = leaving(self._arrays, self.buffers)
-        terms = records.terms(self.release, self.upload, server_round, like, self.ranges)
+        terms = records.terms(self.release, self.upload, server_round, self._like, self.ranges)
         for message in messages:  # FedAvg gives all of them one content
             message.content[records.TERMS] = terms
         self._asked = {int(message.metadata.dst_node_id) for message in messages}
@@ -197,8 +173,7 @@ class LdpFedAvg(Rounds):
         """Add reports as they come; the next model, and what there is to say of the round."""
         if not isinstance(self.release, Reported):
             raise TypeError("secure sums are made by start, and there are no replies to aggregate")
-        asked = Asked(self.ranges, self._run, server_round)
-        total = self.release.total(leaving(self._arrays, self.buffers), asked)
+        total = self.release.total(self._like, Asked(self.ranges, self._run, server_round))
         waiting, failures, strange, epsilon = set(self._asked), 0, 0, 0.0
         self.refusals = {}
         reports: list[bytes] = []  # several at once are added faster
@@ -229,20 +204,22 @@ class LdpFedAvg(Rounds):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         messages = list(self.configure_train(round_, arrays, config, grid))
         if isinstance(self.release, Summed):
-            return self._summed_round(self.release, round_, grid, messages, timeout)
+            asked = Asked(self.ranges, self._run, round_)
+            found = sums.collect(self.release, asked, self._like, grid, messages, timeout)
+            return self._next(round_, found, 0, 0, found.silent, found.epsilon)
         return self.aggregate_train(round_, replies(grid, messages, timeout))
 
-    def _begin(self, arrays: ArrayRecord) -> None:
+    def _begun(self, initial: ArrayRecord) -> Arrays:
         """Take over the model; what no round can have is refused before a client trains."""
-        self._arrays = {str(name): array.numpy() for name, array in arrays.items()}
-        like = leaving(self._arrays, self.buffers)
-        self.release.event([array.size for array in like.values()])  # it refuses another number of weights
-        asked = Asked(self.ranges)
+        self._arrays = {str(name): array.numpy() for name, array in initial.items()}
+        like, asked = self._like, Asked(self.ranges)
+        self.release.event(self._sizes)  # it refuses another number of weights
         if isinstance(self.release, Reported):
             self.release.total(like, asked)
         elif isinstance(self.release, SummedReports):
             self.release.each.total(like, asked)
         self._after({name: np.zeros_like(array) for name, array in like.items()}, clients=10**9)  # no warning of noise
+        return self._arrays
 
     def _affordable(self, round_: int) -> bool:
         """Whether the server's own ledger covers another round, before anybody trains for it."""
@@ -253,39 +230,26 @@ class LdpFedAvg(Rounds):
         return False
 
     @property
-    def _sizes(self) -> list[int]:
-        return [array.size for array in leaving(self._arrays, self.buffers).values()]
+    def _like(self) -> Arrays:
+        """Arrays like those that leave a client."""
+        return leaving(self._arrays, self.buffers)
 
-    def _summed_round(
-        self, release: Summed, round_: int, grid: Grid, messages: list[Message], timeout: float
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        if not messages:
-            return self._next(round_, None, 0, 0, 0, 0.0)
-        like, asked = leaving(self._arrays, self.buffers), Asked(self.ranges, self._run, round_)
-        found = sums.collect(release, asked, like, grid, messages, timeout)
-        mean: Arrays = {}
-        if found.total is not None:
-            try:
-                mean = release.mean(found.total, like, found.clients, found.asked)
-            except ValueError as error:
-                logger.warning("round %d is lost: %s", round_, error)
-                found.refused[str(error)] = 1
-        total = Closed(found.clients if mean else 0, mean, sum(found.refused.values()), found.refused)
-        return self._next(round_, total, 0, 0, len(messages) - found.clients, found.epsilon)
+    @property
+    def _sizes(self) -> list[int]:
+        return [array.size for array in self._like.values()]
 
     def _next(
-        self, server_round: int, total: Total | None, failures: int, strange: int, silent: int, epsilon: float
+        self, server_round: int, total: Total | sums.Collected, failures: int, strange: int, silent: int, epsilon: float
     ) -> tuple[ArrayRecord | None, MetricRecord]:
         """The next model and ranges, if there was a report."""
-        clients = 0 if total is None else total.clients
-        self.skipped = strange + (0 if total is None else total.skipped)
-        self.reasons = {} if total is None else dict(total.reasons)
+        clients = total.clients
+        self.skipped, self.reasons = strange + total.skipped, dict(total.reasons)
         if strange:
             self.reasons["no report, a second one, or from a node that was not asked"] = strange
         metrics = MetricRecord({"reports": clients, "skipped": self.skipped, "failures": failures, "silent": silent})
         if epsilon:
             metrics[records.EPSILON] = epsilon
-        if total is None or clients < self.at_least:
+        if clients < self.at_least:
             least = f", of at least {self.at_least}" if self.at_least > 1 else ""
             why = self.reasons or self.refusals or "no answer"
             logger.warning("round %d has %d reports%s: the model stays (%s)", server_round, clients, least, why)
@@ -298,7 +262,8 @@ class LdpFedAvg(Rounds):
                     logger.warning("round %d is dropped: %s", server_round, error)
                     return None, metrics
         mean = total.mean()
-        self.ranges = self._after(mean, clients)
+        norm = mean.pop(NEXT_NORM, None)
+        self.ranges = self._after(mean, clients) if norm is None else (0.0, float(norm))
         arrays = {name: self._moved(array, mean.get(name)) for name, array in self._arrays.items()}
         if self.optimizer is not None:
             stepped = self.optimizer.moved({name: self._arrays[name] for name in mean}, {n: arrays[n] for n in mean})
@@ -325,31 +290,3 @@ class LdpFedAvg(Rounds):
         names = ("upload", "method", "growth", "by", "buffers")
         optimizer = {} if self.optimizer is None else {"server_optimizer": True}
         return {**self.release.terms, **{name: getattr(self, name) for name in names}, **optimizer}
-
-    def _opened(self, initial: ArrayRecord) -> tuple[ArrayRecord, int, Result]:
-        """The model, the round to begin with, and what is known of those before."""
-        self._begin(initial)
-        result = Result()
-        result.arrays = initial
-        if self.save is None:
-            return initial, 1, result
-        kept = checkpoint.load(self.save, self._described(), self._arrays)
-        if kept is None:
-            return initial, 1, result
-        if not self.resume:
-            raise checkpoint.CheckpointError(f"{self.save} has a run of {kept.round} rounds: resume, or another folder")
-        self.ranges = kept.ranges
-        if self.optimizer is not None:
-            self.optimizer.state = kept.optimizer
-        result.arrays = records.record_of(kept.arrays)
-        result.train_metrics_clientapp = {k: MetricRecord(dict(v)) for k, v in kept.metrics.items()}
-        return result.arrays, kept.round + 1, result
-
-    def _keep(self, round_: int, result: Result) -> None:
-        if self.save is None:
-            return
-        arrays = {str(name): array.numpy() for name, array in result.arrays.items()}
-        metrics = {k: dict(v) for k, v in result.train_metrics_clientapp.items()}
-        ranges = checkpoint.plain(self.ranges[0]), checkpoint.plain(self.ranges[1])
-        state = b"" if self.optimizer is None else self.optimizer.state
-        checkpoint.save(self.save, checkpoint.Kept(round_, arrays, ranges, metrics, state), self._described())

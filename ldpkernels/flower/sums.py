@@ -20,7 +20,6 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from ldpkernels import secure_sums
-from ldpkernels.common.arrays import Array
 from ldpkernels.common.keys import Generator
 from ldpkernels.flower import records
 from ldpkernels.flower.replies import replies
@@ -146,13 +145,22 @@ def keep(record: RecordDict, round_: int, state: State) -> None:
 
 @dataclass
 class Collected:
-    """What a round's secure sum gave; no total where it was lost."""
+    """What a round's secure sum gave; nobody's where it was lost."""
 
-    total: Array | None = None
-    asked: Asked = field(default_factory=Asked)
     clients: int = 0
+    silent: int = 0
     epsilon: float = 0.0
-    refused: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict)
+    means: Arrays = field(default_factory=dict)
+
+    @property
+    def skipped(self) -> int:
+        """How many answers were refused."""
+        return sum(self.reasons.values())
+
+    def mean(self) -> Arrays:
+        """The clients' mean, by name."""
+        return self.means
 
 
 def collect(
@@ -162,10 +170,10 @@ def collect(
     if len(messages) < summed.threshold:
         reason = f"{len(messages)} nodes were selected, and the threshold is {summed.threshold}: select more a round"
         server_log.warning("round %d is lost before it began: %s", asked.round, reason)
-        return Collected(refused={reason: 1})
+        return Collected(silent=len(messages), reasons={reason: 1})
     said = summed.told(like, len(messages))
     asked = replace(asked, **said)  # type: ignore[arg-type]
-    server, found, round_ = Server(summed.sum_terms(asked)), Collected(asked=asked), asked.round
+    server, found, round_ = Server(summed.sum_terms(asked)), Collected(silent=len(messages)), asked.round
     contents = {int(message.metadata.dst_node_id): message.content for message in messages}
     numbers: dict[int, int] = {}  # of nodes
 
@@ -180,7 +188,7 @@ def collect(
         for reply in replies(grid, asked, timeout):
             node = int(reply.metadata.src_node_id)
             if reply.has_error():
-                found.refused[reply.error.reason] = found.refused.get(reply.error.reason, 0) + 1
+                found.reasons[reply.error.reason] = found.reasons.get(reply.error.reason, 0) + 1
                 server_log.warning("round %d: node %d answers at %r: %s", round_, node, stage, reply.error.reason)
                 continue
             record = reply.content.config_records.get(SUM, ConfigRecord())
@@ -190,7 +198,7 @@ def collect(
                 if signed or number == node:  # nobody takes another's number
                     numbers.setdefault(node, number)
             if node not in given or not isinstance(data, bytes) or numbers.get(node) != number:
-                found.refused["no answer of this protocol"] = found.refused.get("no answer of this protocol", 0) + 1
+                found.reasons["no answer of this protocol"] = found.reasons.get("no answer of this protocol", 0) + 1
                 continue
             if stage == MASKED:  # added at once: a server holds one client's integers at a time
                 if server.masked(number, data):
@@ -212,14 +220,16 @@ def collect(
         present, inside = server.present(), dict.fromkeys(server.clients)
         consents = server.consents(ask(AGREED, {node: {"present": present} for node in to(inside)}))
         last = {"present": present, "consents": consents}
-        found.total = server.total(ask(DISCLOSED, {node: last for node in to(inside)}))
+        total = server.total(ask(DISCLOSED, {node: last for node in to(inside)}))
+        found.silent -= len(server.clients)
+        found.means = summed.mean(total, like, len(server.clients), asked)
         found.clients = len(server.clients)
-    except (RoundLost, ProtocolError) as error:
+    except (RoundLost, ProtocolError, ValueError) as error:  # the last of a sum that honest clients have not
         server_log.warning("round %d is lost: %s", round_, error)
-        found.refused[str(error)] = 1
+        found.reasons[str(error)] = 1
     for number, reason in server.refused.items():
         server_log.warning("round %d: client %d is left out: %s", round_, number, reason)
-        found.refused[reason] = found.refused.get(reason, 0) + 1
+        found.reasons[reason] = found.reasons.get(reason, 0) + 1
     return found
 
 
@@ -239,7 +249,7 @@ def _asked(message: Message, context: Context) -> Asked:
     numbers = {name: given.get(name, 0) for name in ("round", "invited", "weights")}
     for name, value in numbers.items():
         if type(value) is not int or not 0 <= value < 2**40:
-            raise ValueError(f"the server says {name}={value!r}, which is no number of a round")
+            raise ValueError(f"the server says {name}={value!r}, which is not a number of a round")
     if not numbers["round"]:
         raise ValueError("the server says no round")
     return Asked(run=context.run_id, client=context.node_id, **numbers)

@@ -131,7 +131,7 @@ def refuse_strangers(names: Sequence[str], values: Sequence[object], is_torch: b
 
 
 def refuse_other_library(name: str, value: object, is_torch: bool) -> None:
-    """Raise for what is no tensor among tensors, or no array among arrays."""
+    """Raise for what is not a tensor among tensors, or not an array among arrays."""
     if not (is_tensor(value) if is_torch else isinstance(value, np.ndarray)):
         label, others = f"tensor {name!r}" if name else "the tensor", "torch tensors" if is_torch else "NumPy arrays"
         raise TypeError(f"{label} is a {type(value).__name__} among {others}: pass tensors of one library")

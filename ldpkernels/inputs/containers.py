@@ -177,7 +177,8 @@ def _by_name(argument: str, value: Mapping[object, object], names: Sequence[str]
         numbers.append(_number(argument, value[key]))
     unused = set(value) - used
     if unused:
-        raise ValueError(f"{argument} names {sorted(map(str, unused))[0]!r}, which is no tensor or module of the model")
+        name = sorted(map(str, unused))[0]
+        raise ValueError(f"{argument} names {name!r}, which is not a tensor or module of the model")
     return numbers
 
 

@@ -2,8 +2,8 @@
 """What would leave a device unperturbed with a model that was perturbed in place, refused by name.
 
 `state_dict()` holds parameters, buffers and extra states, `torch.save(model)` every attribute, and the file of a view
-the whole storage under it. Attributes may hold what is known to hold no weights: names, single numbers, short lists of
-integers, classes and functions, what was perturbed, and objects in which pickle finds nothing else.
+the whole storage under it. Attributes may hold what is known to hold no weights: names, few numbers with names of their
+own, short lists of integers, classes and functions, what was perturbed, and objects in which pickle finds nothing else.
 """
 
 from __future__ import annotations
@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 _NAMES: frozenset[type] = frozenset({str, bool, type(None)})
 _NUMBERS: frozenset[type] = frozenset({int, float, complex})
 _SINGLE = _NAMES | _NUMBERS  # under a name of its own, no weights
+_SHORT: frozenset[type] = frozenset({bool, float, complex})  # and integers and text that are not `_is_long`
 _IN_LISTS = _NAMES | {int}
+_INTEGERS: frozenset[type] = frozenset({int, bool})
 _MAPPINGS: frozenset[type] = frozenset({dict, OrderedDict})
 _LISTS: frozenset[type] = frozenset({tuple, list, set, frozenset})
 _KNOWN = _SINGLE | _MAPPINGS | _LISTS
 _FEW = 16  # numbers that a list or a mapping may have: sizes and settings, and no weights
+_MANY = 256  # that an attribute may have in all: the settings of the largest models have half as many
+_LONGEST = 1000  # characters of a name
 _REGISTRIES = ("_parameters", "_buffers", "_modules")  # of a module: walked already
 
 
@@ -65,15 +69,18 @@ def refuse_remains(modules: Modules, perturbed: Named, keep: bool, sharded: bool
             )
         for key, value in module.__dict__.items():
             of = type(value)
-            if of in _KNOWN and (not value or of in _SINGLE or key in _REGISTRIES):
+            if of in _KNOWN and (not value or of in _SHORT or key in _REGISTRIES):
                 continue
-            if of in _LISTS and len(value) <= _FEW and _IN_LISTS.issuperset(map(type, value)):
+            if of in _SINGLE and not _is_long(value):
+                continue
+            few = of in _LISTS and len(value) <= _FEW and _INTEGERS.issuperset(map(type, value))
+            if few and sum(map(int.bit_length, value)) <= 64 * _FEW:
                 continue
             _refuse_copies(prefix, key, value, module)
             if not keep:
                 search.refuse(prefix + key, value)
         if kind.own_state and not keep:
-            search.refuse(prefix + "__getstate__()", _stored(module))
+            search.refuse(prefix + "__getstate__()", dict(enumerate(_stored(module))))
 
 
 def _refuse_shards(named: Sequence[tuple[str, object]]) -> None:
@@ -172,6 +179,7 @@ class _Search:
         # Classes of torch's own that hold no weights but those of the model: torch.compile's, and around shards theirs.
         self._tools = ("torch._dynamo.", "torch.distributed.") if sharded else ("torch._dynamo.",)
         self._seen: dict[int, object] = {}  # which lets nothing go: another object could have its number
+        self._numbers = 0  # of an attribute
 
     @cached_property
     def _modules(self) -> set[int]:
@@ -184,7 +192,7 @@ class _Search:
 
     def refuse(self, name: str, value: object) -> None:
         """Raise for what a module's attribute holds."""
-        found = self._found(value, alone=True)
+        self._numbers, found = 0, self._found(value, alone=True)
         if found:
             raise ValueError(
                 f"attribute {name!r} holds {found}, which torch.save(model) stores unperturbed: register it, delete "
@@ -194,20 +202,26 @@ class _Search:
     def refuse_on_parameter(self, name: str, attributes: Mapping[str, object]) -> None:
         """Raise for what a parameter's attributes hold."""
         for key, value in attributes.items():
-            found = self._found(value, alone=True)
+            self._numbers, found = 0, self._found(value, alone=True)
             if found:
                 raise ValueError(
                     f"parameter {name!r} carries {found} as its attribute {key!r}, which torch.save(model) stores "
                     "unperturbed: set it to None first"
                 )
 
-    def _found(self, value: object, alone: bool = False) -> str:
-        """What of a value may be weights; nothing if none of it. `alone`: it has a name of its own."""
+    def _found(self, value: object, alone: bool = False, listed: bool = False) -> str:
+        """What of a value may be weights; nothing if none of it.
+
+        `alone`: it has a name of its own. `listed`: it is somewhere in a list, where names repeat.
+        """
         kind = type(value)
-        if kind in _NAMES:
-            return ""
-        if kind in _NUMBERS or isinstance(value, np.generic):
-            return "" if alone or kind is int else "numbers in a list"
+        if kind in _SINGLE or isinstance(value, (np.number, np.bool_)):
+            self._numbers += kind not in (str, type(None))
+            if _is_long(value):
+                return "a long number or text"
+            if self._numbers > _MANY:
+                return f"more than {_MANY} numbers"
+            return "" if alone or kind in _IN_LISTS else "numbers in a list"
         if id(value) in self._seen:
             return ""
         self._seen[id(value)] = value
@@ -222,23 +236,19 @@ class _Search:
         if isinstance(value, (np.ndarray, bytes, bytearray, memoryview)):
             return f"numbers ({kind.__name__})"
         if kind in _MAPPINGS:
-            return self._found_in_mapping(value)  # type: ignore[arg-type]
-        return self._found_in(value if kind in _LISTS else _parts(value))  # type: ignore[arg-type]
+            return self._found_in_mapping(value, listed)  # type: ignore[arg-type]
+        return self._found_in(value, True) if kind in _LISTS else self._found_in(_parts(value), listed)  # type: ignore[arg-type]
 
-    def _found_in_mapping(self, mapping: Mapping[object, object]) -> str:
-        numbers = sum(type(value) in _NUMBERS for value in mapping.values())
-        named = all(type(key) is str for key in mapping)
-        if numbers > _FEW:
-            return f"{numbers} numbers in a mapping"
-        found = (self._found(value, alone=named) for value in [*mapping.values()])
-        return next(filter(None, found), "") or self._found_in([*mapping])
+    def _found_in_mapping(self, mapping: Mapping[object, object], listed: bool) -> str:
+        named = not listed and all(type(key) is str for key in mapping)
+        return self._found_in([*mapping.values()], listed, named) or self._found_in([*mapping], listed)
 
-    def _found_in(self, values: Iterable[object]) -> str:
+    def _found_in(self, values: Iterable[object], listed: bool, alone: bool = False) -> str:
         values = [*values]
         numbers = sum(type(value) in _NUMBERS for value in values)
         if numbers > _FEW:
             return f"{numbers} numbers in a list"
-        return next(filter(None, map(self._found, values)), "")
+        return next(filter(None, (self._found(value, alone, listed) for value in values)), "")
 
     def _is_perturbed(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is a parameter by another name, as those in a recurrent network's list are."""
@@ -250,6 +260,13 @@ class _Search:
             return False
         place = tensor.data_ptr(), tensor.nbytes
         return any((t.data_ptr(), t.nbytes) == place for _, t in self._perturbed if t.layout is torch.strided)
+
+
+def _is_long(value: object) -> bool:
+    """Whether one number or text could be many in disguise."""
+    if isinstance(value, int):
+        return value.bit_length() > 64
+    return isinstance(value, str) and len(value) > _LONGEST
 
 
 def _parts(value: object) -> Iterable[object]:
@@ -281,7 +298,10 @@ def _stored(value: object) -> list[object]:
         found = reduce(value) if reduce else value.__reduce_ex__(4)
         if isinstance(found, str):  # a name
             return []
-        items, pairs = [[*(iterator or ())] for iterator in (*found[3:5], None, None)[:2]]
-        return [*found[:3], items, *([dict(pairs)] if pairs else []), *found[5:]]
+        function, arguments, *rest = found
+        state = rest[0] if rest else None
+        items, pairs = [[*(iterator or ())] for iterator in (*rest[1:3], None, None)[:2]]
+        state = state if type(state) is tuple else (state,)
+        return [function, *arguments, *state, items, *([dict(pairs)] if pairs else []), *rest[3:]]
     except Exception:
         return []

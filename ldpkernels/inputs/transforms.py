@@ -56,7 +56,7 @@ def is_seen_by_torch(values: Sequence[object]) -> bool:
 
 
 def refuse_unread(function: str, values: Iterable[object]) -> None:
-    """What reads numbers on the host needs tensors that have some, and a call that is no record for other numbers."""
+    """What reads numbers on the host needs tensors with numbers, and a call that no other numbers are put through."""
     held = [value for value in values if is_tensor(value)]
     if not held:
         return

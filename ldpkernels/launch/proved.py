@@ -204,7 +204,7 @@ def _driver() -> str:
 
 @lru_cache(maxsize=64)
 def _identity(device: torch.device) -> str:
-    """What a check holds for: the device, its driver, torch, Triton, and this build."""
+    """What a check holds for: the device, its driver, torch, Triton, this build, and what it asks."""
     import torch
 
     parts = [_described(device).partition("(")[2], torch.__version__]
@@ -214,7 +214,8 @@ def _identity(device: torch.device) -> str:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             parts.append(importlib.metadata.version(package))
     root = Path(__file__).resolve().parents[1]
-    for path in sorted([*root.glob("_cuda*"), *(root / "triton").glob("*.py"), Path(_native.__file__ or root)]):
+    sources = [path for folder in ("triton", "ops") for path in (root / folder).glob("*.py")]
+    for path in sorted([*root.glob("_cuda*"), *sources, Path(_native.__file__ or root)]):
         parts.append(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 

@@ -33,7 +33,7 @@ UP = 1 + 2.0**-40
 
 @dataclass(frozen=True)
 class AdaptiveClipping:
-    """Raise the norm where fewer than `quantile` of the clients are below it, lower it where more are.
+    """A norm that follows a quantile of the clients' lengths, by one noised bit from each client and round.
 
     A client's bit says whether its update is within the norm. Bits count as plus or minus 1, so that one client changes
     their sum by 1 against a client that is not there (zeros), and by 2 against any other. Whoever sees
@@ -100,7 +100,7 @@ class AdaptiveClipping:
         return GaussianEvent(self.bit_multiplier, slack=DISTANCE, scope=CENTRAL)
 
     def bit(self, length: float, norm: float) -> int:
-        """A client's bit: 1 where its update's length is within the norm, -1 elsewhere and where it is no number."""
+        """A client's bit: 1 where its update's length is within the norm, -1 elsewhere and where it is not a number."""
         return 1 if length <= norm else -1
 
     def share(self, length: float, norm: float, *, generator: Generator = None) -> int:

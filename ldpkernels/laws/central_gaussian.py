@@ -59,7 +59,9 @@ class CentralGaussian:
     def calibrated(
         cls, eps: float, delta: float, *, dimension: int, clients: int, norm: float = 1.0, rounds: int = 1
     ) -> CentralGaussian:
-        """The least noise under which so many rounds are (eps, delta)-DP together."""
+        """The least noise under which so many rounds are (eps, delta)-DP together, in the view of the class: zeros in a
+        client's place, for whoever sees what the server makes of the sums.
+        """
         sigma = least_sigma(lambda s: cls(s, dimension, norm, clients).epsilon(delta, rounds), eps, norm)
         return cls(sigma, dimension, norm, clients)
 
@@ -79,7 +81,7 @@ class CentralGaussian:
         return replace(self._alike.event, scope=self.scope)
 
     def epsilon(self, delta: float, rounds: int = 1) -> float:
-        """The eps of so many sums at delta, the table's distance included; rounded up."""
+        """The eps of so many sums at delta, an update against zeros, for whoever sees what is made of them."""
         return composed_epsilon([(self, arguments.count("rounds", rounds))], arguments.excluded(delta))
 
     def mean_error(self, clients: int) -> float:
@@ -93,7 +95,7 @@ class CentralGaussian:
         return 4 * self.dimension
 
     def integers(self, x: Array) -> Integers:
-        """One client's clipped update in units of the grid. Raises OverflowError where it is no vector of numbers."""
+        """One client's clipped update in units of the grid. Raises OverflowError if it is not a vector of numbers."""
         x = np.ascontiguousarray(x)
         dtype = FLOAT64 if x.dtype == np.float64 else FLOAT32
         integers, _ = self.grid.integers([x.ctypes.data], [dtype], [x.size], None)

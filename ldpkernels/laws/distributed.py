@@ -108,6 +108,8 @@ class Shares:
     ) -> Law:
         """The finest grid under which all rounds together are (eps, delta)-DP and a sum stays in its range.
 
+        That is between an update and zeros in its place, for whoever sees the sums.
+
         With `clipping`, its bits are summed in every round too, and the total is of both. Its norms scale the grid and
         nothing else: the law of another norm is the same in units.
 

@@ -66,7 +66,7 @@ class KOfD(PureVectorLaw):
 
     @property
     def effective_eps(self) -> float:
-        """The eps of the integers that are executed: k times a coordinate's; never above `eps`."""
+        """The eps that is executed, k times a coordinate's: any two updates, for whoever sees a report."""
         return min(self.eps, math.nextafter(self.k * self.coordinate.effective_eps, math.inf))
 
     @property

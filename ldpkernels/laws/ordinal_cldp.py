@@ -71,7 +71,7 @@ class OrdinalCLDP:
 
     @property
     def worst_case_eps(self) -> float:
-        """The eps of eps-local differential privacy over all of [-M, M], rounded up.
+        """The eps between any two values of [-M, M], for whoever sees a report; rounded up.
 
         By the metric alone it is 2 M alpha, and laplace's is; the exponential mechanism's is M alpha
         (docs/mechanisms/ordinal_cldp.md).

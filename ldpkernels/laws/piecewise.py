@@ -44,7 +44,7 @@ class CellMechanism:
 
     @property
     def effective_eps(self) -> float:
-        """The eps of a report's integers, rounded up; never above `eps`."""
+        """The eps of a report's integers: any two weights, for whoever sees a report; rounded up."""
         return min(self.eps, log_up(self._unit.ratio()))
 
     @property
@@ -54,7 +54,7 @@ class CellMechanism:
 
     @property
     def event(self) -> PureEvent:
-        """What one report of one weight costs; with more than two outcomes it is no randomized response."""
+        """What one report of one weight costs; with more than two outcomes it is not a randomized response."""
         return PureEvent(self.effective_eps, scope=LOCAL.per(Unit.WEIGHT))
 
     @property

@@ -80,7 +80,7 @@ class PrivUnitG(PureVectorLaw):
 
     @property
     def effective_eps(self) -> float:
-        """The eps of these numbers, were the Gaussians real ones; never above `eps`."""
+        """The eps of these numbers, were the Gaussians real: any two updates, for whoever sees a report."""
         q = self.q
         return min(self.eps, math.log(self.threshold / (2**64 - self.threshold)) + math.log1p(-q) - math.log(q) + 1e-15)
 

@@ -86,7 +86,7 @@ class ProjectedCode(PureVectorLaw):
 
     @property
     def effective_eps(self) -> float:
-        """The eps of the integers that are executed; never above `eps`."""
+        """The eps of the integers that are executed: any two updates, for whoever sees a report; rounded up."""
         t, others = self.near, 2 * self.projected - self.near
         ratio = Fraction(self.threshold * others, (2**64 - self.threshold) * t)
         return min(self.eps, math.log(ratio) * (1 + 1e-15) + 1e-15)

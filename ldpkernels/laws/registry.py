@@ -34,7 +34,7 @@ def mechanism_named(name: str, eps: SupportsFloat) -> Weightwise:
     try:
         return _executed(name, eps)  # type: ignore[arg-type]  # of what has no hash, the error is below
     except TypeError:
-        checked_eps(eps)  # what has no hash is no number either
+        checked_eps(eps)  # what has no hash is not a number either
         raise
 
 

@@ -74,7 +74,7 @@ class TwoPoint:
 
     @property
     def effective_eps(self) -> float:
-        """The eps of the integers that are executed, rounded up; never above `eps`."""
+        """The eps of the integers that are executed: any two weights, for whoever sees a report; rounded up."""
         return min(self.eps, log_up(Fraction(DRAWS - self.lowest_threshold, self.lowest_threshold)))
 
     @property
@@ -131,7 +131,9 @@ class TwoPoint:
         return clipping_bias(w, c, r)
 
     def executed_eps(self, c: float, r: float, dtype: DtypeLike) -> float:
-        """The eps that `perturb_` executes on tensors of `dtype`, rounded up; never above `effective_eps`."""
+        """The eps that `perturb_` executes on tensors of `dtype`, `effective_eps` at most: any two weights, for whoever
+        sees one.
+        """
         law = two_point_law(c, r, self.eps, dtype_named(dtype), "values")
         t_lo, t_hi = DRAWS // 2 + law.k_lo, DRAWS // 2 + law.k_hi
         return min(self.effective_eps, log_up(max(Fraction(t_hi, t_lo), Fraction(DRAWS - t_lo, DRAWS - t_hi))))

@@ -157,7 +157,7 @@ class VectorGaussian:
         """A report of an update whose parts lie at these addresses, to arrays of their sizes, fp32 or fp64.
 
         Everything is on one device; None is the host. Raises OverflowError, before anything is written, where a weight
-        or the norm is no finite number.
+        or the norm is not a finite number.
         """
         sizes = [math.prod(out.shape) for out in outs]
         integers, places = self.integers(addresses, dtypes, sizes, device)
@@ -177,7 +177,7 @@ class VectorGaussian:
         spans = span_table(addresses, places, sizes, dtypes)
         above = launch.norm(spans, device) * ROUNDING
         if not math.isfinite(above):
-            raise OverflowError("a weight is no finite number, or the squares of all of them are none")
+            raise OverflowError("a weight is not a finite number, or the squares of all of them are none")
         scale = min(1.0, self.norm / above if above else 1.0) / self.unit
         squares = launch.quantise(spans, scale, None, device=device)
         if squares > self.square_bound:  # the guarantee stands on this comparison, and on no floating-point number

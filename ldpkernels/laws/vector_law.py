@@ -30,7 +30,7 @@ class VectorLaw(Protocol):
         """One round, for `ldpkernels.accounting`; compose it over rounds."""
 
     def epsilon(self, delta: float) -> float:
-        """The eps of one round at delta: the event's, by `composed_epsilon`."""
+        """The eps of one round at delta, in the event's scope: by `composed_epsilon`."""
 
     def mean_error(self, clients: int) -> float:
         """Expected squared L2 distance of the mean of so many reports from the mean of the clipped updates, at most."""
@@ -47,7 +47,7 @@ class PureVectorLaw:
 
     @property
     def effective_eps(self) -> float:
-        """The eps of the numbers that are executed."""
+        """The eps of the numbers that are executed: any two updates, for whoever sees a report; rounded up."""
         raise NotImplementedError
 
     @property
@@ -59,12 +59,12 @@ class PureVectorLaw:
     def event(self) -> PureEvent:
         """What one report costs, for `ldpkernels.accounting`, between any two updates against the server.
 
-        It is no randomised response, which shuffles better.
+        It is not a randomised response, which shuffles better.
         """
         return PureEvent(self.effective_eps)
 
     def epsilon(self, delta: float) -> float:
-        """The eps of one report at delta: `effective_eps` at 0, and less above."""
+        """The eps of one report at delta, `effective_eps` at 0: any two updates, for whoever sees it."""
         return composed_epsilon([(self.event, 1)], delta)
 
     def mean_error(self, clients: int) -> float:

@@ -48,7 +48,7 @@ class Weightwise(Hashable, Protocol):
 
     @property
     def effective_eps(self) -> float:
-        """The eps of a report's integers, rounded up; never above `eps`."""
+        """The eps of a report's integers: any two weights, for whoever sees a report; rounded up."""
 
     @property
     def lowest_threshold(self) -> int:
@@ -72,7 +72,7 @@ class Weightwise(Hashable, Protocol):
         """C and R as a report of `dtype` executes them."""
 
     def executed_eps(self, c: float, r: float, dtype: DtypeLike) -> float:
-        """The eps that `perturb_` executes on tensors of `dtype`, rounded up; never above `eps`."""
+        """The eps that `perturb_` executes on tensors of `dtype`: any two weights, for whoever sees one; rounded up."""
 
     def variance(self, w: Weights, c: float, r: float, dtype: DtypeLike | None = None) -> Weights:
         """Variance of the output for a weight w (a number, an array or a tensor)."""

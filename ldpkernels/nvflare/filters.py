@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters for the results of NVFLARE's tasks.
 
-A result that is no update of the model that was received, an error among them, is reported as no change: what failed
+A result that is not an update of the model that was received is reported as no change, and so is an error: what failed
 tells nothing. What is refused before a task is known to have run is refused by NVFLARE's error code alone.
 
 NVFLARE writes a job's components down as JSON and makes them anew from it, so every argument is an attribute of its
@@ -97,9 +97,9 @@ class _Agreed(Filter):
 class LdpFilter(_Agreed):
     """The last filter of a client's task results: of a result nothing leaves but a report.
 
-    Give the server's `LdpDecoder` the same settings. **A result that is no update of the model that the task came with
-    is reported as no change**: an error's code, a metric, a whole model where an update was agreed on. The round is
-    spent, and the reason stays in the client's log. Meta properties (numbers of steps, metrics) and headers do not
+    Give the server's `LdpDecoder` the same settings. **A result that is not an update of the task's model is reported
+    as no change**: an error's code, a metric, a whole model where an update was agreed on. The round is spent, and the
+    reason stays in the client's log. Meta properties (numbers of steps, metrics) and headers do not
     leave. The result of a task for which this filter did not run is emptied, and what another filter made of a report
     is undone. A task without a model, and a round past the budget, get the code of a filter's error.
 
@@ -107,8 +107,8 @@ class LdpFilter(_Agreed):
     some, whatever filters they bring.
 
     Args:
-        eps: Privacy parameter: of each weight for "two-point", "piecewise" and "hybrid", of the whole update for
-            "privunitg", "k-of-d" and "gaussian", which need `norm`.
+        eps: Of each weight for "two-point", "piecewise" and "hybrid", of the whole update for "privunitg", "k-of-d" and
+            "gaussian", which need `norm`: any two of them, for whoever sees the report.
         mechanism: One of these.
         C: Center of the ranges: a number, or one for each array or module by name. Public, as is R.
         R: Radius, likewise.
@@ -253,8 +253,8 @@ class LdpFilter(_Agreed):
 class LdpDecoder(_Agreed):
     """A report becomes the numbers that a workflow averages: for the server's task results.
 
-    What is no report of the global model under these settings is refused and counts as a client's error. Every report
-    counts alike, whatever a client says of its steps.
+    A result that is not a report of the global model under these settings is refused, and counts as a client's error.
+    Every report counts alike, whatever a client says of its steps.
 
     The arguments are those of `LdpFilter`.
 
@@ -273,7 +273,7 @@ class LdpDecoder(_Agreed):
             dxo = from_shareable(shareable)
             report = dxo.data.get(REPORT) if isinstance(dxo.data, Mapping) and len(dxo.data) == 1 else None
             if dxo.data_kind != DataKind.APP_DEFINED or not isinstance(report, bytes):
-                raise ValueError("the result is no report: the client needs LdpFilter")
+                raise ValueError("the result is not a report: the client needs LdpFilter")
             total = self._release.total(self._reported(model.get(ModelLearnableKey.WEIGHTS)), self._round)
             total.add(report)
             if total.skipped:
@@ -288,7 +288,7 @@ class LdpDecoder(_Agreed):
 def _array(name: object, value: object) -> Array:
     """The array that a value is, or a tensor of torch as an array."""
     if not isinstance(name, str):
-        raise ValueError(f"{name!r} is no name of an array")
+        raise ValueError(f"{name!r} is not a name of an array")
     held = value.detach().cpu().numpy() if hasattr(value, "detach") else value
     if not isinstance(held, (np.ndarray, np.generic)):
         raise ValueError(f"array {name!r} is a {type(value).__name__}: send NumPy arrays or tensors")

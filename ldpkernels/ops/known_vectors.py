@@ -65,7 +65,7 @@ def _of_norm(subject: Subject, device: str) -> list[Bytes]:
 
 
 def _of_integers(subject: Subject, device: str) -> list[Bytes]:
-    """Weights that a draw just rounds up or does not, what is no number or too large, and any others."""
+    """Weights that a draw just rounds up or does not, what is not a number or too large, and any others."""
     key, kinds, answers = None if subject.cipher == "none" else KEYS[subject.cipher], [subject.dtype] * 4, []
     words = 16 if subject.cipher == "chacha20" else 4  # of a block
     for scale in (4096.0, 12345.678):

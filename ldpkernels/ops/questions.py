@@ -162,7 +162,7 @@ def draws_of(key: Key, first: int, n: int) -> Integers:
 
 
 def _special() -> Floats:
-    """What is no number, the ends of the range and beyond them, and its center."""
+    """What is not a number, the ends of the range and beyond them, and its center."""
     ends = np.array([C - R, C + R, C])
     beside = [np.nextafter(ends.astype(np.float32), np.float32(to)).astype(np.float64) for to in (-np.inf, np.inf)]
     return np.concatenate([[np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, 3e38, -3e38, 0.999, -1.0], ends, *beside])

@@ -19,7 +19,7 @@ REAL = "real arithmetic: for its floating-point numbers nothing is proved"
 
 
 class Unsuitable(Exception):
-    """Why a mechanism is no candidate for a setting."""
+    """Why a mechanism is not a candidate for a setting."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Answer:
         bytes: What a client sends in a round.
         setting: What it was found for.
         law: The mechanism itself, with the parameter in it: `law.event`, composed over the rounds (and the weights,
-            where each has a report), is the total. None where a norm adapts: a round is two releases then.
+            where each has a report), is the total. None where a server draws clients in secret.
     """
 
     name: str
@@ -73,7 +73,12 @@ class Answer:
     @property
     def deploy(self) -> Deployment:
         """The lines for Flower's client and server, or for ranks of torch.distributed, that keep this total."""
-        return deployment(self.setting, self.law)
+        return deployment(self.setting, self.law, self.adaptive)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the norm is the plan's in the first round, and follows the clients' median from there."""
+        return self.name.startswith("adaptive ")
 
     def to_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
@@ -95,7 +100,7 @@ class Answer:
         lines = [
             self.call,
             f"  expected error {self.expected_error:.4g}: its root is {self.noise_to_signal:.3g} of the norm"
-            f" {self.setting.ball:.4g}, and {self.noise_to_signal_of_run:.3g} of all rounds' together",
+            f" {self.setting.ball:.4g}, and {self.noise_to_signal_of_run:.3g} over all rounds",
             f"  {self.bytes:,} bytes a client and round; {self.mean}",
             f"  {self.guarantee}",
         ]

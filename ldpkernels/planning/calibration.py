@@ -192,16 +192,6 @@ def _stride(dear: bool) -> int:
     return 10 if dear else 1
 
 
-@lru_cache(maxsize=256)
-def renyi_sigma(rate: float, rounds: int, delta: float, target: float) -> float | None:
-    """Return the least noise multiplier by Renyi divergences, all that is known of sums with discrete noise."""
-
-    def total(sigma: float) -> float:
-        return composed_epsilon([(summed(rate, sigma), rounds)], delta, "rdp")
-
-    return strongest(total, target, MOST_SIGMA, LEAST_SIGMA, 1.0)
-
-
 def grid_sigma(
     law_of: Callable[[float], GridLaw], apart: float, norm: float, rounds: int, delta: float, target: float
 ) -> float | None:

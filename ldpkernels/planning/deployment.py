@@ -73,21 +73,23 @@ class Deployment:
         return "\n".join(lines)
 
 
-def deployment(setting: Setting, law: Mechanism | None) -> Deployment:
+def deployment(setting: Setting, law: Mechanism | None, adaptive: bool = False) -> Deployment:
     """The lines for a law that was calibrated for this setting."""
     if law is None:
         return Deployment("", notes=(BY_HAND,))
     code, total = written(law), f"budget={setting.epsilon!r}, delta={setting.kept_delta!r}"
-    own = f', ledger="{LEDGER}", '
+    own, follows = f', ledger="{LEDGER}", ', ", adaptive=True" * adaptive
     if isinstance(law, CentralGaussian):
-        return Deployment(code, "central=law", f'central=law, ledger="{LEDGERS}server.ledger", {total}')
+        kept = f'central=law{follows}, ledger="{LEDGERS}server.ledger", {total}'
+        return Deployment(code, f"central=law{follows}", kept)
     least = f", at_least={setting.sure}" if setting.enforced or setting.drawn else ""
     threshold = f", threshold={setting.opened}"
     if setting.trust == "secure-aggregation" and setting.most > MOST_SUMMED:
         return Deployment(code, notes=(TOO_MANY,))
     if isinstance(law, Shares):
-        ranks = "ldpkernels.distributed.mean(update, law=law, secure=True)"
-        return Deployment(code, f"law=law{threshold}{own}{total}", f"law=law{threshold}", ranks, (NO_ROSTER,))
+        ranks = "" if adaptive else "ldpkernels.distributed.mean(update, law=law, secure=True)"
+        both = f"law=law{follows}{threshold}"
+        return Deployment(code, f"{both}{own}{total}", both, ranks, (NO_ROSTER,))
     each = isinstance(law, KINDS)
     radius = f", R={setting.box!r}" if each else ""
     local = local_epsilon(law, d=setting.weights if each else 1, rounds=setting.rounds, delta=setting.kept_delta)

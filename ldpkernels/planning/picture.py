@@ -39,7 +39,7 @@ def curves(settings: Sequence[Setting], told: Callable[[str], object] = lambda _
 
 def draw(found: Curves, setting: Setting) -> Figure:
     """Logarithms on both axes."""
-    figure, (axis,) = plot.new_figure(1, 1, 8.6, 4.8)
+    figure, (axis,) = plot.new_figure(1, 1, 6.4, 6.4)
     names = sorted({name for _, name in found})
     for (trust, name), points in found.items():
         axis.plot(
@@ -61,5 +61,5 @@ def draw(found: Curves, setting: Setting) -> Figure:
     axis.set_title(
         f"{setting.rounds:,} rounds, {setting.clients:,} clients, {setting.weights:,} weights", loc="left", fontsize=10
     )
-    axis.legend(fontsize=7.5, frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    figure.legend(fontsize=9, frameon=False, loc="outside lower center", ncols=2)
     return figure

@@ -50,7 +50,7 @@ ENTRIES = (
     Entry("skellam", ("secure-aggregation",), sums.shares),
     Entry("adaptive skellam", ("secure-aggregation",), sums.shares),
     Entry("central gaussian", ("central",), sums.central),
-    Entry("adaptive discrete", ("central",), sums.adaptive),
+    Entry("adaptive discrete", ("central",), sums.central),
 )
 
 
@@ -93,7 +93,7 @@ class Plan(list[Candidate]):
             return "No mechanism here can keep this total."
         best = self[0]
         ratio, run = best.noise_to_signal, best.noise_to_signal_of_run
-        rounds = f", of {self.setting.rounds:,} rounds' together {run:.3g}" if self.setting.rounds > 1 else ""
+        rounds = f", and {run:.3g} times over all {self.setting.rounds:,} rounds" if self.setting.rounds > 1 else ""
         return (
             f"Use {best.name!r}: the noise of a round's mean is {ratio:.3g} times the largest norm of an update"
             f"{rounds}. {measured.said(run)}"

@@ -269,7 +269,7 @@ def _share(setting: SiloSetting, sigma: float) -> DistributedGaussian:
     most = min(ROOMY * setting.batch, 2.0**29 / low)
     law = DistributedGaussian(setting.weights, setting.norm * most, clients, low * most, s, BITS, clients + COLLUDERS)
     if law.wrap_probability(law.invited) > WRAP:
-        raise Unsuitable(f"the sum of so many silos is no number of {BITS} bits")
+        raise Unsuitable(f"the sum of so many silos is not a number of {BITS} bits")
     return law
 
 

@@ -3,51 +3,33 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
-from ldpkernels.accounting import CENTRAL, SUMMED, GaussianEvent, PrivacyResult, Scope
+from ldpkernels.accounting import CENTRAL, SUMMED, PrivacyResult, Scope
 from ldpkernels.accounting.composition import composed_epsilon
 from ldpkernels.common.dtypes import FLOAT32
 from ldpkernels.laws import clipped_noise
-from ldpkernels.laws.adaptive_clipping import AdaptiveClipping
 from ldpkernels.laws.central_gaussian import CentralGaussian
-from ldpkernels.laws.distributed import DistributedGaussian, DistributedSkellam
+from ldpkernels.laws.distributed import DistributedGaussian, DistributedSkellam, Shares
 from ldpkernels.planning import calibration
 from ldpkernels.planning.answer import FOLLOWED, REAL, Answer, Unsuitable, in_rounds
 from ldpkernels.planning.deployment import written
 from ldpkernels.planning.setting import Setting
+from ldpkernels.updates.following import LONGER
 
 BITS, ENOUGH = (16, 32), 1.1  # of an integer in a secure sum
 EXACT = "composition of the privacy loss, rounded up"
 
 
 def shares(setting: Setting, name: str) -> Answer:
-    """A share of the noise from each client, by the fewest bits that are nearly the best.
-
-    An adaptive one has a norm that follows the clients' median, by one more integer in the sum.
-    """
+    """A share of the noise from each client, by the fewest bits that are nearly the best."""
     kind = DistributedGaussian if name == DistributedGaussian.name else DistributedSkellam
-    clipping = None
-    if name.startswith("adaptive"):
-        found = calibration.renyi_sigma(1.0, setting.rounds, setting.kept_delta, setting.epsilon)
-        clipping = _clipping(_enough(found), setting.sure)
-    law = _shares(kind, setting, clipping)
-    noised: tuple[str, ...] = ()
-    code = written(law)
-    mean = "secure aggregation adds the integers; ldpkernels.updates.decode(total, law, round_key, clients=...)"
-    if clipping is not None:
-        noised = (
-            f"noise of deviation {math.sqrt(clipping.event.variance):.6g} on each sum of bits, which are 1 or -1",
-            "all clip to the norm that was published",
-        )
-        code = written(law, norm="norm")  # it is the same for every norm, in units of the grid
-        mean += (
-            f", and an integer modulo 2^32: from norm={setting.ball!r} on, the next is clipping.next_norm(norm,"
-            f" total, clients=...) with clipping={written(clipping)}, of each client's clipping.share(length, norm)"
-        )
+    law = _shares(kind, *_vector(setting, name), setting)
+    update, mean = _followed(
+        setting, name, law, "ldpkernels.updates.decode(total, law, round_key, clients=...)", "that"
+    )
     guarantee = PrivacyResult(
-        law.epsilon(setting.kept_delta, setting.rounds, clipping),
+        law.epsilon(setting.kept_delta, setting.rounds),
         setting.kept_delta,
         SUMMED,
         (
@@ -55,25 +37,40 @@ def shares(setting: Setting, name: str) -> Answer:
             FOLLOWED,
             f"at least {setting.sure:,} honest clients are in every sum",
             f"{setting.rounds:,} sums, and no other release",
-            *noised,
         ),
         "Renyi composition",
     )
     return Answer(
         name,
         law.stddev * law.unit,
-        f"ldpkernels.updates.encode(update, {code}, round_key)",
-        mean,
+        f"ldpkernels.updates.encode({update}, {written(law)}, round_key)",
+        f"secure aggregation adds the integers; {mean}",
         in_rounds(setting, guarantee),
-        law.mean_error(setting.clients),
-        law.bytes + (4 if clipping else 0),
+        law.mean_error(setting.clients) * setting.weights / law.dimension,
+        law.bytes,
         setting,
-        None if clipping else law,
+        law,
+    )
+
+
+def _vector(setting: Setting, name: str) -> tuple[int, float]:
+    """How many numbers a client's vector has, and its norm: more of both where a number says what was clipped."""
+    adaptive = name.startswith("adaptive ")
+    return setting.weights + adaptive, setting.ball * (LONGER if adaptive else 1.0)
+
+
+def _followed(setting: Setting, name: str, law: Shares | CentralGaussian, mean: str, result: str) -> tuple[str, str]:
+    """What a client's vector is made of, and the mean of the vectors."""
+    if not name.startswith("adaptive "):
+        return "update", mean
+    return f"ldpkernels.updates.widened(update, norm, {law.norm!r})", (
+        f"{mean}; ldpkernels.updates.narrowed({result}, norm, {law.norm!r}) gives the mean and the next norm, of which"
+        f" the first is {setting.ball!r}"
     )
 
 
 def _shares(
-    kind: type[DistributedGaussian] | type[DistributedSkellam], setting: Setting, clipping: AdaptiveClipping | None
+    kind: type[DistributedGaussian] | type[DistributedSkellam], dimension: int, norm: float, setting: Setting
 ) -> DistributedGaussian | DistributedSkellam:
     """The fewest bits with which rounding is a small part of the error."""
     found: list[DistributedGaussian | DistributedSkellam] = []
@@ -81,8 +78,8 @@ def _shares(
     for bits in BITS:
         try:
             one = kind.calibrated(
-                setting.epsilon, setting.kept_delta, dimension=setting.weights, clients=setting.sure, norm=setting.ball,
-                bits=bits, rounds=setting.rounds, invited=setting.most, clipping=clipping,
+                setting.epsilon, setting.kept_delta, dimension=dimension, clients=setting.sure, norm=norm, bits=bits,
+                rounds=setting.rounds, invited=setting.most,
             )  # fmt: skip
             found.append(one)
         except ValueError as refusal:
@@ -95,29 +92,33 @@ def _shares(
 
 def central(setting: Setting, name: str) -> Answer:
     """Noise on the sum, by a server that is trusted: in integers, where all take part and a grid has the noise."""
-    law = _in_integers(setting) if setting.participation == 1 else None
-    if law is None:
+    dimension, norm = _vector(setting, name)
+
+    def law_of(sigma: float) -> CentralGaussian:
+        return CentralGaussian(sigma, dimension, norm, setting.clients)
+
+    sigma = None
+    if setting.participation == 1:
+        sigma = calibration.grid_sigma(law_of, 1.0, norm, setting.rounds, setting.delta, setting.epsilon)
+    if sigma is None and dimension == setting.weights:
         return _in_real_numbers(setting, name)
+    if sigma is None:
+        raise Unsuitable("no grid has its noise, or nothing is proved of it on samples: give participation = 1")
+    law = law_of(sigma)
+    each, mean = _followed(setting, name, law, f"what the call gives: the sum over {law.clients:,}", "it")
+    vectors = "updates" if each == "update" else f"({each} for update in updates)"
     noised = f"noise of deviation {law.sigma:.6g} in each of {setting.rounds:,} sums of integers"
     return Answer(
         name,
         law.sigma,
-        f"(law := {written(law)}).released(sum(map(law.integers, updates)))",
-        f"what the call gives: the sum over {law.clients:,}",
+        f"(law := {written(law)}).released(sum(map(law.integers, {vectors})))",
+        mean,
         _noised_sums(setting, law.scope, law.epsilon(setting.delta, setting.rounds), EXACT, noised),
-        law.mean_error(setting.clients),
+        law.mean_error(setting.clients) * setting.weights / law.dimension,
         law.bytes,
         setting,
         law,
     )
-
-
-def _in_integers(setting: Setting) -> CentralGaussian | None:
-    def law_of(sigma: float) -> CentralGaussian:
-        return CentralGaussian(sigma, setting.weights, setting.ball, setting.clients)
-
-    sigma = calibration.grid_sigma(law_of, 1.0, setting.ball, setting.rounds, setting.delta, setting.epsilon)
-    return None if sigma is None else law_of(sigma)
 
 
 def _in_real_numbers(setting: Setting, name: str) -> Answer:
@@ -138,53 +139,6 @@ def _in_real_numbers(setting: Setting, name: str) -> Answer:
         4 * setting.weights,
         setting,
     )
-
-
-def adaptive(setting: Setting, name: str) -> Answer:
-    """Discrete noise with a norm that follows the clients' median, for one more bit a client."""
-    if setting.participation < 1:
-        raise Unsuitable("nothing is proved here of discrete noise on samples: give participation = 1")
-
-    def total(z: float) -> float:
-        """Of updates and bits, with the ends of the bits' table."""
-        try:
-            law = AdaptiveClipping(z, setting.clients)
-        except ValueError:  # no table has such bits
-            return math.inf
-        round_ = (GaussianEvent(law.update_multiplier, scope=CENTRAL), law.noised_event)
-        return composed_epsilon([(event, setting.rounds) for event in round_], setting.delta, "rdp")
-
-    near = _enough(calibration.renyi_sigma(1.0, setting.rounds, setting.delta, setting.epsilon))
-    _clipping(near, setting.clients)  # it refuses what no number of bits is worth
-    z = calibration.strongest(total, setting.epsilon, calibration.MOST_SIGMA, calibration.LEAST_SIGMA, near)
-    law = _clipping(_enough(z), setting.clients)
-    sigma = _runs(setting, law.update_multiplier, "discrete")
-    return Answer(
-        name,
-        law.noise_multiplier,
-        f"ldpkernels.clipped_noised_sum(updates, C=norm, sigma={written(law)}.update_multiplier, noise='discrete')",
-        f"the sum over {setting.clients:,}; from norm={setting.ball!r} on the next is law.next_norm(norm,"
-        f" law.noised(bits), clients={setting.clients}), of each client's law.bit(length, norm)",
-        _noised_sums(
-            setting,
-            CENTRAL,
-            total(law.noise_multiplier),
-            "Renyi composition",
-            f"noise of {sigma:.6g} times the norm of the round in each of {setting.rounds:,} sums",
-            f"noise of deviation {law.bit_multiplier:.6g} on each sum of bits, which are 1 or -1",
-        ),
-        _error(setting, sigma),
-        4 * setting.weights + 1,
-        setting,
-    )
-
-
-def _clipping(z: float, clients: int) -> AdaptiveClipping:
-    """Bits and updates that together are worth a multiplier of z."""
-    try:
-        return AdaptiveClipping(z, clients)
-    except ValueError as refusal:
-        raise Unsuitable(str(refusal)) from refusal
 
 
 def _runs(setting: Setting, sigma: float, noise: str) -> float:

@@ -44,7 +44,7 @@ def unpacked(answer: bytes, received: Arrays, names: Collection[str]) -> tuple[A
     """
     size = int.from_bytes(answer[:_HEAD], "little")
     if size > MOST_METRICS or len(answer) != _HEAD + size + _size(received):
-        raise ValueError(f"the app answers {len(answer)} bytes, of which {size} of metrics: that is no answer to this")
+        raise ValueError(f"the app answers {len(answer)} bytes, of which {size} of metrics: that is not an answer")
     try:
         said = json.loads(answer[_HEAD : _HEAD + size])
     except (ValueError, RecursionError) as error:

@@ -63,11 +63,11 @@ class Apart:
         if self.user is not None and (os.geteuid() != 0 or self.sandbox == "none"):
             raise ValueError(f"user={self.user!r} is for a root's process and namespaces: leave it out")
         if not all(isinstance(value, str) for value in self.environment.values()):
-            raise ValueError(f"environment={dict(self.environment)!r} has what is no text: put it in quotes")
+            raise ValueError(f"environment={dict(self.environment)!r} has what is not text: put it in quotes")
         self.command([])  # which refuses a user
         for path in self.hidden:
             if not os.path.isabs(path):
-                raise ValueError(f"hidden={path!r} is no absolute path")
+                raise ValueError(f"hidden={path!r} is not an absolute path")
             for needed in (sys.prefix, sys.base_prefix, __file__):
                 if Path(os.path.realpath(needed)).is_relative_to(os.path.realpath(path)):
                     raise ValueError(f"{path} is hidden from the app, and has {needed} in it: keep them apart")

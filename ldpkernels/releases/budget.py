@@ -73,7 +73,7 @@ class Budget:
                 "ledger and budget go together: the file in which a client's spending is kept, and its end"
             )
         if self.epsilon is not None:
-            Ledger(None, epsilon=self.epsilon, delta=self.delta)  # it refuses what is no budget
+            Ledger(None, epsilon=self.epsilon, delta=self.delta)  # it refuses what is not a budget
 
     @contextlib.contextmanager
     def opened(self, names: Mapping[str, object]) -> Iterator[Ledger | None]:

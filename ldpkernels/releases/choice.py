@@ -36,6 +36,7 @@ def released(
     threshold: int | None = None,
     colluders: int = 1,
     roster: Mapping[int, bytes] | None = None,
+    adaptive: bool = False,
 ) -> Release:
     """What these settings release: by eps and a mechanism's name, by a law, or to a server that is trusted.
 
@@ -49,18 +50,20 @@ def released(
             raise ValueError("a law has its own eps and norm: pass law, or central, without eps, norm or bound")
     elif eps is None:
         raise ValueError("pass eps, or a law (with its threshold, where it is for a sum), or central")
+    if adaptive and not (central or isinstance(law, Shares)):
+        raise ValueError("adaptive is for noise on a sum of updates: pass central, or a law of shares")
     if roster is not None and threshold is None:
         raise ValueError("roster is for secure sums: pass threshold, the fewest clients whose sum is opened")
     if central is not None:
         if not isinstance(central, CentralGaussian):
-            raise TypeError(f"central={central!r} is no law of a trusted server: pass a CentralGaussian")
+            raise TypeError(f"central={central!r} is not a law of a trusted server: pass a CentralGaussian")
         if threshold is not None:
             raise ValueError(f"threshold={threshold} is for secure sums: a trusted server sees every update")
-        return ClippedUpdate(central)
+        return ClippedUpdate(central, adaptive)
     if isinstance(law, Shares):
         if threshold is None:
             raise ValueError("a law of shares is private in a sum alone: pass law and threshold")
-        return SharesOfNoise(threshold, colluders, roster, law=law)
+        return SharesOfNoise(threshold, colluders, roster, law=law, adaptive=adaptive)
     release = _by_name(cast(float, eps), mechanism, norm, bound, delta) if law is None else _of_law(law)
     if threshold is None:
         return release
@@ -96,7 +99,7 @@ def _by_name(eps: float, mechanism: str, norm: float | None, bound: float | None
             raise ValueError(f"mechanism={mechanism!r} needs norm: the length to which an update is clipped")
         excluded = float(delta) if mechanism == "gaussian" else None
         whole = WholeVector(mechanism, float(norm), float(eps), bound, excluded)
-        whole.sampler(1)  # it refuses what is no eps, norm or bound
+        whole.sampler(1)  # it refuses what is not an eps, norm or bound
         return whole
     if mechanism.lower().replace("_", "-").startswith(("code", "projected", "projectedcode")):
         raise ValueError(f"mechanism={mechanism!r} is of so many numbers: pass law=ProjectedCode(eps, dimension)")

@@ -32,6 +32,15 @@ class Asked:
     invited: int = 0  # clients of a secure sum of reports
     weights: int = 0  # of such a report
 
+    @property
+    def norm(self) -> float:
+        """The norm of the round, where it follows the clients' median: it travels as the one radius of all arrays."""
+        radius = self.ranges[1]
+        radii = set(radius.values()) if isinstance(radius, Mapping) else {radius}
+        if len(radii) != 1:
+            raise ValueError(f"a round has one norm, and this one has {len(radii)}")
+        return float(radii.pop())  # type: ignore[arg-type]
+
 
 class Total(Protocol):
     """The sum of a round's reports. It counts what it could not take, and says why."""
@@ -54,6 +63,7 @@ class Release:
     """A mechanism with its settings: the client and the server each have one, and they must be equal."""
 
     ranged: ClassVar[bool] = False  # whether a round has C and R
+    first_norm: float | None = None  # of a norm that follows the clients' median
     against: ClassVar[str] = "whoever sees the client's reports"  # whom the event's guarantee holds off
 
     @property

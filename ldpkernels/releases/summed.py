@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 from ldpkernels.accounting import Event, PureEvent, RandomizedResponseEvent, ShuffledEvent
 from ldpkernels.common.arrays import Array
 from ldpkernels.common.keys import Generator, Key
+from ldpkernels.inputs.containers import Weights
 from ldpkernels.laws.distributed import Shares
 from ldpkernels.releases.packing import BITS, Packing, aggregate_of
 from ldpkernels.releases.release import Arrays, Asked, EachWeight, Release
 from ldpkernels.releases.release import Terms as Compared
-from ldpkernels.releases.vectors import checked_dimension, parts_of
+from ldpkernels.releases.vectors import OneNorm, checked_dimension, followed, parts_of
 from ldpkernels.secure_sums import Terms
-from ldpkernels.updates import decode, encode
+from ldpkernels.updates import decode, encode, widened
 from ldpkernels.updates.rotation import rotation_of
 
 _AS_TOLD = "whoever sees the sums of a server that follows the protocol"
@@ -70,11 +71,12 @@ class Summed(Release):
 
 
 @dataclass(frozen=True)
-class SharesOfNoise(Summed):
+class SharesOfNoise(OneNorm, Summed):
     """Updates as integers under a law's noise.
 
     Args:
         law: `DistributedGaussian` or `DistributedSkellam`: its event is what a round costs a client.
+        adaptive: Whether the norm follows the clients' median. The law is of one number more than an update has.
         threshold, colluders, roster: As for `Summed`. `threshold` less `colluders` leaves a sum the law's noise.
 
     >>> import ldpkernels
@@ -84,6 +86,7 @@ class SharesOfNoise(Summed):
     """
 
     law: Shares = field(kw_only=True)
+    adaptive: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         self.sum_terms(Asked())  # it refuses what leaves too little noise in a sum
@@ -91,11 +94,11 @@ class SharesOfNoise(Summed):
     @property
     def terms(self) -> Compared:
         """What both sides compare."""
-        return {"law": repr(self.law), **super().terms}
+        return {"law": repr(self.law), **({"adaptive": True} if self.adaptive else {}), **super().terms}
 
     def event(self, sizes: Sequence[int]) -> tuple[Event, int]:
         """One event for a round's sum."""
-        checked_dimension(sizes, self.law.dimension)
+        checked_dimension([*sizes, int(self.adaptive)], self.law.dimension)
         return self.law.event, 1
 
     def alone(self, sizes: Sequence[int]) -> tuple[Event, int]:
@@ -115,11 +118,15 @@ class SharesOfNoise(Summed):
 
     def integers(self, update: Arrays, asked: Asked, generator: Generator) -> Array:
         """A client's integers."""
-        return encode(dict(update), self.law, self.rotation(asked), generator=generator, buffers="perturb")
+        given: Weights = dict(update)
+        if self.adaptive:
+            given = widened(dict(update), asked.norm, self.law.norm, buffers="perturb")
+        return encode(given, self.law, self.rotation(asked), generator=generator, buffers="perturb")
 
     def mean(self, total: Array, like: Arrays, clients: int, asked: Asked) -> Arrays:
         """The clients' mean, in the shapes and formats of these arrays."""
-        return parts_of(decode(total, self.law, self.rotation(asked), clients=clients).astype(float), like)
+        numbers = decode(total, self.law, self.rotation(asked), clients=clients).astype(float)
+        return followed(numbers, like, asked.norm, self.law.norm) if self.adaptive else parts_of(numbers, like)
 
 
 @dataclass(frozen=True)

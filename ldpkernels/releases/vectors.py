@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import get_args
@@ -19,14 +19,17 @@ from ldpkernels.common.arrays import Array, Floats, Integers, Value
 from ldpkernels.common.keys import Generator
 from ldpkernels.inputs import flat
 from ldpkernels.laws.central_gaussian import CentralGaussian
+from ldpkernels.laws.distributed import Shares
 from ldpkernels.laws.k_of_d import KOfD
 from ldpkernels.laws.vector_gaussian import VectorGaussian
-from ldpkernels.releases.release import Arrays, Asked, Reported, Terms
+from ldpkernels.releases.release import Arrays, Asked, Release, Reported, Terms
+from ldpkernels.updates.following import LONGER, narrowed, widened
 from ldpkernels.wire.envelope import Header, encode, header_in, opened
 
 VECTORS: tuple[VectorMechanism, ...] = get_args(VectorMechanism)
 _LONGEST_HEADER = 1024  # of a vector's report: a law
 _REASONS = 16
+NEXT_NORM = "the norm of the next round"  # beside a mean's arrays, by a name that no array has
 _UNLIKELY = 60.0  # a bound on a norm refuses an honest report once in e^60
 _ROUNDING = 1 + 2.0**-20  # of the numbers to fp32
 
@@ -48,8 +51,33 @@ def parts_of(flat_: Floats, like: Arrays) -> Arrays:
     }
 
 
+def followed(numbers: Floats, like: Arrays, norm: float, length: float) -> Arrays:
+    """A mean under this norm as arrays like these, and the norm that follows."""
+    mean, after = narrowed(numbers, norm, length)
+    return {**parts_of(mean, like), NEXT_NORM: np.array(after)}
+
+
+class OneNorm(Release):
+    """A release under a law whose norm may follow the clients' median; it travels as a range's radius does."""
+
+    law: Shares | CentralGaussian
+    adaptive: bool
+
+    @property
+    def ranged(self) -> bool:  # type: ignore[override]
+        """Whether a round has its own norm."""
+        return self.adaptive
+
+    @property
+    def first_norm(self) -> float | None:  # type: ignore[override]
+        """The norm of the first round, where others follow."""
+        return self.law.norm / LONGER if self.adaptive else None
+
+
 class SentVector(Reported):
     """A release whose report is one vector, in fp32."""
+
+    adaptive: bool = False
 
     def header(self, dimension: int) -> Header:
         """What a report says of itself."""
@@ -83,7 +111,7 @@ class SentVector(Reported):
 
     def total(self, like: Arrays, asked: Asked) -> VectorTotal:
         """A sum for vectors of these arrays."""
-        return VectorTotal(self, like)
+        return VectorTotal(self, like, lambda numbers: parts_of(numbers, like))
 
 
 @dataclass(frozen=True)
@@ -148,21 +176,34 @@ class WholeVector(SentVector):
 
 
 @dataclass(frozen=True)
-class ClippedUpdate(SentVector):
+class ClippedUpdate(OneNorm, SentVector):
     """An update that is clipped and no more, for a server that adds noise and **is trusted with every update**."""
 
     against = "whoever sees the models, and not the server, which is trusted"
     law: CentralGaussian
+    adaptive: bool = False
 
     @property
     def terms(self) -> Terms:
         """The settings that client and server compare."""
-        return {"central": repr(self.law)}
+        return {"central": repr(self.law), **({"adaptive": True} if self.adaptive else {})}
 
     def event(self, sizes: Sequence[int]) -> tuple[Event, int]:
         """An event for a round's sum, which the server's ledger is charged."""
-        checked_dimension(sizes, self.law.dimension)
+        checked_dimension([*sizes, int(self.adaptive)], self.law.dimension)
         return self.law.event, 1
+
+    def report(self, update: Arrays, asked: Asked, generator: Generator) -> bytes:
+        """The update of one client, clipped, in fp32."""
+        if self.adaptive:
+            update = {"": widened(update, asked.norm, self.law.norm, buffers="perturb")}
+        return super().report(update, asked, generator)
+
+    def total(self, like: Arrays, asked: Asked) -> VectorTotal:
+        """A sum for vectors of these arrays."""
+        if not self.adaptive:
+            return super().total(like, asked)
+        return VectorTotal(self, like, lambda numbers: followed(numbers, like, asked.norm, self.law.norm))
 
     def sent(self, update: Arrays, generator: Generator) -> Floats:
         """The update, no longer than the norm; NaN counts as 0."""
@@ -189,12 +230,12 @@ class ClippedUpdate(SentVector):
 class VectorTotal:
     """The sum of vectors. A report longer than an honest one can be is skipped."""
 
-    def __init__(self, release: SentVector, like: Arrays) -> None:
+    def __init__(self, release: SentVector, like: Arrays, parts: Callable[[Floats], Arrays]) -> None:
         self.skipped = 0
         self.reasons: dict[str, int] = {}
         self.clients = 0
-        dimension = sum(array.size for array in like.values())
-        self._release, self._like, self._header = release, dict(like), release.header(dimension)
+        dimension = sum(array.size for array in like.values()) + release.adaptive
+        self._release, self._parts, self._header = release, parts, release.header(dimension)
         self._sum = release.empty(dimension)
         self._longest = release.longest(dimension)
         self._lock = threading.Lock()
@@ -217,7 +258,7 @@ class VectorTotal:
         """The clients' mean, by name: fp64 where the model is, else fp32."""
         if not self.clients:
             raise ValueError("nothing to average: add at least one report")
-        return parts_of(self._release.mean(self._sum, self.clients), self._like)
+        return self._parts(self._release.mean(self._sum, self.clients))
 
     def _read(self, data: bytes) -> Floats:
         text, payload = opened(data, "vector", _LONGEST_HEADER)

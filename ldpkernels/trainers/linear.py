@@ -70,38 +70,43 @@ def clipped_sum(
         return loss(out.unsqueeze(0), *(part.unsqueeze(0) for part in rest))
 
     whose = whose.to(output.device)
-    share = 1 / whose.bincount(minlength=people).to(output.dtype)[whose]
+    counts = whose.bincount(minlength=people)
     losses = torch.func.vmap(of_one, randomness="different")(output, *parts[1:])
-    backs = torch.autograd.grad((losses * share).sum(), [out for *_, out in seen])
-    place = torch.arange(len(whose), device=whose.device) - torch.searchsorted(whose, whose)
+    backs = torch.autograd.grad((losses / counts.to(losses.dtype)[whose]).sum(), [out for *_, out in seen])
+    made = [(name, layer, a.double(), g.double()) for (name, layer, a, _), g in zip(seen, backs, strict=True)]
     square = longest = torch.zeros(people, dtype=torch.float64, device=whose.device)
-    for (_, layer, a, _), g in zip(seen, backs, strict=True):
-        in_pairs, alone = _pairs(layer, a, g, whose, place, people)
+    for _, layer, a, g in made:
+        in_pairs, alone = _pairs(layer, a, g, whose, counts)
         square, longest = square + in_pairs, longest + alone
     norm = (square + ROUNDING * longest.square()).clamp(min=0).sqrt()
     C *= BELOW
-    scale = torch.where(norm <= C, 1.0, C / norm).where(norm.isfinite(), 0.0)[whose, None]
+    finite = norm.isfinite()
+    scale = torch.where(norm <= C, 1.0, C / norm).where(finite, 0.0)[whose, None]
+    kept = None if bool(finite.all()) else finite[whose, None]
     found = {}
-    for (name, layer, a, _), g in zip(seen, backs, strict=True):
-        kept = scale > 0
-        scaled, clean = (g.double() * scale).where(kept, 0.0), a.double().where(kept, 0.0)
+    for name, layer, a, g in made:
+        if kept is not None:  # what is no number is none times zero either
+            a, g = a.where(kept, 0.0), g.where(kept, 0.0)
+        scaled = g * scale
         prefix = f"{name}." if name else ""
         if layer.weight.requires_grad:
-            found[f"{prefix}weight"] = scaled.T @ clean
+            found[f"{prefix}weight"] = scaled.T @ a
         if layer.bias is not None and layer.bias.requires_grad:
             found[f"{prefix}bias"] = scaled.sum(0)
     return found
 
 
 def _pairs(
-    layer: torch.nn.Linear, a: torch.Tensor, g: torch.Tensor, whose: torch.Tensor, place: torch.Tensor, people: int
+    layer: torch.nn.Linear, a: torch.Tensor, g: torch.Tensor, whose: torch.Tensor, counts: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The squared norm of each person's gradient in a layer, and the sum of its rows' norms."""
-    most = int(place.max()) + 1 if len(place) else 1
+    people, most = len(counts), int(counts.max())
 
     def products(x: torch.Tensor) -> torch.Tensor:
-        rows = x.new_zeros((people, most, x.shape[1]), dtype=torch.float64)
-        rows[whose, place] = x.double()
+        if most == 1:
+            return x.square().sum(1)[:, None, None]
+        rows = x.new_zeros((people, most, x.shape[1]))
+        rows[whose, torch.arange(len(whose), device=whose.device) - torch.searchsorted(whose, whose)] = x
         return rows @ rows.transpose(1, 2)
 
     bias = layer.bias is not None and layer.bias.requires_grad

@@ -50,10 +50,10 @@ def train_privately(
 
     The ledger refuses a run past its budget before the first step. What it counts holds for one example, or with
     `persons` for one person with all records of it, added or removed, against whoever sees the model after each step,
-    the federation's server included. It is no guarantee for the silo. No loss and no accuracy is returned: they would
-    leave without noise, and `measure_privately` adds it. **A gradient that fails counts as zero**, as an error would be
-    an exact bit about it; the silo's log says so. What fails for an example of zeros, as a wrong shape does, is refused
-    before the ledger is asked. The noise is proved in real arithmetic, and drawn in floats.
+    the federation's server included. It does not protect the silo as a whole. No loss and no accuracy is returned: they
+    would leave without noise, and `measure_privately` adds it. **A gradient that fails counts as zero**, as an error
+    would be an exact bit about it; the silo's log says so. What fails for an example of zeros, as a wrong shape does,
+    is refused before the ledger is asked. The noise is proved in real arithmetic, and drawn in floats.
 
     With `shares` the silos of a process group of torch.distributed train one model together, a masked sum in every step
     (`ldpkernels.distributed.mean`). A silo adds a share of the noise, and the guarantee is against whoever sees the
@@ -185,7 +185,7 @@ def measure_privately(
         model: As for `train_privately`.
         metrics: By name, a function `metric(output, *rest)` of a batch of one example, and the most that it counts:
             values are clipped to between 0 and that. A person counts with the mean of its records; one with a value
-            that is no number counts half.
+            that is not a number counts half.
         data, persons, most, generator: As for `train_privately`.
         ledger: The silo's own, which training spends from too.
         sigma: The noise multiplier.

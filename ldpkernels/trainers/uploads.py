@@ -55,7 +55,8 @@ class Upload:
     **A training that fails must not be told from others**: where it raises, call `failed`, which reports no change.
 
     Args:
-        C, R, eps, mechanism, generator: As for `ldpkernels.report`. The server chooses C and R for what is sent.
+        C, R, eps, mechanism, generator: As for `ldpkernels.report`: eps is between any two values of a weight, for
+            whoever sees the report. The server chooses C and R for what is sent.
         law: In place of eps and mechanism, exactly what is released, as `plan` finds it: `TwoPoint`, `Piecewise` or
             `Hybrid`, with C and R; or `VectorGaussian`, `PrivUnitG` or `KOfD` of the whole update, without. Then
             `report` is what `perturb_vector` gives: noised tensors by name.

@@ -28,7 +28,7 @@ _INDEX = 0  # fold_in of the client's own
 def report_code(
     update: Weights, law: ProjectedCode, shared: Key, *, generator: Generator = None, buffers: Buffers | None = None
 ) -> int:
-    """A client's report: a number below 2^law.bits, eps-LDP for the entire update.
+    """A client's report: a number below 2^law.bits, eps-LDP for any two updates, for whoever sees it.
 
     Args:
         update: A module, a tensor, an array, or a sequence or mapping of them, `law.dimension` weights in all. It is
@@ -64,7 +64,7 @@ def mean_of_codes(codes: Iterable[int], law: ProjectedCode, shared: Iterable[Key
     total, clients = np.zeros(law.dimension), 0
     for code, key in zip(codes, shared, strict=True):
         if not 0 <= code < 2 * law.projected:
-            raise ValueError(f"code {code} is not below 2^{law.bits}: it is no report of this law")
+            raise ValueError(f"code {code} is not below 2^{law.bits}: it is not a report of this law")
         x = np.zeros(law.padded, np.float32)
         scale = law.length * math.sqrt(law.padded / law.projected)
         x[_rows(law, key)] = scale * codeword(code, law.projected, key)

@@ -90,7 +90,7 @@ def update_of(function: str, update: Weights, dimension: int, generator: Generat
 def rotated(update: Update, padded: int, norm: float, key: Key) -> tuple[AnyArray, float]:
     """An update as one padded and rotated vector, and what it is to be multiplied by to be within `norm`.
 
-    Where a weight or the norm is no number, the vector is cleaned and clipped on the host first: NaN counts as 0.
+    Where a weight or the norm is not a number, the vector is cleaned and clipped on the host first: NaN counts as 0.
     """
     x = launch.empty(padded, np.float32, update.device)
     x[:] = 0

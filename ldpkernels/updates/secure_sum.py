@@ -90,7 +90,8 @@ def decode(
 
     Args:
         total: The sum, `law.padded` integers of any type; whole multiples of 2^bits are dropped.
-        law: The round's law. Its eps holds for at least `law.clients` honest clients in the sum.
+        law: The round's law. Its eps, of an update against zeros for whoever sees sums, is for at least `law.clients`
+            honest clients in the sum.
         rotation: The round's public key.
         clients: How many are in the sum. Fewer than `law.clients` are refused: their noise is less than was promised.
         like: A model whose shapes and container the mean takes; None for one array.

@@ -92,7 +92,7 @@ def decode(data: Uploaded, kind: str) -> tuple[Header, bytes]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 def _refuse_twice(pairs: list[tuple[str, object]]) -> Header:

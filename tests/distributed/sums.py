@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 
 from ldpkernels import DistributedGaussian, DistributedSkellam, load
-from ldpkernels.accounting import Ledger
+from ldpkernels.accounting import BudgetExceeded
 from ldpkernels.distributed import mean
-from ldpkernels.trainers import train_privately
+from ldpkernels.planning import plan
 from ldpkernels.updates import decode, encode
 from ldpkernels.updates.rotation import rotation_of
 from tests.conftest import EPS, KEY
@@ -39,30 +39,28 @@ def integers(ranks, shares):
 
 
 @case(4)
-def silos_train_one_model_with_shares_of_noise(rank):
-    """Every rank has the same weights after each step, as far from the clipped mean as the noise of all shares."""
-    ranks, sigma = dist.get_world_size(), 0.5
-    shares = DistributedGaussian(44, 16.0, ranks - 1, 16.0 * 1024 * 3**0.5 / sigma / 1.01, 1024.0, 32, ranks)
+def silos_train_one_model_with_shares_of_noise(ranks):
+    """By a plan's lines. Ranks have one model after each step, as far from the clipped mean as all shares' noise is."""
+    setting = {"rounds": 2, "examples": 3, "batch": 3, "most": 2, "clients": ranks - 1, "weights": 44}
+    one = next(one for one in plan(50.0, unit="person", **setting) if one.law)
+    lines = one.deploy.replace('"/var/lib/ldp/silo.ledger"', "None")
     model = torch.nn.Linear(10, 4)
     for p in model.parameters():
         torch.nn.init.zeros_(p)
-    ledger = Ledger(None, epsilon=1e9)
-    x, persons = torch.ones(6, 10), torch.tensor([0, 0, 1, 2, 2, 2])
-    options = {"q": 1.0, "C": 1.0, "batch_size": 3.0 * ranks, "persons": persons, "most": 2}
-    train_privately(
-        model, torch.optim.SGD(model.parameters(), lr=1.0), lambda out, _: out.sum(), (x, x), ledger, steps=2,
-        sigma=sigma, shares=shares, **options,
-    )  # fmt: skip
-    assert "sums" in ledger.result.adversary
+    names = {"model": model, "loss": lambda out, _: out.sum(), "data": (torch.ones(6, 10), torch.ones(6, 10))}
+    names |= {"optimizer": torch.optim.SGD(model.parameters(), lr=1.0), "persons": torch.tensor([0, 0, 1, 2, 2, 2])}
+    exec(lines, names)
+    exec(lines.splitlines()[-1], names)
+    assert "sums" in names["ledger"].result.adversary
     moved = torch.cat([p.detach().flatten() for p in model.parameters()])
-    assert all(one == moved.tolist() for one in everyones(moved.tolist()))
+    assert all(each == moved.tolist() for each in everyones(moved.tolist()))
     away = moved + 2 * 44**-0.5  # two steps of norm 1
-    expected = sigma * (2 * ranks / (ranks - 1)) ** 0.5 / (3 * ranks)
+    expected = one.parameter * (2 * ranks / (ranks - 1)) ** 0.5 / (3 * ranks)
     assert 0.5 * expected < float(away.std()) < 1.7 * expected
     assert abs(float(away.mean())) < 6 * expected / 44**0.5
-    more = dict(options, steps=1, sigma=0.6, shares=shares)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    refuses(ValueError, "sigma", lambda: train_privately(model, optimizer, torch.sum, (x, x), ledger, **more))
+    refuses(BudgetExceeded, "epsilon", lambda: exec(lines.splitlines()[-1], names))
+    more = lines.splitlines()[-1].replace(f"sigma={one.parameter!r}", "sigma=60.0")
+    refuses(ValueError, "sigma", lambda: exec(more, names))
 
 
 @contextlib.contextmanager

@@ -132,7 +132,8 @@ def test_a_chain_that_cpp_refuses_trains_in_torch(norm):
     )
     for (_, one), (_, other) in zip(found, by_torch, strict=True):
         assert all(torch.equal(one[name], other[name]) for name in weights)
-    ldp_fl.round_(ldp_fl.init(network, FL), clients, network, FL)
+    uneven = dataclasses.replace(FL, local=Local(batch=5))
+    refused("a batch of one example cannot be", ldp_fl, ldp_fl.init(network, FL), network, clients, uneven)
 
 
 def test_a_description_that_no_checkpoint_can_hold(tmp_path):

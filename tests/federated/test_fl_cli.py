@@ -50,16 +50,6 @@ def test_noise_ends_the_learning_where_alpha_is_small(capsys):
     assert float(last[0].split()[3].rstrip("%")) < 40
 
 
-def test_own_budgets_of_the_clients(tmp_path, capsys):
-    file = tmp_path / "alphas.txt"
-    file.write_text("\n".join(str(0.1 * (i + 1)) for i in range(20)))
-    assert main([*FED, "--rounds", "4", "--alphas", str(file), "--cycles", "2"]) == 0
-    assert "eps=40,000,000,000," in capsys.readouterr().out  # of the one with alpha = 2
-    file.write_text("1 2 3")
-    with pytest.raises(SystemExit, match="has 3 budgets: give one to each of 20 clients"):
-        main([*FED, "--rounds", "4", "--alphas", str(file), "--cycles", "2"])
-
-
 def test_a_run_is_not_stretched_beyond_its_budget(tmp_path):
     arguments = [*FED, "--cycles", "1", "--out", str(tmp_path)]
     assert main([*arguments, "--rounds", "3"]) == 0

@@ -76,9 +76,9 @@ def test_what_is_wrong_is_named(tmp_path):
         adult.read(path)
     for text, message in (
         ("", "holds no example"),
-        (LINES[0] + "\n" + LINES[1].replace("South", "Atlantis"), r"adult.data:2 is no line of the Adult data"),
+        (LINES[0] + "\n" + LINES[1].replace("South", "Atlantis"), r"adult.data:2 is not a line of the Adult data"),
         (LINES[0].replace("39", "old"), "could not convert string"),
-        ("1, 2, 3", "is no line of the Adult data"),
+        ("1, 2, 3", "is not a line of the Adult data"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):

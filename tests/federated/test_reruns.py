@@ -73,5 +73,5 @@ def test_a_checkpoint_is_not_taken_for_another_runs(tmp_path):
         run("ldp-fl", tmp_path, resume=True, eps=3.0)
     path = tmp_path / "checkpoint.pt"
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(runs.CheckpointError, match="is no checkpoint, or is damaged"):
+    with pytest.raises(runs.CheckpointError, match="is not a checkpoint, or is damaged"):
         run("ldp-fl", tmp_path, resume=True)

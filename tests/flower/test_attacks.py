@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server that wants more than it was promised, and a training that fails: what leaves tells nothing of either."""
 
+import importlib
 import io
 import logging
 import math
@@ -330,3 +331,12 @@ def test_every_array_of_numpy_is_read(array):
     found = records.arrays_of(RecordDict({"arrays": records.record_of({"x": array})}), "the message")["x"]
     assert np.array_equal(found, array)
     assert (found.shape, found.dtype, found.flags.writeable) == (array.shape, array.dtype, True)
+
+
+def test_flowers_own_secure_sum_opens_a_victim():
+    """Why it is not used: one message gets shares of both secrets of a client. This fails when Flower mends it."""
+    flowers = importlib.import_module("flwr.client.mod.secure_aggregation.secaggplus_mod")
+    state = flowers.SecAggPlusState(nid=1, threshold=2)
+    state.rd_seed_share_dict, state.sk1_share_dict = {1: b"seed 1", 2: b"seed 2"}, {1: b"key 1", 2: b"key 2"}
+    asked = ConfigRecord({flowers.Key.ACTIVE_NODE_ID_LIST: [1, 2], flowers.Key.DEAD_NODE_ID_LIST: [2]})
+    assert flowers._unmask(state, asked)[flowers.Key.SHARE_LIST] == [b"seed 1", b"seed 2", b"key 2"]

@@ -200,10 +200,11 @@ time.sleep({sleep})
         ("raise ValueError('patient 4711')", "patient 4711"),
         ("os.kill(os.getpid(), 11)", "ended without an answer"),
         ("time.sleep(600)", "killed at its deadline"),
+        ("arrays['b'] = Array(np.zeros(9))", "has float64 of shape (9,)"),
         (WRITES.format(bytes="pickle.dumps(Touches()) * 9", sleep=0), "are the most that there can be"),
-        (WRITES.format(bytes="(3).to_bytes(8, 'little') + b'abc'", sleep=600), "that is no answer to this"),
+        (WRITES.format(bytes="(3).to_bytes(8, 'little') + b'abc'", sleep=600), "that is not an answer"),
     ],
-    ids=["raises", "dies", "hangs", "pickles", "malformed"],
+    ids=["raises", "dies", "hangs", "shapes", "pickles", "malformed"],
 )
 def test_an_app_that_fails_is_a_report_of_no_change(owner, body, words, caplog):
     """Of the form of all others; the round is spent, and the reason is in the owner's log alone."""
@@ -238,7 +239,7 @@ def never(*_):
         ({"deadline = 60.0": ""}, {}, "its log says why", "missing 1 required positional argument: 'deadline'"),
         ({"eps": "unit = 'patient'\neps"}, {}, "its log says why", "unit = 'patient' must be one of"),
         ({"[app]": "[like]\nw = ['float32', 3]\n[app]"}, {}, "other arrays than this client was set up for", ""),
-        ({"[app]": "[like]\nw = 3\n[app]"}, {}, "its log says why", "3 is no form of an array"),
+        ({"[app]": "[like]\nw = 3\n[app]"}, {}, "its log says why", "3 is not a form of an array"),
         ({"[app]": "upload = 'weights'\n[app]"}, {}, "upload='updates', and this client was set up with 'weights'", ""),
     ],
 )

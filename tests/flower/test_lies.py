@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that lie: what is no report of the round is left out and counted, and honest ones keep their bits."""
+"""Clients that lie: what is not a report of the round is left out and counted, and honest ones keep their bits."""
 
 import math
 

@@ -13,6 +13,7 @@ from ldpkernels.accounting import RandomizedResponseEvent, composed_epsilon
 from ldpkernels.audit import audit_client
 from ldpkernels.flower import LdpFedAvg, LdpMod, records, rehearsed
 
+pytestmark = pytest.mark.usefixtures("fixed_keys")
 A, B = {"partition-id": 0}, {"partition-id": 1}
 MODEL = {"w": np.zeros((2, 5), np.float32), "scale": np.array(0.25, np.float32)}
 

@@ -281,7 +281,7 @@ def test_the_next_ranges_are_found_from_a_sum():
 
 
 def test_a_sum_that_no_honest_clients_have_is_lost():
-    """One client sends what is no report: nobody can say who, and the model stays."""
+    """One client sends what is not a report: nobody can say who, and the model stays."""
 
     class Liar(SummedReports):
         def integers(self, update, asked, generator):

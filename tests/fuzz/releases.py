@@ -33,7 +33,7 @@ def read_vector(given: bytes, _: Path) -> None:
         total.add(given)
         assert total.clients + total.skipped == 1
         if total.clients:
-            assert all(np.isfinite(part).all() for part in total.mean().values()), "a mean that is no number"
+            assert all(np.isfinite(part).all() for part in total.mean().values()), "a mean that is not a number"
     if not any(total.clients for total in totals):
         raise ValueError(next(iter(totals[0].reasons)))
 
@@ -47,7 +47,7 @@ def read_code(given: bytes, _: Path) -> None:
     total.add(given)
     if not total.clients:
         raise ValueError(next(iter(total.reasons)))
-    assert all(np.isfinite(part).all() for part in total.mean().values()), "a mean that is no number"
+    assert all(np.isfinite(part).all() for part in total.mean().values()), "a mean that is not a number"
 
 
 PAIRS = {number: secure_sums.new_identity() for number in range(4)}

@@ -308,7 +308,7 @@ def _cldp_uploads() -> list[bytes]:
 def _read_cldp(given: bytes, folder: Path) -> None:
     total = cldp_upload.UploadMean(CLDP, least_alpha=1e-6)
     total.add(given)
-    assert all(bool(torch.isfinite(mean).all()) for mean in total.mean().values()), "a mean that is no number"
+    assert all(bool(torch.isfinite(mean).all()) for mean in total.mean().values()), "a mean that is not a number"
 
 
 DATA = (ValueError, FileNotFoundError)

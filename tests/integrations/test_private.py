@@ -194,34 +194,39 @@ def test_batch_sizes_have_the_binomial_law(generator):
     assert bool(sample(100, 1.0, generator).all())
 
 
-@pytest.mark.parametrize(("by_person", "sigma"), [(True, 1.0), (False, 2.0)])
-def test_a_canary_of_eight_records_at_rate_1_is_seen_no_better_than_the_ledger_says(by_person, sigma):
-    """Its gradients are long and point one way. Clipped by record, as without persons, the audit finds more."""
-    x = torch.tensor([[0.0], *[[50.0]] * 8])
-    persons = torch.tensor([0, *[1] * 8])
-    spent = []
+class Kept(torch.optim.SGD):
+    """Keeps what each step would release, and takes none."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, lr=1.0)
+        self.released = []
+
+    def step(self, closure=None):
+        self.released.append(torch.cat([p.grad.double().flatten() for p in self.param_groups[0]["params"]]))
+
+
+@pytest.mark.parametrize("by_person", [True, False])
+def test_a_canary_of_24_records_at_rate_1_is_seen_no_better_than_the_ledger_says(by_person):
+    """Its gradients are long and point one way. Clipped by record, as without persons, the audit finds more.
+
+    Of 200 steps it lacks the power once in 1e11, and it is wrong once in a million.
+    """
+    x, persons = torch.tensor([[0.0], *[[50.0]] * 24]), torch.tensor([0, *[1] * 24])
+    options = {"q": 1.0, "C": 1.0, "sigma": 3.0, "batch_size": 1.0}
 
     def released(there, n):
-        found = []
-        for _ in range(n):
-            model, ledger = torch.nn.Linear(1, 1, bias=False), Ledger(None, epsilon=100.0, method="rdp")
-            torch.nn.init.zeros_(model.weight)
-            rows = slice(None) if there else slice(1)
-            options = {"steps": 1, "q": 1.0, "C": 1.0, "sigma": sigma, "batch_size": 1.0}
-            if by_person:
-                options |= {"persons": persons[rows], "most": 8}
-            optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-            loss = lambda output, y: output.sum()  # noqa: E731
-            spent.append(train_privately(model, optimizer, loss, (x[rows], x[rows]), ledger, **options).epsilon)
-            found.append([float(model.weight.detach())])
-        return found
+        rows = slice(None) if there else slice(1)
+        model, ledger = torch.nn.Linear(1, 1, bias=False), Ledger(None, epsilon=1e3, method="rdp")
+        whose = {"persons": persons[rows], "most": 24} if by_person else {}
+        optimizer, loss = Kept(model.parameters()), lambda output, y: output.sum()
+        spent = train_privately(model, optimizer, loss, (x[rows], x[rows]), ledger, steps=n, **options, **whose)
+        assert spent.epsilon == composed_epsilon([(GaussianEvent(3.0), n)], 1e-5, "rdp")
+        return torch.cat(optimizer.released)
 
-    claimed = composed_epsilon([(GaussianEvent(sigma), 1)], 1e-5)
-    found = measure(released, True, False, name="canary", claimed=claimed, n=500, delta=1e-5)
-    assert claimed <= min(spent) == max(spent) < 1.1 * claimed
+    claimed = composed_epsilon([(GaussianEvent(3.0), 1)], 1e-5)
+    found = measure(released, True, False, name="canary", claimed=claimed, n=200, delta=1e-5)
     if by_person:
         found.check()
-        assert found.measured > 0
     else:
         with pytest.raises(AuditFailure):
             found.check()
@@ -314,18 +319,13 @@ def test_low_bits_of_a_chains_noised_sum_do_not_tell_who_is_there(dtype):
 
     def gradient(model, there):
         torch.nn.init.zeros_(model.weight)
-        got = []
-
-        class Seen(torch.optim.SGD):
-            def step(self, closure=None):
-                got.append(model.weight.grad.double().flatten())
-
+        optimizer = Kept(model.parameters())
         C = 0.3 * math.sqrt(size)
         options = {"steps": 1, "q": 1.0 if there else 1e-9, "C": C, "sigma": 1 / C, "batch_size": 1.0}
         one = torch.ones(1, size, dtype=dtype), torch.ones(1, 1, dtype=dtype)
         loss = lambda output, y: -(output * y).sum()  # noqa: E731
-        train_privately(model, Seen(model.parameters(), lr=1.0), loss, one, Ledger(None, epsilon=1e12), **options)
-        return got[0]
+        train_privately(model, optimizer, loss, one, Ledger(None, epsilon=1e12), **options)
+        return optimizer.released[0]
 
     small, grid = (2.0**-6, 2.0**-25) if dtype == torch.float32 else (2.0**-5, 2.0**-10)
     for there in (True, False):

@@ -101,11 +101,14 @@ def test_the_command_writes_it(tmp_path, capsys):
     assert f"app: {folder}, of 'central gaussian'" in capsys.readouterr().out
     for wrong, message in (
         (["--trust", "central", "--app", str(folder)], "is there already"),
-        (["--app", str(tmp_path / "other")], "is of one trust"),
-        (["--trust", "local", "--app", str(tmp_path / "other"), "--choose", "hybrid"], "--choose 'hybrid' is no"),
+        (["--app", str(tmp_path / "other")], "is written for one trust"),
+        (
+            ["--trust", "local", "--app", str(tmp_path / "other"), "--choose", "hybrid"],
+            "--choose hybrid is not a candidate",
+        ),
         (
             ["--trust", "central", "--app", str(tmp_path / "other"), "--choose", "none"],
-            "--choose 'none' is no candidate",
+            "--choose none is not a candidate",
         ),
         (["--trust", "central", "--app", str(tmp_path / "other"), "--weights", "9"], "--weights 9 is outside"),
     ):

@@ -39,11 +39,6 @@ def law_of(call):
     return eval(call.partition("update, ")[2].rpartition(", ")[0], {"ldpkernels": ldpkernels, "norm": NORM})
 
 
-def clipping_of(one):
-    """The bits' law, where the norm adapts."""
-    return eval(re.search(r"clipping=(.*?\))", one.mean)[1], {"ldpkernels": ldpkernels})
-
-
 def executed(call, key, **values):
     """What the call gives, with a key: the calls themselves draw from the operating system."""
     return eval(call[:-1] + ", generator=key)", {"ldpkernels": ldpkernels, "key": key, **NAMES, **values})
@@ -69,12 +64,12 @@ def test_a_call_runs_as_it_is(one):
     elif one.name in SHARES:
         bits = int(re.search(r"bits=(\d+)", one.call)[1])
         assert out.max() < 2**bits
-        assert one.bytes == len(out) * bits // 8 + 4 * one.name.startswith("adaptive")
+        assert one.bytes == len(out) * bits // 8
     elif one.name == "projected-code":
         assert 0 <= out < 2 ** law_of(one.call).bits <= 256 ** (one.bytes - 8 * (one.setting.trust == "shuffled"))
     else:
-        assert out.shape == (D,)
-        assert one.bytes == 4 * D + one.name.startswith("adaptive")
+        assert out.shape == (D + one.adaptive,)
+        assert one.bytes == 4 * (D + one.adaptive)
 
 
 def worst(one):
@@ -85,6 +80,8 @@ def worst(one):
 
 
 def mean_of_a_round(one, x, key):
+    if one.adaptive:
+        return ldpkernels.updates.narrowed(released(one, np.tile(x, (N, 1)), NORM, key), NORM, one.law.norm)[0]
     keys = [key.fold_in(i) for i in range(N)]
     if one.name in SHARES:
         law = law_of(one.call)
@@ -135,36 +132,31 @@ def test_the_expected_error_is_that_of_codes():
     assert one.call.endswith("round_key.fold_in(client))")
 
 
-def test_a_round_of_adaptive_clipping():
-    """By the calls that the candidate names: nobody is within a small norm, and the next is larger."""
-    one = next(one for one in CANDIDATES if one.name == "adaptive discrete" and one.setting.epsilon == 16)
-    law = ldpkernels.AdaptiveClipping(one.parameter, N)
-    bits = [law.bit(1.0, norm=0.01) for _ in range(N)]
-    assert 0.01 < law.next_norm(0.01, law.noised(bits, generator=KEY), clients=N) < 0.0125
-    assert f"law.next_norm(norm, law.noised(bits), clients={N})" in one.mean
+@pytest.mark.parametrize("name", ["adaptive discrete", "adaptive skellam"])
+def test_rounds_of_adaptive_clipping(name):
+    """By the candidate's own words: means as near as it says under one law, and a norm that finds the median."""
+    one = next(one for one in CANDIDATES if one.name == name and one.setting.epsilon == 16)
+    norm, lengths = 0.05, np.linspace(0.5, 1.5, N)
+    updates = lengths[:, None] * np.full((N, D), D**-0.5)
+    assert f"narrowed({'it' if 'discrete' in name else 'that'}, norm, {one.law.norm!r})" in one.mean
+    for round_ in range(40):
+        vectors = released(one, updates, norm, ldpkernels.key(round_))
+        mean, after = ldpkernels.updates.narrowed(vectors, norm, one.law.norm)
+        clipped = (updates * np.minimum(1.0, norm / lengths)[:, None]).mean(0)
+        assert np.sum((mean - clipped) ** 2) < 4 * one.expected_error * norm**2
+        assert after <= norm * math.exp(0.2)
+        norm = after
+    assert 0.7 < norm < 1.4  # from a twentieth of it
 
 
-def test_rounds_of_adaptive_clipping_by_secure_sums():
-    """As the candidate says: one law in units for every norm, a bit beside, and means that are as near as it says."""
-    one = next(one for one in CANDIDATES if one.name == "adaptive skellam")
-    norm, x = 4.0, np.full(D, 0.1)
-    clipping = clipping_of(one)
-    assert "the next is clipping.next_norm(norm, total, clients=...) with" in one.mean
-    length, laws = float(np.linalg.norm(x)), []
-    for round_ in range(8):
-        values = {"update": x, "norm": norm}
-        keys = [ldpkernels.key(round_).fold_in(i) for i in range(N)]
-        written = one.call.partition("update, ")[2].rpartition(", ")[0]
-        laws.append(eval(written, {"ldpkernels": ldpkernels, "norm": norm}))
-        integers = [executed(one.call, k, **values) for k in keys]
-        total = np.sum(np.array(integers, np.uint32), axis=0, dtype=np.uint32)
-        mean = ldpkernels.updates.decode(total, laws[-1], KEY, clients=N)
-        clipped = x * min(1.0, norm / length)
-        assert np.sum((mean - clipped) ** 2) < 10 * laws[-1].mean_error(N)
-        bits = sum(clipping.share(length, norm, generator=k.fold_in(0)) for k in keys) % 2**32
-        norm = clipping.next_norm(norm, (bits + 2**31) % 2**32 - 2**31, clients=N)
-    assert {law.event for law in laws} == {laws[0].event}
-    assert 1.0 < norm < 3.0  # from 4, by the median of lengths of 0.49, at most a tenth a round
+def released(one, updates, norm, key):
+    """The mean of what clients' vectors give in a round."""
+    vectors = [ldpkernels.updates.widened(update, norm, one.law.norm) for update in updates]
+    if one.setting.trust == "central":
+        return one.law.released(sum(map(one.law.integers, vectors)), generator=key)
+    integers = [ldpkernels.updates.encode(x, one.law, KEY, generator=key.fold_in(i)) for i, x in enumerate(vectors)]
+    total = np.sum(np.array(integers, np.uint32), axis=0, dtype=np.uint32)
+    return ldpkernels.updates.decode(total, one.law, KEY, clients=N)
 
 
 @pytest.mark.parametrize("name", ["two-point", "piecewise", "hybrid"])

@@ -64,13 +64,13 @@ def test_the_picture_is_drawn(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--epsilon", "0"], "ldpkernels plan: --eps 0.0 is not a finite number above 0"),
-        (["--clients", "many"], "argument --clients: 'many' is no whole number"),
+        (["--epsilon", "0"], "ldpkernels plan: argument --eps/--epsilon: 0 must be above 0 and finite"),
+        (["--clients", "many"], "argument --clients: 'many' is not a whole number"),
         (["--trust", "nobody"], "argument --trust: invalid choice: 'nobody'"),
         (["--at-least", "9"], "--at-least 9 is more than the --clients 8"),
         (["--participation", "2"], "--participation 2.0 is outside (0, 1]"),
-        (["--out", "plan.xyz"], "'plan.xyz' is no picture"),
-        (["--json", "plan"], "'plan' is no file for JSON"),
+        (["--out", "plan.xyz"], "'plan.xyz' is not a picture"),
+        (["--json", "plan"], "'plan' is not a file for JSON"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA C++'s module as nvcc compiles it, with a runtime (cudart.cpp) whose launches this machine executes.
 
-So plans, grids and the order of launches are those of csrc/cuda/module.cu itself; tensors and arrays are the host's.
+So plans, grids and the order of launches are those of csrc/cuda/launches.cu itself; tensors and arrays are the host's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tests.ptx.translate import program
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / "build" / "ptx-cache"
 DECISIONS = Path(__file__).with_name("decisions.cu")
-MODULE = ROOT / "csrc" / "cuda" / "module.cu"
+MODULE = ROOT / "csrc" / "cuda" / "launches.cu"
 FEW = Path(__file__).with_name("few.cu")  # of the module's kernels, as many as `make test` has time for
 ARCH = int(os.environ.get("LDPKERNELS_TEST_PTX", "0")) or 90
 ITEM = {0: 4, 1: 8, 2: 2, 3: 2, INTEGERS: 8}  # bytes, by a span's dtype
@@ -79,7 +79,8 @@ def compiled(source: Path, arch: int) -> tuple[Path, str]:
         CACHE.mkdir(parents=True, exist_ok=True)
         with open(folder.with_suffix(".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            _compile(folder, [*flags, str(source), str(runtime)])
+            python = [] if source == DECISIONS else [str(MODULE.with_name("module.cpp"))]
+            _compile(folder, [*flags, str(source), str(runtime), *python])
     return folder / "library.so", (folder / "kernels.ptx").read_text()
 
 
@@ -178,7 +179,7 @@ class Machine:
 
 
 def _module(path: Path) -> ModuleType:
-    """csrc/cuda/module.cu for Python."""
+    """csrc/cuda/module.cpp for Python."""
     loader = importlib.machinery.ExtensionFileLoader("ldpkernels._cuda", str(path))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What csrc/cuda/module.cu asks of the CUDA runtime, on a machine without a device: kernels have the names that nvcc
+// What csrc/cuda/launches.cu asks of the CUDA runtime, on a machine without a device: kernels have the names that nvcc
 // registered, and a launch is a call of `launched`, which tests/ptx/cuda.py sets. It is linked into a module of its own.
 #include <cstddef>
 #include <cstring>

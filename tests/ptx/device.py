@@ -15,7 +15,8 @@ import torch
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime import driver
 
-from benchmarks.gpu.first_launch import GRID, SHARED, Absent
+from benchmarks.gpu.first_launch import SHARED, Absent
+from benchmarks.gpu.first_launch import Launcher as Refusing
 from ldpkernels.common import capabilities
 from ldpkernels.triton import launch, ordinal_cldp, piecewise, sign, two_point
 from tests.ptx.machine import Program
@@ -37,21 +38,17 @@ record = Record()
 exact: list[tuple[int, int]] = []  # regions of the call at hand, where its table says what they are
 
 
-class Launcher:
+class Launcher(Refusing):
     """What Triton calls with the grid, the stream, the function and the arguments."""
 
     def __init__(self, source: Any, metadata: Any) -> None:
-        self.name, self.types = source.fn.__name__, list(source.signature.values())
+        super().__init__(source, metadata)
         self.shared, self.threads = metadata.shared, 32 * metadata.num_warps
-        allocated = {k: v for k, v in metadata._asdict().items() if k.endswith("scratch_size") and v}
-        if allocated:
-            raise RuntimeError(f"{self.name} needs memory that nobody allocates: {allocated}")
 
     def __call__(self, *arguments: Any) -> None:
         """Three numbers of programs, stream, function and four of Triton's, then the kernel's own."""
+        super().__call__(*arguments)
         grid, program, own = arguments[:3], arguments[4], arguments[-len(self.types) :]
-        if not all(0 < n <= most for n, most in zip(grid, GRID, strict=True)):
-            raise ValueError(f"{self.name} has a grid of {grid}")
         params, regions, tables = bytearray(), list(exact), []
         for kind, argument in zip(self.types, own, strict=True):
             if kind == "constexpr":

@@ -154,7 +154,7 @@ def test_every_edge_of_a_law(mechanism, decisions):
             assert np.array_equal(*turns)
             assert np.array_equal(*found)
             seen |= set(turns[0])
-    assert {2**24 + 1, -(2**24) - 1} <= seen, "an end that is no number of fp32"
+    assert {2**24 + 1, -(2**24) - 1} <= seen, "an end that is not a number of fp32"
 
 
 def test_the_laws_are_what_the_kernels_take_them_for(mechanism):

@@ -106,13 +106,6 @@ def test_every_kind_of_law(cuda, what, law):
     same(cuda, what, [(dtype, weights(rng, dtype, 2000, *law[:2]), 0) for dtype in range(4)], "philox", law)
 
 
-@pytest.mark.parametrize("cipher", CIPHERS)
-def test_mixed_model(cuda, what, cipher):
-    rng = np.random.default_rng(7)
-    sizes = zip(rng.integers(0, 4, 41), rng.integers(0, 3000, 41), strict=True)
-    same(cuda, what, [(int(d), weights(rng, int(d), int(n)), 0) for d, n in sizes], cipher)
-
-
 @pytest.mark.parametrize("count", [1, 132])
 def test_chunks_of_any_size(cuda, count):
     """Large ones where multiprocessors are few."""

@@ -15,14 +15,26 @@ pytest.importorskip("triton")
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_votes_compile_from_their_arguments_without_a_device(tmp_path):
-    """Three types of votes: a kernel each, for rows and columns as they come."""
-    command = [sys.executable, "-W", "error", "-m", "benchmarks.gpu.first_launch", "--kernel", "votes"]
-    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path)}
+SCRIPT = """
+import sys, torch
+from ldpkernels.triton import launch
+try:
+    launch.check_reach(torch.device("cpu"))
+except RuntimeError as error:
+    print(error)
+from benchmarks.gpu import first_launch
+sys.exit(first_launch.main())
+"""
+
+
+def test_where_kernels_run_on_a_device_the_host_is_refused_and_keys_compile_without_one(tmp_path):
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-W", "error", "-c", SCRIPT, "--kernel", "next_key"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = [line.split()[4:] for line in done.stdout.splitlines()]
-    assert [(row[:2], row[-2:]) for row in rows] == [(["1", "kernels"], ["1", "launches"])] * 3
+    refused, row = done.stdout.splitlines()
+    assert "TRITON_INTERPRET=1 was set before triton was first imported" in refused
+    assert (row.split()[4:6], row.split()[-2:]) == (["1", "kernels"], ["3", "launches"])
 
 
 @pytest.fixture

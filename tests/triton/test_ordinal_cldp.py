@@ -15,14 +15,12 @@ PHILOX, CHACHA = ldpkernels.key(0x0123456789ABCDEF), ldpkernels.Key((1, 2**64 - 
 CASES = [
     (4.3e-7, 10**10, "exponential", PHILOX, 150),
     (4.3e-7, 10**10, "laplace", PHILOX, 65),
-    (6e-9, 2**40, "exponential", PHILOX, 70),
     (2e-18, 2**62 - 1, "exponential", PHILOX, 30),
     (1e-40, 2**62 - 1, "exponential", PHILOX, 30),
     (1.0, 5, "exponential", PHILOX, 64),
     (12.0, 3, "laplace", PHILOX, 10),
     (0.1, 0, "exponential", PHILOX, 9),
     (0.3, 64, "exponential", CHACHA, 6),
-    (1e-12, 10**18, "exponential", CHACHA, 5),
 ]
 
 
@@ -36,8 +34,10 @@ def test_integers(device, alpha, m, mechanism, key, n):
     assert torch.equal(found.cpu(), expected)
 
 
-@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("dtype", "rounding"),
+    [*((dtype, "stochastic") for dtype in ("float32", "float64", "bfloat16")), ("float32", "nearest")],
+)
 def test_weights(device, dtype, rounding):
     torch.manual_seed(0)
     w = torch.randn(5, 9).to(getattr(torch, dtype))
@@ -51,8 +51,7 @@ def test_weights(device, dtype, rounding):
         assert torch.equal(a.cpu(), b)
 
 
-@pytest.mark.parametrize("key", [PHILOX, CHACHA])
-@pytest.mark.parametrize("first", [5, 2**34 + 3])
+@pytest.mark.parametrize(("key", "first"), [(PHILOX, 5), (CHACHA, 2**34 + 3)])
 def test_elements_from_within_a_cipher_block(device, key, first):
     """As the parts of a tensor that several ranks hold begin anywhere in the stream."""
     v = torch.arange(-32, 31, dtype=torch.int64)

@@ -51,10 +51,15 @@ def test_a_kernel_is_asked_once_in_a_process(monkeypatch):
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize("by", [-1, 1])
 @pytest.mark.parametrize(
-    ("mechanism", "kernel", "field"),
-    [("two-point", "two_point", "k_lo"), ("two-point", "two_point", "k_hi"), ("sign", "sign", "below")],
+    ("mechanism", "kernel", "field", "by"),
+    [
+        ("two-point", "two_point", "k_hi", 1),
+        ("sign", "sign", "below", -1),
+        pytest.param("sign", "sign", "below", 1, marks=pytest.mark.exhaustive),
+        pytest.param("two-point", "two_point", "k_hi", -1, marks=pytest.mark.exhaustive),
+        *(pytest.param("two-point", "two_point", "k_lo", by, marks=pytest.mark.exhaustive) for by in (-1, 1)),
+    ],
 )
 def test_a_threshold_that_is_off_by_one_is_caught(monkeypatch, mechanism, kernel, field, by):
     def change(spans, laws):
@@ -123,7 +128,7 @@ def next_word(key):
     return key + torch.tensor([1] + [0] * (key.numel() - 1))
 
 
-WRONG = [
+WRONG = [  # `make test` has those of norms, quantiles and keys
     (("vectors", "norm", "float32", "none"), "lattice", given("norm", 0, fewer)),
     (("vectors", "integers", "float32", "philox"), "lattice", given("quantise", 3, lambda stream: stream + 1)),
     (
@@ -150,7 +155,17 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("subject", "module", "wrong"), WRONG, ids=[" ".join(subject) for subject, *_ in WRONG])
+@pytest.mark.parametrize(
+    ("subject", "module", "wrong"),
+    [
+        pytest.param(
+            *case,
+            id=" ".join(case[0]),
+            marks=[] if {"norm", "quantiles", "next_key"} & set(case[0]) else pytest.mark.exhaustive,
+        )
+        for case in WRONG
+    ],
+)
 def test_wrong_vectors_and_ranges_are_caught(monkeypatch, subject, module, wrong):
     """Asked as they are, and with one number changed; of one stretch, by which the interpreter's time goes."""
     monkeypatch.setattr(known_vectors, "LONG", 700)
@@ -160,7 +175,7 @@ def test_wrong_vectors_and_ranges_are_caught(monkeypatch, subject, module, wrong
     assert "known bytes wrong" in answer(*subject)
 
 
-@pytest.mark.parametrize("kind", ["bits", "bytes"])
+@pytest.mark.parametrize("kind", ["bits", pytest.param("bytes", marks=pytest.mark.exhaustive)])
 def test_a_sum_of_reports_without_one_of_them_is_caught(monkeypatch, kind):
     subject = "tally", kind, "uint8", "none"
     assert answer(*subject) is None

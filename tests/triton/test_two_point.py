@@ -5,7 +5,6 @@ import pytest
 
 from ldpkernels import _native
 from ldpkernels.common.dtypes import dtype_named
-from ldpkernels.laws.two_point import two_point_law
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
@@ -98,22 +97,22 @@ def check(output, parts, cipher, device, first=0):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("output", ["values", "bits", "thresholds"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("dtype", "output"),
+    [*((dtype, "values") for dtype in DTYPES), ("float32", "bits"), ("bfloat16", "bits"), ("float64", "thresholds")],
+)
 def test_same_bits(device, dtype, output):
     rng = np.random.default_rng(1)
     check(output, [(dtype, weights(dtype, 600, law, rng), law, 0) for law in LAWS], "philox", device)
 
 
-@pytest.mark.parametrize(("output", "dtype"), [*(("values", dtype) for dtype in DTYPES), ("bits", "float32")])
+@pytest.mark.parametrize(("output", "dtype"), [("values", "bfloat16"), ("bits", "float32")])
 def test_same_bits_by_chacha(device, dtype, output):
     """Of which the interpreter takes a tenth of a second a tile."""
     check(output, [(dtype, weights(dtype, 1500, LAWS[0], np.random.default_rng(1)), LAWS[0], 0)], "chacha20", device)
 
 
-@pytest.mark.parametrize(
-    ("output", "cipher"), [("values", "philox"), ("bits", "philox"), ("bits", "chacha20"), ("thresholds", "philox")]
-)
+@pytest.mark.parametrize(("output", "cipher"), [("values", "philox"), ("bits", "chacha20"), ("thresholds", "philox")])
 def test_any_number_of_tensors_of_any_size_and_address(device, output, cipher):
     rng = np.random.default_rng(2)
     parts = []
@@ -122,14 +121,6 @@ def test_any_number_of_tensors_of_any_size_and_address(device, output, cipher):
         dtype = list(DTYPES)[i % 4]
         parts.append((dtype, weights(dtype, n, LAWS[i % 5], rng), LAWS[i % 5], i % 3))
     check(output, parts, cipher, device, first=2**36 - 1000)  # block numbers of more than 32 bits
-
-
-def test_real_laws(device):
-    rng = np.random.default_rng(3)
-    for dtype in DTYPES:
-        laws = [two_point_law(c, r, eps, dtype_named(dtype), "values")[:5] for c, r, eps in
-                [(0.0, 1.0, 1.0), (0.3, 0.01, 8.0), (-2.0, 0.5, 0.1), (5.0, 0.0, 1.0)]]  # fmt: skip
-        check("bits", [(dtype, weights(dtype, 100, law, rng), law, 0) for law in laws], "philox", device)
 
 
 @pytest.mark.parametrize("cipher", KEYS)
@@ -231,19 +222,6 @@ def test_rounding_is_to_even(device):
 def test_keystream(device, cipher, stream, first, blocks):
     ours = launch.keystream(key_of(cipher, device), stream, first, blocks).cpu().numpy().view(np.uint32)
     np.testing.assert_array_equal(ours, _native.keystream(words_of(cipher), stream, first, blocks, ""))
-
-
-def test_philox_known_answers(device):
-    """Random123's kat_vectors. A keystream reaches the first: the others have a last counter word that is no domain."""
-    words = launch.keystream(torch.zeros(1, dtype=torch.int64, device=device), 0, 0, 1).cpu().numpy().view(np.uint32)
-    assert [f"{w:08x}" for w in words] == ["6627e8d5", "e169c58d", "bc57ac4c", "9b00dbd8"]
-
-
-def test_chacha_known_answer(device):
-    """RFC 8439, A.1, test vectors 1 and 2: a zero key and nonce, blocks 0 and 1."""
-    words = launch.keystream(torch.zeros(4, dtype=torch.int64, device=device), 0, 0, 2).cpu().numpy().view(np.uint32)
-    assert [f"{w:08x}" for w in words[:4]] == ["ade0b876", "903df1a0", "e56a5d40", "28bd8653"]
-    assert [f"{w:08x}" for w in words[16:20]] == ["bee7079f", "7a385155", "7c97ba98", "0d082d73"]
 
 
 def test_the_key_is_read_when_the_kernel_runs_and_tables_are_kept(device, tables):
