@@ -15,7 +15,7 @@ from ldpkernels.federated import networks, training
         ("digits-mlp", (1, 8, 8), 100, 16),
         ("ldp-fl-cnn", (1, 28, 28), 16, 100),
         ("ldp-fed-cnn", (1, 28, 28), 10, 50),
-        ("small-vgg", (3, 32, 32), 4, 50),
+        ("small-vgg-normalised", (3, 32, 32), 4, 50),
         ("wide-cnn", (3, 32, 32), 4, 50),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -45,15 +45,6 @@ def ldp_fed_cnn() -> nn.Module:
     return nn.Sequential(*_normalised(1, 16, 1568))
 
 
-def small_vgg() -> nn.Module:
-    """Four convolutions and two linear layers, a small VGG for CIFAR-10; LDP-FL does not give its own.
-
-    >>> sum(p.numel() for p in small_vgg().parameters())
-    181498
-    """
-    return _small_vgg(lambda channels: [])
-
-
 def wide_cnn() -> nn.Module:
     """LDP-Fed's network for CIFAR-10: three colours, and twice as many channels.
 
@@ -104,27 +95,18 @@ class Mirrored(nn.Module):
 
 
 def small_vgg_normalised() -> nn.Module:
-    """`small_vgg` with He's initial weights and group normalisation, without which it learns nothing from few steps.
+    """Four convolutions and two linear layers, a small VGG for CIFAR-10; LDP-FL does not give its own.
+
+    It has group normalisation and He's initial weights, without which it learns nothing from few steps.
 
     >>> sum(p.numel() for p in small_vgg_normalised().parameters())
     181882
     """
-    network = _small_vgg(lambda channels: [nn.GroupNorm(8, channels)])
-    for layer in network:
-        if isinstance(layer, (nn.Conv2d, nn.Linear)):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            assert layer.bias is not None
-            nn.init.zeros_(layer.bias)
-    return network
-
-
-def _small_vgg(normalised: Callable[[int], list[nn.Module]]) -> nn.Sequential:
-    """The small VGG with these layers between each convolution and its activation."""
 
     def block(inputs: int, outputs: int) -> list[nn.Module]:
-        return [nn.Conv2d(inputs, outputs, 3, padding=1), *normalised(outputs), nn.ReLU()]
+        return [nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.ReLU()]
 
-    return nn.Sequential(
+    network = nn.Sequential(
         *block(3, 32),
         *block(32, 32),
         nn.MaxPool2d(2),
@@ -137,13 +119,18 @@ def _small_vgg(normalised: Callable[[int], list[nn.Module]]) -> nn.Sequential:
         nn.ReLU(),
         nn.Linear(112, 10),
     )
+    for layer in network:
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            assert layer.bias is not None
+            nn.init.zeros_(layer.bias)
+    return network
 
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "digits-mlp": digits_mlp,
     "ldp-fl-cnn": ldp_fl_cnn,
     "ldp-fed-cnn": ldp_fed_cnn,
-    "small-vgg": small_vgg,
     "small-vgg-normalised": small_vgg_normalised,
     "wide-cnn": wide_cnn,
     "wide-cnn-mirrored": wide_cnn_mirrored,

@@ -105,7 +105,7 @@ CHAINS = {
     "mirrored": (mirrored, (2, 8, 10)),
     "ldp-fl-cnn": (networks.ldp_fl_cnn, (1, 28, 28)),
     "ldp-fed-cnn": (networks.ldp_fed_cnn, (1, 28, 28)),
-    "small-vgg": (networks.small_vgg, (3, 32, 32)),
+    "small-vgg-normalised": (networks.small_vgg_normalised, (3, 32, 32)),
     "wide": (wide, (3, 19, 30)),
     "odd": (odd, (2, 26, 25)),
     "normalised": (normalised, (1, 28, 28)),
