@@ -105,15 +105,6 @@ def test_new_reparametrisations_keep_no_copy():
     assert values(layer.parametrizations.weight.original1) <= outputs(0.0, 1.0)
 
 
-def test_tensors_that_are_attributes():
-    attributes = {"cache": {"keys": (1, (torch.full((5,), SECRET).to_sparse(), None))}}
-    model = linear(**attributes)
-    refuses(ValueError, r"attribute '1\.cache' holds a tensor.*torch\.save\(model\).*buffers='keep'", model)
-    perturb(model, buffers="keep")
-    perturb(torch.nn.Linear(4, 4))
-    refuses(ValueError, r"attribute '1\.cache'", linear(**attributes))
-
-
 def test_attributes_that_are_no_other_tensors():
     model = linear(name="x", sizes=(1, 2), table={"a": 1.0, "b": (3, "x")}, function=torch.relu)
     model[1].same = [model[0].weight, model[0].weight.data]

@@ -109,10 +109,12 @@ def perturb_vector(
     >>> sent = ldpkernels.perturb_vector(update, eps=8.0, delta=1e-5, mechanism="gaussian", norm=1.0)
     """
     tensors, _ = collect(model, buffers, draws="perturb_vector", reads="perturb_vector")
-    dtypes, sizes = flat.formats(tensors), flat.sizes(tensors)
     norm = _checked_norm(norm)
-    law = vector_mechanism(mechanism, eps, sum(sizes), norm, bound, delta=delta, sigma=sigma)
+    law = vector_mechanism(mechanism, eps, sum(flat.sizes(tensors)), norm, bound, delta=delta, sigma=sigma)
     key = vector_key(tensors, generator)
+    dtypes, sizes = flat.formats(tensors), flat.sizes(tensors)  # memory, after all that can run a caller's code
+    if sum(sizes) != law.dimension:
+        raise ValueError(f"the update has {sum(sizes)} weights now, and had {law.dimension} when the call began")
     kinds = [np.float64 if dtype is FLOAT64 else np.float32 for dtype in dtypes]
     if isinstance(law, (PrivUnitG, VectorGaussian)):
         return flat.contained(tensors, _report(law, tensors.values, dtypes, kinds, key))

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
@@ -36,11 +37,13 @@ from ldpkernels.accounting import (
     rounds_per_layer,
     sampled_gaussian,
     schedule,
+    shuffle,
     shuffle_epsilon,
     subsample_pure,
     subsampled_epsilon,
 )
 from ldpkernels.audit import clopper_pearson
+from ldpkernels.common.arrays import Floats
 
 # Examples of each question; a longer run sets the variable.
 EXAMPLES = int(os.environ.get("LDPKERNELS_FUZZ", "10"))
@@ -61,6 +64,19 @@ def within(seconds: int = SECONDS) -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_curve_ends_where_nothing_of_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, this one had 65,536 points, and a plan for so many clients took twelve seconds."""
+    envelope, points = shuffle._envelope, []
+
+    def counted(*setting: Any) -> Floats:
+        points.append(len(curve := envelope(*setting)))
+        return curve
+
+    monkeypatch.setattr(shuffle, "_envelope", counted)
+    assert 0.3 < shuffle_epsilon(PureEvent(9.0), 1_458_023_042, d=139, delta=2.6e-13).epsilon < 0.32
+    assert points == [780]
 
 
 def numbers(low: float = -300, high: float = 300) -> st.SearchStrategy[float]:
