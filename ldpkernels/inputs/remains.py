@@ -192,7 +192,8 @@ class _Search:
 
     def refuse(self, name: str, value: object) -> None:
         """Raise for what a module's attribute holds."""
-        self._numbers, found = 0, self._found(value, alone=True)
+        self._numbers = 0
+        found = self._found(value, alone=True)
         if found:
             raise ValueError(
                 f"attribute {name!r} holds {found}, which torch.save(model) stores unperturbed: register it, delete "
@@ -202,7 +203,8 @@ class _Search:
     def refuse_on_parameter(self, name: str, attributes: Mapping[str, object]) -> None:
         """Raise for what a parameter's attributes hold."""
         for key, value in attributes.items():
-            self._numbers, found = 0, self._found(value, alone=True)
+            self._numbers = 0
+            found = self._found(value, alone=True)
             if found:
                 raise ValueError(
                     f"parameter {name!r} carries {found} as its attribute {key!r}, which torch.save(model) stores "
