@@ -141,7 +141,7 @@ class Deployment:
         log.close()
 
     def _await(self, port):
-        end = time.monotonic() + 60
+        end = time.monotonic() + SECONDS
         while time.monotonic() < end:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 return

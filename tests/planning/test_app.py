@@ -17,9 +17,12 @@ WEIGHTS, NODES = 313, 5  # four hidden units, and three weights of no use
 KINDS = [  # (trust, mechanism): one of each kind of lines
     ("local", "privunitg"),
     ("local", "two-point"),
+    ("local", "projected-code"),
     ("shuffled", "two-point"),
     ("secure-aggregation", "distributed-gaussian"),
+    ("secure-aggregation", "adaptive skellam"),
     ("central", "central gaussian"),
+    ("central", "adaptive discrete"),
 ]
 
 
@@ -118,16 +121,26 @@ def test_the_command_writes_it(tmp_path, capsys):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.fixture(scope="module")
+def flower(tmp_path_factory):
+    """A SuperLink that simulates, for all apps."""
+    deployment = importlib.import_module("tests.flower.deployment")
+    with deployment.Deployment(tmp_path_factory.mktemp("superlink")) as found:
+        yield found
+
+
 @pytest.mark.flower
 @pytest.mark.skipif(not FLOWER, reason="Flower is not installed")
 @pytest.mark.parametrize(("trust", "name"), KINDS)
-def test_flwr_run(tmp_path, trust, name):
-    deployment = importlib.import_module("tests.flower.deployment")
-    write_app(candidate(trust, name), tmp_path / "app")
-    with deployment.Deployment(tmp_path, LDP_LEDGERS=str(tmp_path / "ledgers")) as flower:
-        output = flower.run(tmp_path / "app", "rounds=2", "--federation-config", f"num-supernodes={NODES}")
-        said = re.findall(r"^round (\d): reports=(\d+) .*ldp-epsilon=([\d,.]+)", output, re.M)
-        assert [number for number, *_ in said] == ["1", "2"], output + flower.logs()
-        assert all(float(epsilon.replace(",", "")) <= 300.0 for *_, epsilon in said)
-        assert re.search(r"accuracy after 2 rounds: [\d.]+%", output)
-    assert list((tmp_path / "ledgers").iterdir())
+def test_flwr_run(tmp_path, flower, trust, name):
+    one, app = candidate(trust, name), tmp_path / f"{trust}-{name.replace(' ', '-')}"
+    write_app(one, app)
+    for file in (app / "ldp_app").glob("*_app.py"):  # ledgers of its own
+        file.write_text(file.read_text().replace("~/.ldp-app", str(tmp_path / "ledgers")))
+    output = flower.run(app, "rounds=2", "--federation-config", f"num-supernodes={NODES}")
+    said = re.findall(r"^round (\d): reports=5 skipped=0 failures=0 silent=0 ldp-epsilon=([\d,.]+)", output, re.M)
+    assert [number for number, _ in said] == ["1", "2"], output + flower.logs()
+    assert float(said[-1][1].replace(",", "")) == float(f"{one.epsilon:.6g}")  # the plan's total
+    assert re.search(r"accuracy after 2 rounds: [\d.]+%", output)
+    ledgers = {path.name for path in (tmp_path / "ledgers").iterdir()}
+    assert ledgers == ({"server.ledger"} if trust == "central" else {f"{i}.ledger" for i in range(NODES)})
