@@ -28,8 +28,8 @@ T = TypeVar("T")
 class Parser(argparse.ArgumentParser):
     """A parser whose refusal is one line. Options are not abbreviated: a mistyped --d must not become --delta."""
 
-    def __init__(self, **told: Any) -> None:
-        super().__init__(allow_abbrev=False, **told)
+    def __init__(self, **told: object) -> None:
+        super().__init__(allow_abbrev=False, **told)  # type: ignore[arg-type]
 
     def error(self, message: str) -> NoReturn:
         """Refuse."""
