@@ -100,6 +100,7 @@ def told(run: Run) -> str:
         words += ["Laplace"] if run.mechanism == "laplace" else []
         words += [f"rho = {run.rho}"] if run.rho != RHO else []
         words += ["all layers train"] if run.method != "basic" and run.trains == "all" else []
+        words += ["each client keeps its own"] if run.keeps else []
         words += ["Poisson selection"] if run.selection == "poisson" else []
         words += [f"clients' own alphas, {run.alpha / run.own:g} to {run.alpha * run.own:g}"] if run.own != 1 else []
     words += [f"sigma = {run.sigma:g}"] if run.method in ("dpsgd", "hybrid-one") else []
