@@ -150,7 +150,8 @@ def _digest(backend: str) -> str:
     """What answers and counts are of: kernels, questions, and this machine."""
     questions = [f"ldpkernels/ops/{name}.py" for name in ("questions", "known_vectors")]
     machine = [
-        f"tests/ptx/{name}.py" for name in ("machine", "memory", "operations", "comparisons", "together", "translate")
+        f"tests/ptx/{name}.py"
+        for name in ("text", "machine", "memory", "operations", "comparisons", "together", "translate")
     ]
     paths = [cuda.ROOT / name for name in (*questions, *machine)]
     paths += sorted(

@@ -71,6 +71,14 @@ def test_answers(opcode):
         assert found == expected, f"{opcode} {operands}: {[hex(f) for f in found]} is not {results}"
 
 
+def test_a_register_of_one_line_has_its_own_type():
+    memory = np.array([0x1122334455667788, 0], np.uint64)
+    lines = "\tld.global.b64 %dr1, [%dr30];\n\t{ .reg .b32 tmp; mov.b64 {tmp, %wr1}, %dr1; }\n"
+    lines += "\t{ .reg .b16 tmp; mov.b32 {%hr1, tmp}, %wr1; }\n\tst.global.b16 [%dr30+8], %hr1;\n"
+    run(lines, memory)
+    assert memory[1] == 0x3344
+
+
 @pytest.mark.parametrize(
     ("line", "error"),
     [

@@ -114,7 +114,7 @@ def _body(source: str, head: str) -> str:
 
 
 _CALL = re.compile(
-    r"\{ // callseq[^{}]*st\.param\.b64\s+\[param0\+0\], (%\w+);\s*call\.uni\s+(\w+),\s*\(\s*param0\s*\);\s*\}"
+    r"\{ // callseq[^{}]*st\.param\.b64\s+\[param0(?:\+0)?\], (%\w+);\s*call\.uni\s+(\w+),\s*\(\s*param0\s*\);\s*\}"
 )
 
 
@@ -134,10 +134,15 @@ def _with_calls(source: str, text: str) -> str:
     return _CALL.sub(written, text)
 
 
+# A register of one line's own, of which another line may have another type.
+_SCOPE = re.compile(r"\{ \.reg \.(\w+) (\w+); [^{}\n]*\{[^{}\n]*\}[^{}\n]*\}")
+
+
 def _statements(source: str) -> Iterator[tuple[int, str]]:
     """Statements, labels, braces of scopes and whole headers of entries, with their lines."""
     source = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m[0]), source, flags=re.DOTALL)
     source = re.sub(r"//[^\n]*", "", source)
+    source = _SCOPE.sub(lambda m: re.sub(rf"\b{m[2]}\b", f"{m[2]}_{m[1]}", m[0]), source)
     debug = source.find("\n\t.section")  # of the debugger, to the end
     source = source if debug < 0 else source[:debug]
     place, line = 0, 1
