@@ -195,7 +195,7 @@ def test_a_kept_digest_shows_what_the_chain_cannot(tmp_path: Path) -> None:
     for content in (*copies[:-1], (tmp_path / "anew.ledger").read_bytes()):
         path.write_bytes(content)
         opened(path).close()
-        with pytest.raises(LedgerError, match="was never at the digest"):
+        with pytest.raises(LedgerError, match="never had the digest"):
             opened(path, expect=digests[-1])
         assert path.read_bytes() == content
     path.write_bytes(b"")

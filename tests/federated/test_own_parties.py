@@ -188,7 +188,7 @@ def test_a_party_of_one_class_is_refused_before_any_work(monkeypatch):
     [
         (
             lambda shard: torch.cat([shard, shard[:1]]),
-            "example .* is dealt 2 times: epsilons hold for one that is so once",
+            "example .* is dealt 2 times: the epsilons hold only where each example is dealt once",
         ),
         (lambda shard: torch.arange(60), "example .* is dealt 2 times"),
         (

@@ -95,7 +95,7 @@ def test_a_run_asks_for_less_and_not_for_more(site, tmp_path, caplog):
         ("eps = '2'", "eps = '2' is not a number: write it without quotes"),
         ("eps = true", "eps = True is not a number"),
         ("eps = -1.0", "eps=-1.0 must be a finite number above 0"),
-        ("epsilon = 2.0", "epsilon = 2.0 is of no meaning here: keys are eps, norm"),
+        ("epsilon = 2.0", "epsilon = 2.0 is unknown: keys are eps, norm"),
         ("eps = 2.0\nledger = 5", "ledger = 5 is not text"),
         ("eps = 2.0\nledger = '/a'", "ledger and budget go together"),
         ("eps = 2.0\nledger = 'a'", "ledger = 'a' is not an absolute path"),

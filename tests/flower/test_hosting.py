@@ -239,7 +239,7 @@ def never(*_):
         ({"deadline = 60.0": ""}, {}, "its log says why", "missing 1 required positional argument: 'deadline'"),
         ({"eps": "unit = 'patient'\neps"}, {}, "its log says why", "unit = 'patient' must be one of"),
         ({"[app]": "[like]\nw = ['float32', 3]\n[app]"}, {}, "other arrays than this client was set up for", ""),
-        ({"[app]": "[like]\nw = 3\n[app]"}, {}, "its log says why", "3 is not a form of an array"),
+        ({"[app]": "[like]\nw = 3\n[app]"}, {}, "its log says why", "3 is not the dtype and shape of an array"),
         ({"[app]": "upload = 'weights'\n[app]"}, {}, "upload='updates', and this client was set up with 'weights'", ""),
     ],
 )
