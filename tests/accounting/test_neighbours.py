@@ -115,7 +115,7 @@ def test_a_replacement_is_twice_the_distance() -> None:
         to_replace_one(SampledGaussianEvent(1.0, 0.1))
     with pytest.raises(ValueError, match="no scope"):
         to_replace_one(GaussianEvent(1.0))
-    with pytest.raises(TypeError, match="is no Scope"):
+    with pytest.raises(TypeError, match="is not a Scope"):
         GaussianEvent(1.0, scope="local")  # type: ignore[arg-type]
 
 
