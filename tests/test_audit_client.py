@@ -335,7 +335,7 @@ def raises(update):
     ("client", "more", "words"),
     [
         (raises, {}, "fails under both inputs, so that there is nothing to audit: RuntimeError: no data set"),
-        (lambda update: 1.0, {}, "what does the client claim"),
+        (lambda update: 1.0, {}, "the client's claim is unknown"),
         (reported, {"runs": 99}, "runs"),
         (reported, {"delta": 1.0}, "delta"),
         (reported, {"eps": -1.0}, "eps"),

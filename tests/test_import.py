@@ -85,4 +85,4 @@ def test_verify_runs_on_arrays_alone():
     assert "bfloat16" not in done.stdout
     done = run(code, "verify", "--dtype", "bfloat16")
     assert done.returncode == 2
-    assert done.stderr.startswith("ldpkernels verify: --dtype bfloat16: NumPy has no such numbers: pip install")
+    assert done.stderr.startswith("ldpkernels verify: --dtype bfloat16: NumPy has no such dtype: pip install")

@@ -68,7 +68,7 @@ def test_a_capture_refuses_keys_of_the_host(host, monkeypatch):
     monkeypatch.setattr(gpu, "capturing", lambda device: device.type == "cuda")
     generator = torch.Generator().manual_seed(5) if host == "seeded" else host
     state = generator.get_state() if host == "seeded" else None
-    with pytest.raises(RuntimeError, match="every replay of a CUDA graph would use the key"):
+    with pytest.raises(RuntimeError, match="every replay of a CUDA graph would use the same key"):
         torch_key(generator, torch.device("cuda", 0))
     assert host != "seeded" or torch.equal(generator.get_state(), state), "the refused call drew a key"
     assert torch_key(generator, CPU).dtype == torch.int64  # nothing is captured on the CPU
@@ -125,7 +125,7 @@ def test_an_aes_key_is_refused_where_there_are_no_kernels_for_it():
     from ldpkernels.triton.launch import is_chacha
 
     for call in (lambda: torch_key(k, cuda), lambda: is_chacha(k.tensor())):
-        with pytest.raises(ValueError, match=r"an AES key is for the CPU.*secure_key\('chacha20'\)"):
+        with pytest.raises(ValueError, match=r"an AES key works on the CPU only.*secure_key\('chacha20'\)"):
             call()
 
 

@@ -99,7 +99,7 @@ def test_what_a_call_refuses_is_refused_when_it_is_prepared():
         prepare(torch.ones(3, dtype=torch.int32), 0.0, 1.0, 1.0)
     with pytest.raises(ValueError, match="buffers"):
         prepare(torch.nn.BatchNorm1d(3), 0.0, 1.0, 1.0)
-    with pytest.raises(ValueError, match="variance is not negative"):
+    with pytest.raises(ValueError, match="variance cannot be negative"):
         prepare(torch.nn.BatchNorm1d(3), 0.0, 1.0, 1.0, buffers="perturb")
     array = np.zeros(3)
     array.flags.writeable = False
@@ -131,5 +131,5 @@ def test_a_key_whose_memory_is_gone_is_refused():
     dead.untyped_storage().resize_(0)
     with pytest.raises(ValueError, match="key"):
         perturb(dead)
-    with pytest.raises(TypeError, match="generator, which can be walked once"):
+    with pytest.raises(TypeError, match="generator, which can be iterated only once"):
         prepare((t for t in [torch.zeros(4)]), 0.0, 1.0, 1.0)

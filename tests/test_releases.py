@@ -108,7 +108,7 @@ def test_a_trainers_upload_runs_exactly_a_law():
     with pytest.raises(ValueError, match=r"have 4 numbers, and the law is of 5"):
         Upload(law=VectorGaussian(0.5, 5)).start(model)
     for wrong in ({"law": TwoPoint(1.0)}, {"law": VectorGaussian(0.5, 4), "R": 0.1}, {"law": ProjectedCode(1.0, 4)}):
-        with pytest.raises(ValueError, match=r"R=|updates by yourself"):
+        with pytest.raises(ValueError, match=r"R=|updates yourself"):
             Upload(**wrong)
 
 
@@ -129,7 +129,7 @@ def test_a_trainers_upload_spends_before_training_and_stops_at_its_budget(tmp_pa
     upload = Upload(R=0.1, eps=1.0, ledger=path, budget=budget)
     with pytest.raises(ldpkernels.accounting.BudgetExceeded):
         upload.start(model)
-    with pytest.raises(RuntimeError, match="without start"):
+    with pytest.raises(RuntimeError, match="before start"):
         upload.finish(model)
     with pytest.raises(ValueError, match="ledger and budget go together"):
         Upload(R=0.1, eps=1.0, ledger=path)

@@ -230,7 +230,7 @@ def _exact_epsilon(groups: Mapping[Event, int], delta: float) -> float:
     """
     events = list(groups)
     if any(isinstance(event, ConcentratedEvent | SkellamEvent) for event in events):
-        raise TooLarge("a claim about Renyi divergences, which has no law of the loss")
+        raise TooLarge("a bound on Renyi divergences, which gives no distribution of the loss")
     if any(isinstance(event, ShuffledEvent | SampledGaussianEvent) for event in events):
         if runs := _runs(groups):
             return sampled_gaussians_epsilon(runs, delta)

@@ -45,7 +45,7 @@ class Event:
         if self.scope is None:
             object.__setattr__(self, "scope", self.own)
         elif not isinstance(self.scope, Scope):
-            raise TypeError(f"scope = {self.scope!r} is no Scope: give one, as ldpkernels.accounting.LOCAL")
+            raise TypeError(f"scope = {self.scope!r} is not a Scope: give one, such as ldpkernels.accounting.LOCAL")
 
     @property
     def pure_epsilon(self) -> float:
@@ -195,7 +195,7 @@ class MetricEvent(Event):
         object.__setattr__(self, "diameter", arguments.non_negative("diameter", self.diameter))
         if math.isinf(self.alpha * self.diameter):
             raise ValueError(
-                f"alpha = {self.alpha!r} times diameter = {self.diameter!r} is not a finite number: lower one"
+                f"alpha = {self.alpha!r} times diameter = {self.diameter!r} is not a finite number: lower one of them"
             )
 
     @property
@@ -257,8 +257,8 @@ def scope_of(events: Iterable[Event]) -> Scope | None:
     if len(scopes) > 1:
         told = "; ".join(f"{event!r} is {event.scope or 'of no scope'}" for event in scopes.values())
         raise ValueError(
-            f"the events belong to different views or neighbours: {told}. Account for each by itself, say the scope"
-            " that is missing, or give both the same neighbours where a conversion is proved (to_replace_one)"
+            f"the events belong to different views or neighbours: {told}. Account for each by itself, add the missing "
+            "scope, or convert both to the same neighbours (to_replace_one)"
         )
     return next(iter(scopes), None)
 
@@ -277,7 +277,7 @@ def to_replace_one(source: Event | Mechanism) -> Event:
     """
     event = event_of(source)
     if event.scope is None:
-        raise ValueError(f"{event!r} says no scope, so there is nothing to convert: give it one")
+        raise ValueError(f"{event!r} has no scope, so it cannot be converted: give it one")
     if event.scope.relation is Relation.REPLACE_ONE:
         return event
     scope = replace(event.scope, relation=Relation.REPLACE_ONE)
@@ -290,7 +290,8 @@ def to_replace_one(source: Event | Mechanism) -> Event:
     if isinstance(event, PureEvent):
         return replace(event, eps=2 * event.eps, scope=scope)
     raise ValueError(
-        f"{event!r} has no event for any two values: where it is (eps, delta), they have 2 eps at (1 + e^eps) delta"
+        f"{event!r} cannot be converted to an event for any two values: if it is (eps, delta), they have 2 eps at (1 + "
+        "e^eps) delta"
     )
 
 
@@ -320,7 +321,7 @@ def event_from_dict(data: Mapping[str, object]) -> Event:
     values = dict(data)
     kind = values.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
-        raise ValueError(f"event kind {kind!r} is unknown: known are {', '.join(KINDS)}")
+        raise ValueError(f"event kind {kind!r} is unknown: use one of {', '.join(KINDS)}")
     cls = KINDS[kind]
     make: Callable[..., Event] = cls
     scope = values.pop("scope", (cls.own or LOCAL).to_list())

@@ -122,8 +122,8 @@ class Ledger:
             )
         if expect is not None and expect not in {header.digest, *(one.digest for one in rounds)}:
             raise LedgerError(
-                f"{self._file.path} was never at the digest {expect}: it was cut, written anew, or an older copy was"
-                " put back. Restore the newest copy; if there is none, take the whole budget as spent"
+                f"{self._file.path} never had the digest {expect}: it was cut, rewritten, or replaced by an older "
+                "copy. Restore the newest copy; if there is none, take the whole budget as spent"
             )
         for one in rounds:
             self._take(one)
@@ -131,7 +131,7 @@ class Ledger:
             # another version may have found another figure for the same rounds: the larger one counts
             self._now = max(self._now, self._epsilon() if rounds else 0.0)
         except (ValueError, TypeError, ArithmeticError) as error:
-            raise LedgerError(f"{self._file.path} holds what no ledger writes: {error}") from error
+            raise LedgerError(f"{self._file.path} holds data that no ledger writes: {error}") from error
 
     def _take(self, one: Round) -> None:
         """Count a round. An interruption before the last line counts it twice in memory, and never not at all."""
@@ -221,7 +221,7 @@ class Ledger:
             if self._closed:
                 raise LedgerError("the ledger is closed: open it again")
             if self._spending:  # by a signal's handler
-                raise LedgerError("another round of this ledger is under way in this thread: spend after it")
+                raise LedgerError("another round of this ledger is under way in this thread: spend after it has ended")
             self._spending = True
             try:
                 find = self._spent_in_file if self._file else self._next
@@ -245,8 +245,8 @@ class Ledger:
         pinned = next((one.layout for one in self._rounds if one.layout), layout)
         if layout and layout != pinned:
             raise ValueError(
-                "other arrays are asked for than in the first round of this ledger, whose names, shapes and dtypes are"
-                " pinned: give a ledger of its own to another model"
+                "the arrays differ from those of this ledger's first round, whose names, shapes and dtypes are fixed: "
+                "use another ledger for another model"
             )
         would_be = max(self._now, self._epsilon(event, times))
         if not _within(would_be, most):
@@ -308,9 +308,9 @@ def _spendable(source: Event | Mechanism) -> Event:
     event = event_of(source)
     if event.scope is None:
         raise ValueError(
-            f"{event!r} doesn't say between which neighbours: give scope=LOCAL (noise over the distance of any two"
+            f"{event!r} does not say which neighbours it compares: give scope=LOCAL (noise over the distance of any two"
             " inputs, which the server sees) or scope=CENTRAL (over the norm of one client, by a trusted server)"
         )
     if event_from_dict(event.to_dict()) != event:
-        raise ValueError(f"{event!r} is not an event that a ledger can read again: use one of ldpkernels.accounting")
+        raise ValueError(f"{event!r} is not an event that a ledger can read back: use one of ldpkernels.accounting")
     return event

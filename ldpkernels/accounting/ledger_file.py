@@ -122,8 +122,8 @@ class LedgerFile:
             raise LedgerError(f"{self.path} is not a regular file: give the ledger a file of its own")
         if found.st_nlink > 1:
             raise LedgerError(
-                f"{self.path} has {found.st_nlink} names (hard links), and a crash is repaired under one alone: leave"
-                " it one"
+                f"{self.path} has {found.st_nlink} names (hard links), and a crash can be repaired under one only: "
+                "remove the others"
             )
         return place
 
@@ -149,8 +149,8 @@ class LedgerFile:
                     db.close()
             except sqlite3.OperationalError as error:
                 raise LedgerError(
-                    f"{self.path} can't be used, and nothing is released: {error}. Look after its locks, its"
-                    " permissions and its disk, and try again"
+                    f"{self.path} can't be used, and nothing is released: {error}. Check its locks, its permissions "
+                    "and the disk, then try again"
                 ) from error
             except (sqlite3.Error, UnicodeDecodeError) as error:
                 raise self._corrupt(str(error)) from error
@@ -181,8 +181,8 @@ class LedgerFile:
             at = next((row[0] for row in db.execute("SELECT digest FROM rounds WHERE round = ?", (number,))), "")
         if digest and at != digest:
             raise LedgerError(
-                f"{self.path} is no longer what this ledger left: it was cut, written anew, or an older copy was put"
-                " back. Restore the newest copy; if there is none, take the whole budget as spent"
+                f"{self.path} is no longer what this ledger left: it was cut, rewritten, or replaced by an older copy. "
+                "Restore the newest copy; if there is none, take the whole budget as spent"
             )
         rounds: list[Round] = []
         rows = "SELECT round, event, times, epsilon, layout, digest FROM rounds WHERE round > ? ORDER BY round"
@@ -199,7 +199,7 @@ class LedgerFile:
                 raise self._corrupt(f"round {number} was changed, or rounds before it are missing")
         sequence = db.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
         if sequence != [("rounds", number)] * (number > 0):
-            raise self._corrupt(f"it ends after round {number}, and SQLite has counted {sequence}")
+            raise self._corrupt(f"it ends after round {number}, but SQLite has counted {sequence}")
         return header, rounds
 
     def write(self, db: sqlite3.Connection, one: Round) -> None:

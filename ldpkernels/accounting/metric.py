@@ -38,7 +38,7 @@ def diameter(c: float, rho: int, *, metric: str = "linf", size: int = 1) -> floa
     steps = 2 * arguments.positive("c", c) * 10.0 ** arguments.count("rho", rho, 0, most=MOST_DIGITS)
     distance = steps * (arguments.count("size", size) if metric == "l1" else 1)
     if math.isinf(distance):
-        raise ValueError(f"c = {c!r} at rho = {rho} digits spans no finite number of steps: lower one of them")
+        raise ValueError(f"c = {c!r} at rho = {rho} digits makes infinitely many steps: lower one of them")
     return distance
 
 

@@ -62,7 +62,7 @@ class PrivacyResult:
 
     def __post_init__(self) -> None:
         if not isinstance(self.scope, Scope):
-            raise TypeError(f"scope = {self.scope!r} is no Scope: give one, as ldpkernels.accounting.LOCAL")
+            raise TypeError(f"scope = {self.scope!r} is not a Scope: give one, such as ldpkernels.accounting.LOCAL")
         if math.isnan(self.epsilon) or self.epsilon < 0:
             raise ValueError(f"epsilon = {self.epsilon!r} is not a number of 0 or more")
         if not 0 <= self.delta <= 1:

@@ -217,7 +217,7 @@ def _report(source: float | Event | Mechanism, method: Method | None) -> tuple[f
         event = event_of(source)
         if not isinstance(event, PureEvent) or event.slack or (event.scope and event.scope.view is not View.LOCAL):
             raise ValueError(
-                f"eps0 = {event!r} is not a pure eps of a report, and nothing is proved here for shuffling it"
+                f"eps0 = {event!r} is not the pure eps of a report, and no bound is proved for shuffling anything else"
             )
         eps0, two_outcomes = arguments.positive("eps0", event.eps), isinstance(event, RandomizedResponseEvent)
     if method is None:

@@ -180,7 +180,7 @@ def _claim_of(seen: Seen, eps: float | None, delta: float | None) -> _Claim:
         source, claimed, delta = "its reports", None, DELTA if delta is None else delta
     else:
         raise ValueError(
-            "what does the client claim? It has no ledger that is spent and sends no report of this package: pass eps"
+            "the client's claim is unknown, since it spends no ledger and sends no report of this package: pass eps"
         )
     own = max(_composed(account, delta) for account in accounts)
     return _Claim(own if claimed is None else claimed, delta, source, own)

@@ -182,7 +182,9 @@ def _events(column: str, first: Array, second: Array) -> list[_Event]:
 def _lengths(draws: tuple[Array, Array]) -> int:
     """How many draws there are under each input."""
     if len(draws[0]) != len(draws[1]):
-        raise ValueError(f"{len(draws[0])} draws under one input and {len(draws[1])} under the other: take as many")
+        raise ValueError(
+            f"{len(draws[0])} draws under one input and {len(draws[1])} under the other: take the same number of both"
+        )
     return len(draws[0])
 
 

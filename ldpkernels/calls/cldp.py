@@ -76,8 +76,8 @@ def cldp_(
     variances = [name for name in tensors.names if name.endswith("running_var")] if buffers == "perturb" else []
     if variances:
         raise ValueError(
-            f"{variances[0]!r} could become negative, as the box [-c, c] is: pass buffers='keep' if buffers stay, or "
-            "perturb it by perturb_ with a range of its own"
+            f"{variances[0]!r} could become negative, since half of the box [-c, c] is negative: pass buffers='keep' "
+            "if buffers are not sent, or perturb it by perturb_ with a range of its own"
         )
     c, rho = number("c", c), checked_rho(rho)
     if takes_operation(tensors):

@@ -159,7 +159,9 @@ def _check_engine(engine: _DPOptimizer, sigma: float, grads: object) -> None:
             "original_optimizer and account for the steps yourself, or use its own step"
         )
     if engine._step_skip_queue:
-        raise ValueError("optimizer is in a BatchMemoryManager, which cuts batches: dp_sgd_step takes a whole batch")
+        raise ValueError(
+            "optimizer is in a BatchMemoryManager, which splits batches: dp_sgd_step needs the whole batch"
+        )
     if engine.step_hook is not None and engine.noise_multiplier != sigma:
         raise ValueError(
             f"sigma={sigma} is not the noise_multiplier={engine.noise_multiplier} of the optimizer, which its "
@@ -177,8 +179,8 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, named: Mapping[str, torch
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise TypeError(
-            f"optimizer is a {type(optimizer).__name__}, whose step computes gradients anew, without noise: use one "
-            "that steps by p.grad"
+            f"optimizer is a {type(optimizer).__name__}, whose step recomputes gradients without noise: use one that "
+            "steps with p.grad"
         )
     trained = {id(p) for p in named.values()}
     for group, parameters in enumerate(optimizer.param_groups):
@@ -187,7 +189,8 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, named: Mapping[str, torch
                 what = "no parameter of the model" if p.requires_grad else "frozen or no parameter of the model"
                 raise ValueError(
                     f"parameter {i} of the optimizer's group {group}, of shape {tuple(p.shape)}, is {what} and has a "
-                    "gradient, by which the optimizer would step without noise: set its .grad to None, or take it out"
+                    "gradient, with which the optimizer would step without noise: set its .grad to None, or take it "
+                    "out"
                 )
 
 

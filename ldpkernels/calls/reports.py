@@ -102,7 +102,10 @@ class Aggregate(Generic[M]):
         if on_bad not in ("raise", "skip"):
             raise ValueError(f"on_bad={on_bad!r} must be 'raise' or 'skip'")
         if on_bad == "skip" and expect is None:
-            raise ValueError("on_bad='skip' needs expect: the first upload, a stranger's perhaps, would be the measure")
+            raise ValueError(
+                "on_bad='skip' needs expect: without it the first upload, perhaps a stranger's, would decide what is "
+                "valid"
+            )
         self.expect = expect
         self.on_bad = on_bad
         self.layout = None if expect is None else expect.layout

@@ -40,7 +40,7 @@ try:
     from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 except ImportError as error:
     raise ImportError(
-        f"flower-node does not speak with SuperNodes of Flower {package_version} ({error}): pip install 'flwr>=1.41,<2'"
+        f"flower-node cannot talk to SuperNodes of Flower {package_version} ({error}): pip install 'flwr>=1.41,<2'"
     ) from error
 
 
@@ -50,7 +50,9 @@ class _Known:
     def intercept(self, context: object, call_next: Callable[[object], httpx.Response]) -> httpx.Response:
         response = call_next(context)
         if response.status_code == httpx.codes.UNAUTHORIZED:
-            raise PermissionError("the SuperNode refuses: give --superexec-auth-secret-file as it has it")
+            raise PermissionError(
+                "the SuperNode refuses: give the --superexec-auth-secret-file that it was started with"
+            )
         return response
 
 
@@ -75,8 +77,8 @@ def run(file: Path, flower: argparse.Namespace, *, check: bool) -> int:
         return _answered(house, flower, token)
     except httpx.HTTPError as error:
         raise RuntimeError(
-            f"the SuperNode at {flower.runtime_api_address} answers as none does that flower-node knows ({error}): is "
-            f"it a flower-supernode --isolation process, of Flower {package_version}?"
+            f"the SuperNode at {flower.runtime_api_address} gives an answer that flower-node does not know ({error}): "
+            f"is it a flower-supernode --isolation process, of Flower {package_version}?"
         ) from error
 
 

@@ -78,7 +78,7 @@ def main(args: argparse.Namespace) -> Outcome:
         raise ValueError("--ledger accounts for uploads under alpha-CLDP: leave it out with --no-noise")
     federated_options.check_ledger(args)
     if args.select > args.clients:
-        raise ValueError(f"--select {args.select} of --clients {args.clients}: select as many at most")
+        raise ValueError(f"--select {args.select} of --clients {args.clients}: select at most as many")
     federated_options.take_own_data(args)
     from ldpkernels.commands import fl_run
 

@@ -78,7 +78,7 @@ def main(args: argparse.Namespace) -> Outcome:
         raise ValueError("--upload updates needs --radius: the initial weights do not tell how far a client will move")
     for name in ("ranges", "growth"):
         if getattr(args, name) is not None and not args.adaptive:
-            raise ValueError(f"--{name} {getattr(args, name)} is of adaptive ranges: give --adaptive")
+            raise ValueError(f"--{name} {getattr(args, name)} is for adaptive ranges: give --adaptive")
     args.training = TRAINING["mnist" if federated_options.take_own_data(args) else args.dataset]
     from ldpkernels.commands import fl_run
 

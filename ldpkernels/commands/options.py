@@ -177,7 +177,7 @@ def device(name: str) -> torch.device:
     try:
         found = torch.device(name)
     except RuntimeError:
-        raise ValueError(f"--device {name} is none that torch knows: use cpu or cuda") from None
+        raise ValueError(f"--device {name} is unknown to torch: use cpu or cuda") from None
     if found.type not in ("cpu", "cuda"):
         raise ValueError(f"--device {name}: the kernels reach cpu and cuda only")
     count = torch.cuda.device_count() if found.type == "cuda" else 1

@@ -84,7 +84,7 @@ def main(args: argparse.Namespace) -> Outcome:
     settings = [options.taken(args, Setting, epsilon=args.eps, trust=trust) for trust in dict.fromkeys(args.trust)]
     if args.app:
         if len(settings) > 1:
-            raise ValueError(f"--app {args.app} is written for one trust: name it with --trust")
+            raise ValueError(f"--app {args.app} needs one answer to whom is trusted: name it with --trust")
         app.check_folder(args.app)
     answers = {}
     for setting in settings:

@@ -250,7 +250,7 @@ def chosen_dtypes(args: argparse.Namespace) -> list[str]:
     available = [name for name in DTYPES if torch_is_here or name in np.sctypeDict]
     for name in args.dtype or ():
         if name not in available:
-            raise ValueError(f"--dtype {name}: NumPy has no such numbers: pip install 'ldpkernels[torch]'")
+            raise ValueError(f"--dtype {name}: NumPy has no such dtype: pip install 'ldpkernels[torch]'")
     return args.dtype or available
 
 
@@ -268,7 +268,7 @@ def known_answers(device: str) -> Outcome:
         print(row.format(of.kernel, of.output, of.dtype, of.cipher, answer.backend, found), flush=True)
         answers.append(answer)
     if not answers:
-        raise ValueError(f"--device {device}: no kernel of a GPU's backends runs there")
+        raise ValueError(f"--device {device}: no GPU backend has a kernel that runs there")
     wrong = sum(a.error is not None for a in answers)
     print(f"\n{len(answers)} kernels, " + (f"{wrong} of them WRONG" if wrong else "all with the host's bits"))
     return Outcome(answers, 1 if wrong else 0)

@@ -38,7 +38,7 @@ def number(name: str, value: object) -> float:
     try:
         return float(value)  # type: ignore[arg-type]
     except OverflowError:
-        raise ValueError(f"{name} is an integer past all floating-point numbers: pass a smaller one") from None
+        raise ValueError(f"{name} is an integer above the largest floating-point number: pass a smaller one") from None
 
 
 def integer(name: str, value: object, most: int, interval: str) -> int:

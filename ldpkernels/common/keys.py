@@ -128,7 +128,7 @@ def default_cipher(device: str) -> Cipher:
 
 def refuse_aes(where: str) -> NoReturn:
     """AES has no kernels beyond the CPU's, where it would be slower than ChaCha20."""
-    raise ValueError(f"an AES key is for the CPU, and there are no kernels for it {where}: use secure_key('chacha20')")
+    raise ValueError(f"an AES key works on the CPU only, and no kernel takes one {where}: use secure_key('chacha20')")
 
 
 def numpy_key(generator: Generator) -> Key:
@@ -175,15 +175,15 @@ def refuse_capture(device: torch.device) -> None:
     """Refuse a key that is drawn or copied on the host, which every replay of a graph would use again."""
     if gpu.capturing(device):
         raise RuntimeError(
-            "every replay of a CUDA graph would use the key of this generator, which is the host's: pass none, for a "
-            "fresh key in every replay, or a key tensor on the device, and write a new key there before each"
+            "every replay of a CUDA graph would use the same key, since this generator is on the host: pass none, for "
+            "a fresh key in every replay, or a key tensor on the device, and write a new key there before each replay"
         )
 
 
 def refuse_trace(*_: object) -> NoReturn:
     """Refuse torch.jit.trace, by which torch.onnx.export traces too."""
     raise RuntimeError(
-        "torch.jit.trace records no operation of ldpkernels, so that what it makes would leave weights as they are: "
+        "torch.jit.trace records no operation of ldpkernels, so the traced function would leave weights unperturbed: "
         "use torch.compile or torch.export"
     )
 

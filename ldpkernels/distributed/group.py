@@ -54,6 +54,6 @@ def refuse_sharded(model: Weights) -> None:
     """Refuse a model of which every rank has a part: the ranks have one update and not one each."""
     if is_sharded(model):
         raise TypeError(
-            "model holds DTensors, of which every rank has a part: it is one client's, so that report(model, ...) "
-            "makes its report; to add up several such models pass the full_tensor() of each"
+            "model holds DTensors, of which every rank has a part of one client's model: call report(model, ...) for "
+            "its report, or pass the full_tensor() of each model to add up several"
         )

@@ -71,14 +71,14 @@ def _check(law: Shares, ranks: int, colluders: int, round_: int) -> None:
     honest = ranks - 1 - colluders
     if honest < law.clients:
         raise ValueError(
-            f"law.clients={law.clients} needs the noise of so many ranks, and whoever reads the sum of {ranks} ranks "
-            f"knows its own and that of colluders={colluders}: {max(honest, 0)} are left. Pass a law with fewer "
-            "clients, or have more ranks"
+            f"law.clients={law.clients} needs the noise of that many ranks. Whoever reads the sum of {ranks} ranks "
+            f"knows its own noise and that of colluders={colluders}, so {max(honest, 0)} are left. Pass a law with "
+            "fewer clients, or have more ranks"
         )
     if ranks > law.invited:
         raise ValueError(
-            f"law.invited={law.invited} is for how many the law's range was planned, and there are {ranks} ranks: "
-            f"calibrate with invited={ranks}"
+            f"law.invited={law.invited} is the number of ranks that the law's range was planned for, and there are "
+            f"{ranks} ranks: calibrate with invited={ranks}"
         )
 
 

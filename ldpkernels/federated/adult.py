@@ -66,7 +66,7 @@ def load(root: str | Path, *, seed: int = 0, test: float = 0.2) -> Dataset:
 def read(path: Path) -> tuple[torch.Tensor, torch.Tensor]:
     """Read the examples of one file as they are: features as fp64 [N, 88], and labels as int64 [N]."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist: lay UCI's adult.data and adult.test in that folder")
+        raise FileNotFoundError(f"{path} does not exist: put UCI's adult.data and adult.test in that folder")
     rows, labels = [], []
     for number, line in enumerate(path.read_text("ascii", errors="replace").splitlines(), 1):
         if line.strip() and not line.startswith("|"):  # adult.test begins with a remark

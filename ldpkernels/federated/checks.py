@@ -129,7 +129,7 @@ def _check_data(client: Client, first: Client) -> None:
     if x.shape[1:] != other.shape[1:] or x.dtype is not other.dtype:
         raise ValueError(
             f"examples of client {client.id} have shape {tuple(x.shape[1:])} and dtype {x.dtype}, of client {first.id} "
-            f"shape {tuple(other.shape[1:])} and dtype {other.dtype}: give all one"
+            f"shape {tuple(other.shape[1:])} and dtype {other.dtype}: give all the same"
         )
 
 
@@ -146,8 +146,8 @@ def _check_gradient(network: nn.Module, weights: Weights, x: torch.Tensor, y: to
         raise ValueError(f"the network cannot train on examples of shape {tuple(x.shape[1:])}: {error}") from error
     if not loss.requires_grad:
         raise ValueError(
-            "the network's output depends on no parameter that trains: its forward must not be under torch.no_grad, "
-            "or detach what it gives"
+            "the network's output depends on no parameter that trains: its forward must not run under torch.no_grad, "
+            "nor detach its output"
         )
     return model
 

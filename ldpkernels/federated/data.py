@@ -63,7 +63,9 @@ def load(name: str, root: str | Path | None = None) -> Dataset:
         raise ValueError(f"dataset={name!r} must be one of {', '.join(NAMES)}")
     if name == "digits":
         if root is not None:
-            raise ValueError(f"dataset 'digits' comes with scikit-learn, not from {str(root)!r}: name what that holds")
+            raise ValueError(
+                f"dataset 'digits' comes with scikit-learn, not from {str(root)!r}: name the dataset that it holds"
+            )
         return _digits()
     if root is None:
         raise ValueError(f"dataset {name!r} is read from disk: give the folder that holds it (--data DIR)")
@@ -138,11 +140,11 @@ def _idx(folder: Path, name: str) -> Bytes:
         except (EOFError, OSError, zlib.error) as wrong:
             raise ValueError(f"{zipped} is not a gzip file, or is cut off ({wrong}): fetch it again") from None
     else:
-        raise FileNotFoundError(f"neither {plain} nor {zipped.name} exists: torchvision's download lays them there")
+        raise FileNotFoundError(f"neither {plain} nor {zipped.name} exists: torchvision's download puts them there")
     axes = raw[3] if len(raw) > 3 else 0
     shape = tuple(int(n) for n in np.frombuffer(raw, ">u4", axes, 4)) if len(raw) >= 4 + 4 * axes else ()
     if raw[:3] != b"\0\0\x08" or len(raw) != 4 + 4 * axes + math.prod(shape):
-        raise ValueError(f"{plain.name} in {folder} is no IDX file of bytes, or is cut off: fetch it again")
+        raise ValueError(f"{plain.name} in {folder} is not an IDX file of bytes, or is cut off: fetch it again")
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
@@ -176,7 +178,7 @@ def _span(normalised: Callable[[torch.Tensor], torch.Tensor]) -> tuple[float, fl
 def _labels(found: Array, path: Path) -> torch.Tensor:
     """The labels as int64; a ValueError where they are not those of ten classes."""
     if found.ndim != 1 or (found < 0).any() or (found > 9).any():
-        raise ValueError(f"{path} holds labels of no class, from 0 to 9: fetch it again")
+        raise ValueError(f"{path} holds labels outside the classes 0 to 9: fetch it again")
     return torch.tensor(found).long()
 
 
@@ -215,7 +217,7 @@ def _cifar_batch(root: Path, name: str) -> tuple[Bytes, Array]:
             raise ValueError(f"{pickled} is not a batch of CIFAR-10 ({wrong}): fetch it again") from None
         return data, labels
     if not binary.is_file():
-        raise FileNotFoundError(f"neither {pickled} nor {binary} exists: torchvision's download lays the first there")
+        raise FileNotFoundError(f"neither {pickled} nor {binary} exists: torchvision's download puts the first there")
     records = np.fromfile(binary, np.uint8)
     if records.size % 3073:
         raise ValueError(f"{binary} is not made of records of 3073 bytes: fetch it again")

@@ -132,7 +132,7 @@ def build(
     if span is not None and not span[0] < span[1]:
         raise ValueError(f"span={span} must be two numbers, the lower first, or None for features that have none")
     if kind == "dcgan" and (len(shape) != 3 or shape[1] % 4 or shape[1] != shape[2]):
-        raise ValueError(f"a dcgan makes square images with a side that four divides, not {shape}: use 'gan' or 'vae'")
+        raise ValueError(f"a dcgan makes square images with a side divisible by 4, not {shape}: use 'gan' or 'vae'")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key.words[0])
         return _vae(shape, span) if kind == "vae" else (_gan if kind == "gan" else _dcgan)(shape, span, loss)

@@ -40,7 +40,7 @@ def round_(state: State, world: World, *, workers: Workers[World] | None = None)
     if workers is not None and workers.shared is not world:
         raise ValueError("the workers were started with another world: start them with this one")
     if workers is not None and world.device.type != "cpu":
-        raise ValueError(f"workers train on the CPU, and this world is on {str(world.device)!r}: do without")
+        raise ValueError(f"workers train on the CPU, and this world is on {str(world.device)!r}: leave workers out")
     _check_whole(state, world.config.parties)
     if not state.makers:
         after, row = _train_generators(state, world, workers)
@@ -63,7 +63,7 @@ def _check_whole(state: State, parties: int) -> None:
     """A ValueError for the state of a run whose parties had rounds of their own, as they had in earlier versions."""
     lengths = {len(part) for part in (state.training, state.makers, state.votes)}
     if lengths - {0, parties} or len({progress["done"] for progress in state.training}) > 1:
-        raise ValueError(f"the state is not that of a turn of all {parties} parties: begin the run anew")
+        raise ValueError(f"the state does not hold a turn of all {parties} parties: start the run again")
 
 
 def _train_generators(state: State, world: World, workers: Workers[World] | None) -> tuple[State, Row]:
@@ -135,7 +135,7 @@ def global_model(state: State, world: World) -> parties.Model:
     Of a kind of network it is a `parties.Network`, and `.module` is the network.
     """
     if state.labels is None or state.keep is None:
-        raise ValueError("nothing is labelled yet: take all rounds(world.config) of a run before")
+        raise ValueError("nothing is labelled yet: run all rounds(world.config) first")
     return _fitted(world, *_labelled(state, world), GLOBAL)
 
 
@@ -149,8 +149,8 @@ def _labelled(state: State, world: World) -> tuple[torch.Tensor, torch.Tensor]:
         raise ValueError(f"no sample was kept: the votes are too close. {cure}")
     if world.global_kind in parties.TWO_CLASSES and int(y.min()) == int(y.max()):
         raise ValueError(
-            f"all samples that were kept are of class {int(y[0])}, and global_model={world.global_kind!r} needs "
-            f"two classes: take one that needs one ({ONE_CLASS})"
+            f"all samples that were kept are of class {int(y[0])}, and global_model={world.global_kind!r} needs two "
+            f"classes: choose one that needs only one ({ONE_CLASS})"
         )
     return x, y
 

@@ -65,7 +65,9 @@ class Config:
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} must be 1 or more")
         if self.parties == 1 and self.vote_sigma is None:
-            raise ValueError("parties=1: a single vote is one apart from none, so that every sample would be dropped")
+            raise ValueError(
+                "parties=1: a single vote leads by 1 only, so every sample would be dropped: use 2 or more"
+            )
         if self.vote_sigma is not None and not 0 <= self.vote_sigma < float("inf"):
             raise ValueError(f"vote_sigma={self.vote_sigma} must be 0 or more and finite, or None for exact votes")
 
@@ -164,7 +166,10 @@ class World:
         times = torch.bincount(torch.cat(self.shards), minlength=examples)
         if int(times.max()) > 1:
             most = int(times.argmax())
-            raise ValueError(f"example {most} is dealt {int(times[most])} times: epsilons hold for one that is so once")
+            raise ValueError(
+                f"example {most} is dealt {int(times[most])} times: the epsilons hold only where each example is "
+                "dealt once"
+            )
 
     def _check_classes(self) -> None:
         """Refuse a party of one class whose model needs examples of two."""
@@ -213,7 +218,7 @@ class World:
         if not torch.isfinite(made).all():
             raise ValueError(
                 f"party {i}: samples of its generator {self.kind(i)!r} are not finite, as its training diverged: scale "
-                "features to some -1 to 1, by constants that are known without looking at them, or lower the rate"
+                "features to about -1 to 1, by constants chosen without looking at the data, or lower the rate"
             )
         return made
 
@@ -249,12 +254,12 @@ def _span_of(dataset: Dataset, sound: bool) -> tuple[float, float] | None:
     cure = "give a range that is known without looking at them: own.dataset(..., span=(0, 1)), or --span 0 1"
     if sound:
         raise ValueError(
-            f"dataset {dataset.name!r} has examples of shape {tuple(dataset.train_x.shape[1:])} and no span: that of "
-            f"the examples would be in all samples, and sound=True protects the examples: {cure}"
+            f"dataset {dataset.name!r} has examples of shape {tuple(dataset.train_x.shape[1:])} and no span: the "
+            f"examples' own span would show in all samples, and sound=True protects the examples: {cure}"
         )
     low, high = float(dataset.train_x.min()), float(dataset.train_x.max())  # of no privacy, as all here is then
     if not low < high:
-        raise ValueError(f"all numbers of the examples of {dataset.name!r} are {low:g}, which has no range: {cure}")
+        raise ValueError(f"all numbers in the examples of {dataset.name!r} are {low:g}, so they have no range: {cure}")
     return low, high
 
 

@@ -83,7 +83,7 @@ class Config:
                 raise ValueError(f"{name}={getattr(self, name)!r} must be one of {', '.join(allowed)}")
         for alpha in self.alphas:
             if not 0 < alpha < math.inf:
-                raise ValueError(f"alpha={alpha} must be above 0 and finite, or None altogether for no noise")
+                raise ValueError(f"alpha={alpha} must be above 0 and finite, or None for no noise")
 
     def alpha_of(self, client: int) -> float | None:
         """The client's own total budget."""

@@ -136,7 +136,9 @@ def round_(
     """
     check_weights(clients, config.weigh)
     if uploads is not None and (config.eps is None or config.weigh != "alike"):
-        raise ValueError("uploads are reports, all alike: they need noise and weigh='alike', or leave them out")
+        raise ValueError(
+            "uploads are reports, which all count the same: set eps and weigh='alike', or leave uploads out"
+        )
     chosen = select(clients, max(1, round(config.fraction * len(clients))), config.seed, state.round)
     chosen = remaining(chosen, config.dropout, config.seed, state.round)
     check(network, state.weights, chosen if state.round else clients, config.local, state.round)

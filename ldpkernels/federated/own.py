@@ -81,7 +81,10 @@ def models(names: Sequence[str], count: int, seed: int) -> list[Model] | None:
     if not any(map(is_name, names)):
         return None
     if not all(map(is_name, names)):
-        raise ValueError(f"models {', '.join(names)}: name functions of your own for all of them, or kinds for all")
+        raise ValueError(
+            f"models {', '.join(names)}: some are functions of your own and some are kinds: name functions for all, "
+            "or kinds for all"
+        )
     made = []
     for i in range(count):
         text = names[i % len(names)]
@@ -186,7 +189,9 @@ def _examples(x: torch.Tensor, y: torch.Tensor, which: str) -> torch.Tensor:
         raise ValueError(f"{which} hold NaN or infinity: leave such examples out, or fill them in")
     moved = x.float()
     if moved is not x and not torch.isfinite(moved).all():
-        raise ValueError(f"{which} hold numbers up to {float(x.abs().max()):g}, and fp32 ends at {_MOST:.3g}: scale")
+        raise ValueError(
+            f"{which} hold numbers up to {float(x.abs().max()):g}, and fp32 ends at {_MOST:.3g}: scale them"
+        )
     return moved
 
 
@@ -204,7 +209,7 @@ def _labels(y: torch.Tensor, which: str) -> torch.Tensor:
 def _tensors(pairs: torch_data.Dataset[tuple[torch.Tensor, int]], which: str) -> tuple[torch.Tensor, torch.Tensor]:
     """All the examples and labels of a map-style dataset."""
     if not isinstance(pairs, Sized):
-        raise ValueError(f"the {which} has no length: clients need examples that are numbered")
+        raise ValueError(f"the {which} has no length: use a dataset with a length and indices")
     if not len(pairs):
         raise ValueError(f"the {which} is empty: give one example at least")
     try:

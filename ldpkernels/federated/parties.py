@@ -167,7 +167,7 @@ def predicted(model: Model, x: torch.Tensor, classes: int, who: str) -> Array:
             f"[{len(x)}], such as scores.argmax(1)"
         )
     if labels.dtype.kind not in "biuf" or (labels.dtype.kind == "f" and not (labels == np.rint(labels)).all()):
-        raise ValueError(f"{who}: predict gave {labels.dtype} that are no labels: it must give whole numbers from 0")
+        raise ValueError(f"{who}: predict gave {labels.dtype} that are not labels: it must give whole numbers from 0")
     if len(x) and (labels.min() < 0 or labels.max() >= classes):
         found = f"{labels.min()} to {labels.max()}"
         raise ValueError(f"{who}: predict gave labels from {found}, and the classes are 0 to {classes - 1}")

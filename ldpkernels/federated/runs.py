@@ -166,7 +166,7 @@ def _load(path: Path, state: State, described: str) -> tuple[State, list[Row]]:
         fields, rows = saved["state"], saved["rows"]
         _check_like(fields, {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}, "the state")
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise TypeError("its rows are no table")
+            raise TypeError("its rows are not a table")
     except CheckpointError:
         raise
     except Exception as error:
@@ -178,5 +178,5 @@ def _load(path: Path, state: State, described: str) -> tuple[State, list[Row]]:
         if theirs.get(name) != ours.get(name)
     ]
     if differing:
-        raise CheckpointError(f"{path} belongs to another run ({'; '.join(differing)}): give its settings")
+        raise CheckpointError(f"{path} belongs to another run ({'; '.join(differing)}): give that run's settings")
     return dataclasses.replace(state, **fields), rows

@@ -171,7 +171,9 @@ def crew(
     """Start so many workers for a run with this network, these clients, and test examples for `accuracy`."""
     devices = {tensor.device.type for client in clients for tensor in client.data}
     if devices - {"cpu"}:
-        raise ValueError(f"workers train on the CPU, and the clients' data is on {sorted(devices)[0]!r}: do without")
+        raise ValueError(
+            f"workers train on the CPU, and the clients' data is on {sorted(devices)[0]!r}: leave workers out"
+        )
     return Workers(count, Shared(network, list(clients), test), threads=threads)
 
 

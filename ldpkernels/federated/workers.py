@@ -66,7 +66,7 @@ class Workers(Generic[Shared]):
             except (pickle.PicklingError, AttributeError, TypeError) as error:
                 raise ValueError(
                     f"workers cannot be handed this ({error}): define classes and functions at the top of a module, "
-                    "or do without workers"
+                    "or leave workers out"
                 ) from error
             everyone = context.Barrier(count)
             self._pool = ProcessPoolExecutor(count, context, _begin, (str(path), threads, there, everyone))

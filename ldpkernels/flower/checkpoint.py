@@ -90,7 +90,7 @@ def load(folder: Path, described: Mapping[str, object], like: Arrays) -> Kept | 
         if theirs.get(name) != described.get(name):
             raise CheckpointError(
                 f"{path} belongs to another run ({name}: {theirs.get(name)!r} then, {described.get(name)!r} now): give "
-                "its settings, or another folder"
+                "that run's settings, or another folder"
             )
     if [(n, a.shape, a.dtype) for n, a in arrays.items()] != [(n, a.shape, a.dtype) for n, a in like.items()]:
         raise CheckpointError(f"{path} has another model: give its initial arrays, or another folder")

@@ -80,7 +80,10 @@ class House:
         settings = node.settings_of({**own, node.FILE: str(self.file)}, run)
         for name in ("ledger", "budget"):
             if name not in settings.settings:
-                raise ValueError(f"{self.file} has no {name}: a node that nobody can talk round keeps an account")
+                raise ValueError(
+                    f"{self.file} has no {name}: set it, since a node that runs cannot overrule keeps a ledger with a "
+                    "budget"
+                )
         unit = settings.more.get("unit", UNITS[0])
         if unit not in UNITS:
             raise ValueError(f"{self.file}: unit = {unit!r} must be one of {', '.join(UNITS)}")

@@ -191,7 +191,7 @@ class LdpMod:
             metrics: records.Metrics = dict.fromkeys(self.metrics, 0.0)  # all of them leave, whatever the app gives
             key = None if self.generator is None else self.generator(message, context)
             if not isinstance(key, Key | np.random.Generator | None):
-                raise TypeError(f"generator gives a {type(key).__name__}: return an ldpkernels.key, or None")
+                raise TypeError(f"generator returns a {type(key).__name__}: return an ldpkernels.key, or None")
             turn = None if self.member is None else self.member.turn(message, context)
             self._upload(message, turn, unchanged, told, None, metrics)
             sizes = [array.size for array in before.values()]

@@ -51,9 +51,11 @@ def settings_of(node: Mapping[str, object], run: Mapping[str, object]) -> Settin
     for name, value in asked.items():
         where = f"the run's configuration: {PREFIX}{name} = {value!r}"
         if name not in NARROWER:
-            raise ValueError(f"{where} is not a run's to say: only {' and '.join(NARROWER)} is, and only less of it")
+            raise ValueError(
+                f"{where} cannot be set by a run: it may set only {' and '.join(NARROWER)}, and only lower"
+            )
         if name not in found:
-            raise ValueError(f"{where}, of which {source} says nothing: let the node's owner set it")
+            raise ValueError(f"{where}, which {source} does not set: let the node's owner set it")
         number, most = _number(value, where), found[name]
         assert isinstance(most, float)
         if not 0 < number <= most:
@@ -82,7 +84,7 @@ def _own(given: dict[str, object], node: Mapping[str, object]) -> tuple[dict[str
         except tomllib.TOMLDecodeError as error:
             raise ValueError(f"{source}, of the node's configuration {FILE}, can't be read: {error}") from error
         if twice := sorted(said.keys() & given.keys()):
-            raise ValueError(f"{source}: {twice[0]} is in the node's configuration too: say it in one of them")
+            raise ValueError(f"{source}: {twice[0]} is in the node's configuration too: set it in one of them")
         said = {**given, **said}
     if not said:
         raise ValueError(
@@ -114,7 +116,7 @@ def _value(name: str, value: object, where: str) -> object:
             raise ValueError(f"{where} is not a list of names")
         return value
     if name not in _TABLES:
-        raise ValueError(f"{where} is of no meaning here: keys are {', '.join(KEYS)}")
+        raise ValueError(f"{where} is unknown: keys are {', '.join(KEYS)}")
     if not isinstance(value, dict):
         raise ValueError(f"{where} is not a table: begin it with [{name}]")
     if name == "roster":
@@ -125,7 +127,7 @@ def _value(name: str, value: object, where: str) -> object:
         return {array: _like(form, where) for array, form in value.items()}
     if name == "identity":
         if value.keys() != {"number", "key"}:
-            raise ValueError(f"{where} has not number and key: this client's number, and the file of its private key")
+            raise ValueError(f"{where} needs number and key: this client's number, and the file of its private key")
         return _whole(value["number"], where), _key(_read(str(value["key"]), where), where)
     try:
         return law_of(value)
@@ -137,10 +139,12 @@ def _like(form: object, where: str) -> Array:
     """An array of this dtype and shape that takes no memory."""
     try:
         if not isinstance(form, list):
-            raise TypeError("no list")
+            raise TypeError("not a list")
         return np.broadcast_to(np.zeros((), np.dtype(form[0])), form[1:])
     except (TypeError, ValueError, IndexError) as error:
-        raise ValueError(f'{where}: {form!r} is not a form of an array ({error}): write ["float32", 10, 784]') from None
+        raise ValueError(
+            f'{where}: {form!r} is not the dtype and shape of an array ({error}): write ["float32", 10, 784]'
+        ) from None
 
 
 def _number(value: object, where: str) -> float:

@@ -51,14 +51,14 @@ def told(message: Message, context: Context, release: Release, upload: Upload, n
             raise ValueError(f"the server says {name}={theirs!r}, and this client was set up with {ours!r}")
     round_ = given.pop("round", None)
     if type(round_) is not int:
-        raise ValueError("the server says no round")
+        raise ValueError("the server names no round")
     if not release.ranged:
         given.update({"arrays": list(names), "c": [0.0] * len(names), "r": [0.0] * len(names)})
     arrays, c, r = (given.pop(name, None) for name in ("arrays", "c", "r"))
     if given:
-        raise ValueError(f"the server says {sorted(given)[0]!r}, of which this client knows nothing")
+        raise ValueError(f"the server says {sorted(given)[0]!r}, which this client does not know")
     if arrays != list(names):
-        raise ValueError("the ranges are of other arrays than this client reports: set up both sides alike (buffers)")
+        raise ValueError("the ranges are for other arrays than this client reports: give both sides the same buffers=")
     ranges = _by_name(names, c, "c"), _by_name(names, r, "r")
     return Asked(ranges, context.run_id, round_, context.node_id)
 

@@ -91,7 +91,9 @@ class Rounds(FedAvg):
         if kept is None:
             return initial, 1, result
         if not self.resume:
-            raise checkpoint.CheckpointError(f"{self.save} has a run of {kept.round} rounds: resume, or another folder")
+            raise checkpoint.CheckpointError(
+                f"{self.save} has a run of {kept.round} rounds: resume it, or give another folder"
+            )
         self.ranges = kept.ranges
         if self.optimizer is not None:
             self.optimizer.state = kept.optimizer

@@ -115,7 +115,7 @@ class LdpFedAvg(Rounds):
         options = {"fraction_evaluate": 0.0, **few, **options}
         if options["fraction_evaluate"]:
             raise ValueError(
-                f"fraction_evaluate={options['fraction_evaluate']}: what clients say of an evaluation would leave "
+                f"fraction_evaluate={options['fraction_evaluate']}: what clients report of an evaluation would leave "
                 "unperturbed, and LdpMod refuses it: evaluate on the server, with evaluate_fn"
             )
         super().__init__(save, resume, **options)
@@ -128,13 +128,15 @@ class LdpFedAvg(Rounds):
         elif R is None:
             raise ValueError("R is missing: the radius of what a client sends, which must not come from private data")
         if growth is not None and ranges is None:
-            raise ValueError(f"growth={growth} is for adaptive ranges: give ranges='noise-subtracted', say")
+            raise ValueError(f"growth={growth} is for adaptive ranges: give for example ranges='noise-subtracted'")
         if ranges is not None:
             arguments.choice("ranges", ranges, get_args(Method))
         for radius in R.values() if isinstance(R, Mapping) else R if isinstance(R, Sequence) else [R]:
             arguments.non_negative("R", float(radius))
         if ledger is not None and not isinstance(self.release, ClippedUpdate):
-            raise ValueError("ledger is for central, where the server adds the noise: others' clients keep their own")
+            raise ValueError(
+                "ledger is for central, where the server adds the noise: without it each client keeps its own"
+            )
         self.budget = Budget(ledger, budget, delta)
         self.ranges: Ranges = (C, R)
         self.method, self.growth, self.by = ranges, growth, by
@@ -172,7 +174,7 @@ class LdpFedAvg(Rounds):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Add reports as they come; the next model, and what there is to say of the round."""
         if not isinstance(self.release, Reported):
-            raise TypeError("secure sums are made by start, and there are no replies to aggregate")
+            raise TypeError("secure sums are computed by start, so there are no replies to aggregate")
         total = self.release.total(self._like, Asked(self.ranges, self._run, server_round))
         waiting, failures, strange, epsilon = set(self._asked), 0, 0, 0.0
         self.refusals = {}

@@ -64,7 +64,7 @@ class Member:
         given = message.content.config_records.get(SUM, {})
         if given.get("stage") not in STAGES:
             raise ValueError(
-                "the server wants no secure sum, and this client sends by nothing else: give LdpFedAvg the same "
+                "the server asks for no secure sum, and this client sends in no other way: give LdpFedAvg the same "
                 "threshold, and law or eps"
             )
         if given.get("version") != VERSION:
@@ -129,11 +129,13 @@ class Member:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if folder.stat().st_uid != os.getuid():
-                raise PermissionError(f"{folder} is another user's, who could remove what is claimed")
+                raise PermissionError(f"{folder} belongs to another user, who could remove what is claimed")
             os.close(os.open(folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except OSError as error:
             if (folder / name).exists():
-                raise ProtocolError("this step of the round was answered already, and is answered once") from None
+                raise ProtocolError(
+                    "this step of the round was answered already, and a step is answered only once"
+                ) from None
             logger.exception("a step can't be claimed in %s", folder)
             raise ProtocolError("this client can't claim its step; its log says why") from error
 
@@ -251,7 +253,7 @@ def _asked(message: Message, context: Context) -> Asked:
         if type(value) is not int or not 0 <= value < 2**40:
             raise ValueError(f"the server says {name}={value!r}, which is not a number of a round")
     if not numbers["round"]:
-        raise ValueError("the server says no round")
+        raise ValueError("the server names no round")
     return Asked(run=context.run_id, client=context.node_id, **numbers)
 
 

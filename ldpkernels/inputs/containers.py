@@ -152,7 +152,7 @@ def _number(argument: str, value: object) -> float:
 
 
 def _past_numbers(argument: str) -> ValueError:
-    return ValueError(f"{argument} is an integer past all floating-point numbers: pass a finite one")
+    return ValueError(f"{argument} is an integer above the largest floating-point number: pass a finite one")
 
 
 def _name(key: object) -> str:

@@ -111,7 +111,10 @@ def _refuse_strange(names: Sequence[str], tensors: Sequence[torch.Tensor], devic
     for name, t in zip(names, tensors, strict=True):
         torch_dtype(name, t)
         if t.device != device:
-            raise ValueError(f"tensor {name!r} is on {t.device} and the first on {device}: perturb each device's apart")
+            raise ValueError(
+                f"tensor {name!r} is on {t.device} and the first on {device}: perturb the tensors of each device "
+                "separately"
+            )
         if t.numel() and not t.data_ptr():
             raise _stands_for_another()
 

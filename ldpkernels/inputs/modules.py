@@ -70,7 +70,7 @@ def _refuse_counts(modules: Modules) -> None:
         if count is not None and (is_compiling() or bool(count)):
             raise ValueError(
                 f"buffer {prefix + _COUNT!r} counts the batches of the training data, and integers are not perturbed: "
-                "set it to zero (.zero_()) first, or pass buffers='keep' if buffers stay"
+                "set it to zero (.zero_()) first, or pass buffers='keep' if buffers are not sent"
             )
 
 

@@ -159,7 +159,7 @@ def _refuse_copies(prefix: str, key: str, value: object, module: torch.nn.Module
     ):
         if key + suffix in module._parameters:
             raise ValueError(
-                f"attribute {prefix + key!r} is computed from {prefix + key + suffix!r} and kept beside it, so that "
+                f"attribute {prefix + key!r} is computed from {prefix + key + suffix!r} and kept next to it, so that "
                 f"torch.save(model) stores it unperturbed: call {cure} first, or use "
                 "torch.nn.utils.parametrizations, which keep no copy"
             )

@@ -86,7 +86,8 @@ def refuse_unvouched_parts(named: Sequence[tuple[str, object]], modules: Modules
         mesh = mesh or tensor.device_mesh
         if tensor.device_mesh != mesh:
             raise ValueError(
-                f"tensor {name!r} is on the mesh {tensor.device_mesh} and the first on {mesh}: call once each"
+                f"tensor {name!r} is on the mesh {tensor.device_mesh} and the first on {mesh}: make one call for each "
+                "mesh"
             )
         part = part_of(name, tensor)
         parts.append((name, part.local))

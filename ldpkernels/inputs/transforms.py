@@ -79,8 +79,7 @@ def refuse_derivatives(function: str, values: Iterable[object]) -> None:
     for value in values:
         if is_tensor(value) and (is_tracked(value) or is_dual(value)):
             raise RuntimeError(
-                f"{function} is differentiated backwards alone, by torch.autograd: neither in forward mode nor by "
-                "torch.func"
+                f"{function} has a backward of torch.autograd only: do not use forward mode or torch.func"
             )
 
 

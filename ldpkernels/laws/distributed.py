@@ -303,8 +303,8 @@ class DistributedGaussian(Shares):
         """
         if self.stddev < LEAST_LIKE_A_GAUSSIAN:
             raise ValueError(
-                f"stddev={self.stddev} is below {LEAST_LIKE_A_GAUSSIAN:g} steps of the grid, where a sum of shares is"
-                " no Gaussian to an account of samples: raise grid_norm and stddev together"
+                f"stddev={self.stddev} is below {LEAST_LIKE_A_GAUSSIAN:g} steps of the grid, where the account for "
+                "samples cannot treat a sum of shares as a Gaussian: raise grid_norm and stddev together"
             )
         shorter = rounded_square(self.grid_norm * ROOM, self.padded, FAR_APART) * UP
         if not shorter <= self.square_bound:

@@ -210,7 +210,7 @@ def _executed(c: float, r: float, compute: Dtype) -> tuple[float, float, int, in
     except OverflowError:
         fits = False
     if not fits:
-        raise OverflowError(f"C={c} with R={r} leaves {compute.name}: use a smaller range")
+        raise OverflowError(f"C={c} with R={r} exceeds {compute.name}: use a smaller range")
     if r > 0 and radius < SMALLEST_RADIUS:
         radius = SMALLEST_RADIUS
         n, m, unit = _in_units(center, radius)

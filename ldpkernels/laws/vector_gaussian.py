@@ -68,7 +68,7 @@ class VectorGaussian:
             )
         if 0.79 * MARGIN / self.noise_multiplier < 2 * self._log_ratio:
             raise ValueError(
-                f"sigma={self.sigma} is so large beside norm={self.norm} that the grid's own distance from a Gaussian "
+                f"sigma={self.sigma} is so large next to norm={self.norm} that the grid's own distance from a Gaussian "
                 f"of {self.dimension} weights counts: pass a smaller sigma"
             )
 
@@ -177,7 +177,7 @@ class VectorGaussian:
         spans = span_table(addresses, places, sizes, dtypes)
         above = launch.norm(spans, device) * ROUNDING
         if not math.isfinite(above):
-            raise OverflowError("a weight is not a finite number, or the squares of all of them are none")
+            raise OverflowError("a weight is not a finite number, or the sum of all squares is not")
         scale = min(1.0, self.norm / above if above else 1.0) / self.unit
         squares = launch.quantise(spans, scale, None, device=device)
         if squares > self.square_bound:  # the guarantee stands on this comparison, and on no floating-point number

@@ -84,7 +84,9 @@ class _Agreed(Filter):
         """NVFLARE's call, of `job.to`. It takes "*" for a task's name, so that such a filter never runs."""
         tasks = options.get("tasks")
         if not isinstance(tasks, (list, tuple)) or not tasks or "*" in tasks:
-            raise ValueError(f"tasks={tasks!r}: NVFLARE filters tasks by name, and '*' is none: tasks=['train'], say")
+            raise ValueError(
+                f"tasks={tasks!r}: NVFLARE filters tasks by name, and '*' is not one: pass for example tasks=['train']"
+            )
         super().add_to_fed_job(job, ctx, **options)
 
     def _reported(self, data: object) -> Arrays:

@@ -120,7 +120,9 @@ def report_eps(setting: Setting, positions: int, law_of: Callable[[float], Mecha
                 mixed, lambda eps: _mixed(setting, law_of(eps), reports, method), setting.epsilon
             )
     if not found:
-        raise Unsuitable(f"needs an eps below {calibration.LEAST_EPS:g} a report, which no threshold of 32 bits has")
+        raise Unsuitable(
+            f"needs an eps below {calibration.LEAST_EPS:g} a report, which thresholds of 32 bits cannot express"
+        )
     return found
 
 

@@ -53,8 +53,8 @@ def rendered(one: Answer) -> dict[str, str]:
         guarantee = of_sums(setting, guarantee)
     if not LEAST_WEIGHTS <= setting.weights <= MOST_WEIGHTS:
         raise ValueError(
-            f"weights = {setting.weights:,} is outside [{LEAST_WEIGHTS}, {MOST_WEIGHTS:,}], of which the app's network"
-            " can be made: plan for your own model's number"
+            f"weights = {setting.weights:,} is outside [{LEAST_WEIGHTS}, {MOST_WEIGHTS:,}], the sizes that the app's "
+            "network can have: plan for your own model's number"
         )
     values = {
         "title": f"{one.name} for epsilon = {setting.epsilon:g} in {setting.rounds:,} rounds",

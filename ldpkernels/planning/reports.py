@@ -119,7 +119,7 @@ def gaussian(setting: Setting, name: str) -> Answer:
 
     sigma = calibration.grid_sigma(law_of, 2.0, norm, setting.rounds, setting.kept_delta, setting.epsilon)
     if not sigma:
-        raise Unsuitable("its noise would be too large beside the norm, or its table not near enough to its law")
+        raise Unsuitable("its noise would be too large for the norm, or its table too far from its law")
     law = law_of(sigma)
     return _of_vectors(setting, name, sigma, f"mechanism='gaussian', norm={norm!r}, sigma={sigma!r}", law)
 

@@ -214,7 +214,7 @@ def noise_at_each(setting: SiloSetting) -> SiloCandidate:
 def shares_of_noise(setting: SiloSetting) -> SiloCandidate:
     """Each silo adds sigma / sqrt(n), and a secure sum in every step shows no silo's part."""
     if setting.clients is None or setting.weights is None:
-        raise Unsuitable("it needs clients, the silos that do as they should, and weights")
+        raise Unsuitable("it needs clients, the honest silos, and weights")
     scope = replace(SUMMED, relation=Relation.ADD_REMOVE).per(Unit(setting.unit))
 
     def step(sigma: float) -> Event:
@@ -230,7 +230,7 @@ def shares_of_noise(setting: SiloSetting) -> SiloCandidate:
     law = _share(setting, near)  # it refuses what no grid has
     sigma = calibration.strongest(total, setting.epsilon, 2 * near, near, near)
     if sigma is None:
-        raise Unsuitable("its noise's tables are not near enough to their law for so small a total")
+        raise Unsuitable("its noise's tables are too far from their law for so small a total")
     law, n = _share(setting, sigma), setting.clients
     honest = f"at least {n} silos, besides whoever reads a sum, add their share and tell it to nobody"
     if n > 1:
@@ -265,11 +265,11 @@ def _share(setting: SiloSetting, sigma: float) -> DistributedGaussian:
         fits = rounded_square(middle, padded, 2.0**-64) <= square
         low, high = (middle, high) if fits else (low, middle)
     if low < 1:
-        raise Unsuitable(f"{setting.weights:,} weights are too many for so much noise on a grid: train fewer")
+        raise Unsuitable(f"{setting.weights:,} weights are too many for this much noise on a grid: train fewer")
     most = min(ROOMY * setting.batch, 2.0**29 / low)
     law = DistributedGaussian(setting.weights, setting.norm * most, clients, low * most, s, BITS, clients + COLLUDERS)
     if law.wrap_probability(law.invited) > WRAP:
-        raise Unsuitable(f"the sum of so many silos is not a number of {BITS} bits")
+        raise Unsuitable(f"the sum of so many silos does not fit in a number of {BITS} bits")
     return law
 
 

@@ -103,7 +103,7 @@ def central(setting: Setting, name: str) -> Answer:
     if sigma is None and dimension == setting.weights:
         return _in_real_numbers(setting, name)
     if sigma is None:
-        raise Unsuitable("no grid has its noise, or nothing is proved of it on samples: give participation = 1")
+        raise Unsuitable("no grid has its noise, or no bound is proved for it on samples: give participation = 1")
     law = law_of(sigma)
     each, mean = _followed(setting, name, law, f"what the call gives: the sum over {law.clients:,}", "it")
     vectors = "updates" if each == "update" else f"({each} for update in updates)"

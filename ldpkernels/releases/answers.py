@@ -48,9 +48,9 @@ def unpacked(answer: bytes, received: Arrays, names: Collection[str]) -> tuple[A
     try:
         said = json.loads(answer[_HEAD : _HEAD + size])
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"the app's metrics are no JSON: {error}") from None
+        raise ValueError(f"the app's metrics are not JSON: {error}") from None
     if not isinstance(said, dict):
-        raise ValueError("the app's metrics are no names and numbers")
+        raise ValueError("the app's metrics are not names and numbers")
     at, arrays = _HEAD + size, Arrays()
     for name, array in received.items():
         arrays[name] = np.frombuffer(answer, array.dtype, array.size, at).reshape(array.shape)

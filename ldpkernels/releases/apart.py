@@ -63,7 +63,7 @@ class Apart:
         if self.user is not None and (os.geteuid() != 0 or self.sandbox == "none"):
             raise ValueError(f"user={self.user!r} is for a root's process and namespaces: leave it out")
         if not all(isinstance(value, str) for value in self.environment.values()):
-            raise ValueError(f"environment={dict(self.environment)!r} has what is not text: put it in quotes")
+            raise ValueError(f"environment={dict(self.environment)!r} has a value that is not text: put it in quotes")
         self.command([])  # which refuses a user
         for path in self.hidden:
             if not os.path.isabs(path):
@@ -83,9 +83,9 @@ class Apart:
             try:
                 who = pwd.getpwnam(self.user or "nobody")
             except KeyError:
-                raise ValueError(f"user={self.user!r} is nobody on this machine: name one, or add it") from None
+                raise ValueError(f"user={self.user!r} is not a user of this machine: name another, or add it") from None
             if who.pw_uid == 0:
-                raise ValueError(f"user={self.user!r} is root, whom nothing keeps apart: name another")
+                raise ValueError(f"user={self.user!r} is root, whom nothing can isolate: name another")
             drop += [f"--reuid={who.pw_uid}", f"--regid={who.pw_gid}", "--init-groups"]
         else:
             new += ["--user", "--map-root-user"]
@@ -165,7 +165,7 @@ def _exchanged(process: subprocess.Popen[bytes], given: bytes, most: int, end: f
                     key.data.close()
             length = int.from_bytes(answer[:_LENGTH], "little") if len(answer) >= _LENGTH else 0
             if length > most:
-                raise _failed(f"its answer is of {length} bytes, and {most} are the most that there can be", said)
+                raise _failed(f"its answer has {length} bytes, and {most} are the most that are read", said)
             if len(answer) >= _LENGTH + length:
                 if said:
                     logger.info("the app says: %s", _text(said))

@@ -69,9 +69,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         if (self.path is None) != (self.epsilon is None):
-            raise ValueError(
-                "ledger and budget go together: the file in which a client's spending is kept, and its end"
-            )
+            raise ValueError("ledger and budget go together: the file that keeps a client's spending, and its limit")
         if self.epsilon is not None:
             Ledger(None, epsilon=self.epsilon, delta=self.delta)  # it refuses what is not a budget
 
@@ -86,7 +84,7 @@ class Budget:
             path = Path(template.format_map(names))
         except (KeyError, IndexError, AttributeError) as error:
             raise LedgerError(
-                f"ledger={template!r} names {error}, which this client's configuration has not"
+                f"ledger={template!r} names {error}, which this client's configuration does not have"
             ) from error
         rehearsal = _REHEARSED.get()
         if rehearsal is not None:

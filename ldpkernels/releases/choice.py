@@ -62,7 +62,7 @@ def released(
         return ClippedUpdate(central, adaptive)
     if isinstance(law, Shares):
         if threshold is None:
-            raise ValueError("a law of shares is private in a sum alone: pass law and threshold")
+            raise ValueError("a law of shares is private only in a sum: pass law and threshold")
         return SharesOfNoise(threshold, colluders, roster, law=law, adaptive=adaptive)
     release = _by_name(cast(float, eps), mechanism, norm, bound, delta) if law is None else _of_law(law)
     if threshold is None:
@@ -78,7 +78,7 @@ def released(
 def reported(release: Release, how: str) -> Reported:
     """The release, if its reports may be seen one by one; `how` says by what they leave."""
     if not isinstance(release, Reported):
-        raise ValueError(f"{how} sends reports one by one, and these leave by a secure sum only: use LdpMod")
+        raise ValueError(f"{how} sends reports one by one, and these must leave through a secure sum: use LdpMod")
     return release
 
 
@@ -90,7 +90,7 @@ def _of_law(law: object) -> Release:
     if isinstance(law, ProjectedCode):
         return Codes(law)
     cure = "central=" if isinstance(law, CentralGaussian) else "one of ldpkernels' laws for weights or updates"
-    raise TypeError(f"law={law!r} is none that a client releases: pass {cure}")
+    raise TypeError(f"law={law!r} is not one that a client releases: pass {cure}")
 
 
 def _by_name(eps: float, mechanism: str, norm: float | None, bound: float | None, delta: float) -> Release:
@@ -102,7 +102,7 @@ def _by_name(eps: float, mechanism: str, norm: float | None, bound: float | None
         whole.sampler(1)  # it refuses what is not an eps, norm or bound
         return whole
     if mechanism.lower().replace("_", "-").startswith(("code", "projected", "projectedcode")):
-        raise ValueError(f"mechanism={mechanism!r} is of so many numbers: pass law=ProjectedCode(eps, dimension)")
+        raise ValueError(f"mechanism={mechanism!r} needs the number of weights: pass law=ProjectedCode(eps, dimension)")
     if mechanism not in MECHANISMS:
         raise ValueError(f"mechanism={mechanism!r} must be one of {', '.join([*MECHANISMS, *VECTORS])}")
     if norm is not None or bound is not None:

@@ -266,7 +266,7 @@ class VectorTotal:
         if header != self._header or list(map(type, header.values())) != list(map(type, self._header.values())):
             raise ValueError("this is not what is expected: a vector of another mechanism, eps, norm or dimension")
         if len(payload) != 4 * self._sum.size:
-            raise ValueError(f"{len(payload)} bytes are no {self._sum.size} numbers")
+            raise ValueError(f"{len(payload)} bytes are not {self._sum.size} numbers")
         with np.errstate(over="ignore", invalid="ignore"):  # of any bits that a stranger sends
             vector = np.frombuffer(payload, "<f4").astype(np.float64)
             length = float(np.linalg.norm(vector))

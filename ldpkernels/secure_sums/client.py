@@ -49,7 +49,7 @@ class State:
     def from_bytes(cls, data: bytes, terms: Terms) -> State:
         """A state that was kept; refuses that of a round with other terms."""
         if len(data) < _HEAD + 8 or data[0] >= len(STAGES) or data[9:41] != terms.digest:
-            raise ProtocolError("the state that was kept is of no round with these terms")
+            raise ProtocolError("the state that was kept belongs to no round with these terms")
         end = _HEAD + int.from_bytes(data[73:_HEAD], "little")
         start = end + 8
         stop = start + int.from_bytes(data[end:start], "little")
@@ -111,7 +111,7 @@ def mask(state: State, boxes: bytes, integers: Array) -> tuple[State, bytes]:
     terms, peers = state.terms, Peers(state.terms, state.keys)
     received = messages.read(boxes, BOX_BYTES)
     if state.number in received or not received.keys() <= peers.hellos.keys():
-        raise ProtocolError("a box is from nobody who is on the list")
+        raise ProtocolError("a box comes from a client that is not on the list")
     if len(received) + 1 < terms.threshold:
         raise ProtocolError(f"{len(received) + 1} clients are left, and the threshold is {terms.threshold}")
     seeds, added = _pairs(state, peers, received)
@@ -217,5 +217,8 @@ def _signature(state: State, text: bytes, identity: bytes | None) -> bytes:
     if roster is None:
         return b""
     if identity is None or primitives.verifying_key(identity) != roster[state.number]:
-        raise ValueError(f"identity is not the private key of client {state.number} on the roster: pass new_identity's")
+        raise ValueError(
+            f"identity is not the private key of client {state.number} on the roster: pass the one that new_identity "
+            "made"
+        )
     return primitives.signed(identity, text)

@@ -40,7 +40,7 @@ def agreed(private: bytes, public: bytes) -> bytes:
     try:
         return X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        raise ProtocolError("a client's public key is none that can keep a secret") from None
+        raise ProtocolError("a client's public key is not one that can keep a secret") from None
 
 
 def boxed(key: bytes, text: bytes, about: bytes) -> bytes:

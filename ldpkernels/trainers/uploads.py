@@ -97,10 +97,12 @@ class Upload:
         chosen = released(None if eps is None else number("eps", eps), mechanism, law=law)
         exactly = reported(chosen, "trainers.Upload")
         if not isinstance(exactly, EachWeight | WholeVector):
-            raise ValueError(f"law={law!r} is none of an Upload's: call ldpkernels.updates by yourself")
+            raise ValueError(f"law={law!r} is not one that Upload takes: call ldpkernels.updates yourself")
         self._release = exactly
         if exactly.ranged != (R is not None):
-            raise ValueError(f"R={R!r}: weights each by itself have a range, C and R, and whole updates have none")
+            raise ValueError(
+                f"R={R!r}: C and R are the range of single weights, and a law of whole updates has none: leave them out"
+            )
         if sent not in ("update", "weights"):
             raise ValueError(f"sent={sent!r} must be 'update' or 'weights'")
         self.C, self.R, self.generator = C, R, generator
@@ -132,7 +134,7 @@ class Upload:
         it (DTensor) all report, together, and all have the report.
         """
         if self._before is None:
-            raise RuntimeError("finish without start: what training started from is not known")
+            raise RuntimeError("finish was called before start, so what training started from is unknown")
         before = self._before
         if not first and not is_sharded(before):
             self._before = None
@@ -140,7 +142,7 @@ class Upload:
         try:
             after = trainable(model)
             if [(n, p.shape, p.dtype) for n, p in after.items()] != [(n, p.shape, p.dtype) for n, p in before.items()]:
-                raise ValueError("training froze, thawed or changed parameters: start again with what it trains")
+                raise ValueError("training froze, unfroze or replaced parameters: call start again")
             changes = after if self.sent == "weights" else {n: _difference(after[n], before[n]) for n in before}
             made = self._reported(changes)
         except Exception:
@@ -152,7 +154,7 @@ class Upload:
     def failed(self) -> Report | dict[str, torch.Tensor]:
         """Report that nothing changed: for a training that raised, after `start`."""
         if self._before is None:
-            raise RuntimeError("failed without start: what training started from is not known")
+            raise RuntimeError("failed was called before start, so what training started from is unknown")
         before, self._before = self._before, None
         return self._reported(before if self.sent == "weights" else {n: _difference(p, p) for n, p in before.items()})
 

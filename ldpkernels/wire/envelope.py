@@ -98,5 +98,5 @@ def _refuse_constant(name: str) -> NoReturn:
 def _refuse_twice(pairs: list[tuple[str, object]]) -> Header:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a field stands twice")
+        raise ValueError("a field appears twice")
     return found

@@ -187,7 +187,7 @@ def layout_of(header: Header) -> Layout:
         for name, kind in _SINGLE_FIELDS.items():
             found[name] = value = header.pop(name)
             if type(value) is not kind:
-                raise TypeError(f"{short(value)} is no {kind.__name__}")
+                raise TypeError(f"{short(value)} is not of type {kind.__name__}")
         if header:
             raise ValueError(f"it has a field {short(sorted(header)[0])} that this version does not know")
         layout = Layout(**found)  # type: ignore[arg-type]  # of the types that were compared
@@ -207,10 +207,10 @@ def short(value: object) -> str:
 
 def _listed(values: object, kind: type[Field]) -> tuple[Field, ...]:
     if type(values) is not list:
-        raise TypeError(f"{short(values)} is no list")
+        raise TypeError(f"{short(values)} is not a list")
     for value in values:
         if type(value) is not kind:
-            raise TypeError(f"{short(value)} is no {kind.__name__}")
+            raise TypeError(f"{short(value)} is not of type {kind.__name__}")
     return tuple(values)
 
 
@@ -218,5 +218,5 @@ def _shape(dimensions: list[object]) -> tuple[int, ...]:
     """Dimensions that an array can have; empty ones have a limit too."""
     shape = _listed(dimensions, int)
     if len(shape) > 64 or min(shape, default=0) < 0 or math.prod([n or 1 for n in shape]) >= 2**60:
-        raise ValueError("a tensor's shape is none that a tensor can have")
+        raise ValueError("a tensor's shape is not one that a tensor can have")
     return shape

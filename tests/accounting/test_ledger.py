@@ -143,7 +143,7 @@ def test_the_first_layout_is_pinned_over_every_opening(tmp_path):
         ledger.spend(event)
     with Ledger(path, epsilon=1.0) as ledger:
         ledger.spend(event, layout="two heads")
-        with pytest.raises(ValueError, match="pinned"):
+        with pytest.raises(ValueError, match="fixed"):
             ledger.spend(event, layout="three heads")
         assert len(ledger.history) == 4
         for wrong in (5, None, True):

@@ -67,7 +67,7 @@ def test_what_has_other_neighbours_does_not_compose(one: str, other: str) -> Non
         assert words in str(refused.value)
     ledger = Ledger(None, epsilon=1e9, method="rdp")
     ledger.spend(events[0])
-    with pytest.raises(ValueError, match=r"different views or neighbours|doesn't say between which neighbours"):
+    with pytest.raises(ValueError, match=r"different views or neighbours|does not say which neighbours it compares"):
         ledger.spend(events[1])
     assert len(ledger.history) == 1
 
@@ -115,7 +115,7 @@ def test_a_replacement_is_twice_the_distance() -> None:
         to_replace_one(SampledGaussianEvent(1.0, 0.1))
     with pytest.raises(ValueError, match="no scope"):
         to_replace_one(GaussianEvent(1.0))
-    with pytest.raises(TypeError, match="is no Scope"):
+    with pytest.raises(TypeError, match="is not a Scope"):
         GaussianEvent(1.0, scope="local")  # type: ignore[arg-type]
 
 

@@ -91,9 +91,9 @@ def test_two_outcomes_are_counted() -> None:
     "event", [GaussianEvent(1.0), MetricEvent(1.0, "linf", 1.0), SampledGaussianEvent(1.0, 0.1), ShuffledEvent(1.0, 9)]
 )
 def test_nothing_is_claimed_of_other_events(event: Event) -> None:
-    with pytest.raises(ValueError, match="nothing is proved here for shuffling"):
+    with pytest.raises(ValueError, match="no bound is proved for shuffling"):
         shuffle_epsilon(event, 100)
-    with pytest.raises(ValueError, match="nothing is proved here for shuffling"):
+    with pytest.raises(ValueError, match="no bound is proved for shuffling"):
         clients_needed(1.0, event)
 
 

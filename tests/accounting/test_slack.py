@@ -195,7 +195,7 @@ def test_slack_adds_up_over_releases_and_is_paid_out_of_delta() -> None:
     with pytest.raises(ValueError, match="slack = -1"):
         PureEvent(1.0, slack=-1.0)
     for wrong in (event, PureEvent(1.0, scope=SHUFFLED)):
-        with pytest.raises(ValueError, match="nothing is proved here for shuffling"):
+        with pytest.raises(ValueError, match="no bound is proved for shuffling"):
             shuffle_epsilon(wrong, 100)
 
 

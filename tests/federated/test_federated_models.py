@@ -317,7 +317,7 @@ class Odd(nn.Module):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("detached", "output depends on no parameter that trains: its forward must not be under torch.no_grad"),
+        ("detached", "output depends on no parameter that trains: its forward must not run under torch.no_grad"),
         ("pair", r"cannot train on examples of shape \(4,\): .*must be Tensor, not tuple"),
     ],
 )

@@ -244,7 +244,7 @@ def test_a_state_in_the_middle_of_a_turn_is_refused(digits):
     state, _ = han_xue.round_(han_xue.State(), world)
     further = [{**state.training[0], "done": 6}, *state.training[1:]]
     for other in ({"training": state.training[:1]}, {"makers": [{}]}, {"training": further}):
-        with pytest.raises(ValueError, match="is not that of a turn of all 3 parties: begin the run anew"):
+        with pytest.raises(ValueError, match="is not that of a turn of all 3 parties: start the run again"):
             han_xue.round_(dataclasses.replace(state, **other), world)
 
 
@@ -288,7 +288,7 @@ def test_bad_settings_are_refused_before_any_work(digits):
         han_xue.World(digits, quick(), [parties.build("tree", (64,), 10, KEY)] * 2)
     with pytest.raises(ValueError, match=r"span=\(0.5, 0.5\) must be two numbers, the lower first"):
         generators.build("gan", (1, 8, 8), (0.5, 0.5), KEY)
-    with pytest.raises(ValueError, match="square images with a side that four divides"):
+    with pytest.raises(ValueError, match="square images with a side divisible by 4"):
         generators.build("dcgan", (88,), None, KEY)
     with pytest.raises(ValueError, match=r"images \[channels, height, width\] of 8 or more"):
         parties.build("cnn-5", (1, 4, 4), 10, KEY)

@@ -218,7 +218,7 @@ def test_clients_elsewhere_send_bytes():
     assert row == expected
     assert all(torch.equal(there.weights[name], w) for name, w in here.weights.items())
     for other in (dataclasses.replace(config, eps=None), dataclasses.replace(config, weigh="examples")):
-        with pytest.raises(ValueError, match="they need noise and weigh='alike'"):
+        with pytest.raises(ValueError, match="set eps and weigh='alike'"):
             ldp_fl.round_(state, clients, network, other, uploads=elsewhere, before_upload=lambda: pytest.fail("paid"))
     with pytest.raises(ValueError, match="nothing to average"):
         ldp_fl.round_(state, clients, network, config, uploads=lambda state, chosen: [])

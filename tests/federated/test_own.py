@@ -134,7 +134,7 @@ def test_the_other_algorithms_too(mine, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("models", "message"),
     [
-        (["my_own_things:tree", "logistic"], "for all of them, or kinds for all"),
+        (["my_own_things:tree", "logistic"], "for all, or kinds for all"),
         (["my_own_things:number"], "gave a int: a model has fit"),
         (["my_own_things:takes"], "must build a model without arguments"),
     ],

@@ -102,7 +102,7 @@ def test_without_protection_the_range_is_that_of_the_examples_and_the_report_say
     )
     x, y, *_ = images(0.0, 1.0)
     same = own.dataset((torch.full_like(x, 0.5), y, x, y))
-    with pytest.raises(ValueError, match=r"all numbers of the examples of 'your data' are 0.5, .* give a range"):
+    with pytest.raises(ValueError, match=r"all numbers in the examples of 'your data' are 0.5, .* give a range"):
         han_xue.World(same, quick(sound=False))
     finish(han_xue.World(dataclasses.replace(same, span=(0, 1)), quick(sound=False)))
 
@@ -142,9 +142,9 @@ def test_predictions_are_one_whole_number_for_each_example():
         (lambda y: np.eye(3)[y], r"shape \(10, 3\) for 10 examples: .* scores.argmax\(1\)"),
         (lambda y: torch.eye(3)[y], r"shape \(10, 3\)"),
         (lambda y: y[1:], r"shape \(9,\)"),
-        (lambda y: y + 0.5, "float64 that are no labels"),
-        (lambda y: y * np.nan, "float64 that are no labels"),
-        (lambda y: y.astype(str), "<U.* that are no labels"),
+        (lambda y: y + 0.5, "float64 that are not labels"),
+        (lambda y: y * np.nan, "float64 that are not labels"),
+        (lambda y: y.astype(str), "<U.* that are not labels"),
         (lambda y: y - 1, "labels from -1 to 1, and the classes are 0 to 2"),
         (lambda y: y + 2**32, "labels from 4294967296 to 4294967298, and the classes"),
         (lambda y: y + None, "predict failed: TypeError: unsupported"),
@@ -188,7 +188,7 @@ def test_a_party_of_one_class_is_refused_before_any_work(monkeypatch):
     [
         (
             lambda shard: torch.cat([shard, shard[:1]]),
-            "example .* is dealt 2 times: epsilons hold for one that is so once",
+            "example .* is dealt 2 times: the epsilons hold only where each example is dealt once",
         ),
         (lambda shard: torch.arange(60), "example .* is dealt 2 times"),
         (

@@ -77,8 +77,8 @@ def test_train_messages_with_a_name_are_answered():
         ({"r": [0.1]}, "one number for each"),
         ({"c": [1] * 3}, "one number for each"),
         ({"arrays": ["b", "a.weight", "a.scale"]}, "other arrays"),
-        ({"clients": 5}, "knows nothing"),
-        ({"generator": 5}, "knows nothing"),
+        ({"clients": 5}, "does not know"),
+        ({"generator": 5}, "does not know"),
     ],
 )
 def test_a_server_cannot_change_what_the_client_agreed_to(changed, words):
@@ -216,7 +216,7 @@ def test_a_label_is_not_read_from_which_heads_fail(tmp_path):
         with Ledger(tmp_path / f"{width}.ledger", epsilon=1e6) as kept:
             assert len(kept.history) == 1
     words = asked(83, ledger=tmp_path / "84.ledger", budget=1e6).error.reason  # one client's ledger has one layout
-    assert "names, shapes and dtypes are pinned" in words
+    assert "names, shapes and dtypes are fixed" in words
     with Ledger(tmp_path / "84.ledger", epsilon=1e6) as kept:
         assert len(kept.history) == 1
     pinned = {"like": {"w": np.zeros((8, 84), np.float32)}}

@@ -66,7 +66,7 @@ def test_an_app_cannot_choose_what_a_round_costs(site):
     assert not answer(message_of(eps=2.0), site, mod=LdpMod.from_node(like=START)).has_error()
     mod = LdpMod.from_node(like=smaller)
     reply = answer(message_of(eps=2.0, start=smaller), site, mod=mod, train=never)
-    assert "whose names, shapes and dtypes are pinned" in reply.error.reason
+    assert "whose names, shapes and dtypes are fixed" in reply.error.reason
 
 
 def test_a_run_asks_for_less_and_not_for_more(site, tmp_path, caplog):
@@ -95,7 +95,7 @@ def test_a_run_asks_for_less_and_not_for_more(site, tmp_path, caplog):
         ("eps = '2'", "eps = '2' is not a number: write it without quotes"),
         ("eps = true", "eps = True is not a number"),
         ("eps = -1.0", "eps=-1.0 must be a finite number above 0"),
-        ("epsilon = 2.0", "epsilon = 2.0 is of no meaning here: keys are eps, norm"),
+        ("epsilon = 2.0", "epsilon = 2.0 is unknown: keys are eps, norm"),
         ("eps = 2.0\nledger = 5", "ledger = 5 is not text"),
         ("eps = 2.0\nledger = '/a'", "ledger and budget go together"),
         ("eps = 2.0\nledger = 'a'", "ledger = 'a' is not an absolute path"),
@@ -107,7 +107,7 @@ def test_a_run_asks_for_less_and_not_for_more(site, tmp_path, caplog):
         ("[law]\nkind = 'VectorGaussian'", "is written with sigma, dimension, norm"),
         ("threshold = 5\n[roster]\n1 = 'ab'", "a key is 64 hexadecimal digits"),
         ("threshold = 5\n[roster]\none = 'ab'", "'one' is not a client's number"),
-        ("threshold = 5\n[identity]\nnumber = 1", "has not number and key"),
+        ("threshold = 5\n[identity]\nnumber = 1", "needs number and key"),
         ("threshold = 5\n[identity]\nnumber = 1\nkey = '/no/such'", "the key can't be read"),
         ("eps = ", "can't be read"),
         ("", "has no ldp"),

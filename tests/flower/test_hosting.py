@@ -201,7 +201,7 @@ time.sleep({sleep})
         ("os.kill(os.getpid(), 11)", "ended without an answer"),
         ("time.sleep(600)", "killed at its deadline"),
         ("arrays['b'] = Array(np.zeros(9))", "has float64 of shape (9,)"),
-        (WRITES.format(bytes="pickle.dumps(Touches()) * 9", sleep=0), "are the most that there can be"),
+        (WRITES.format(bytes="pickle.dumps(Touches()) * 9", sleep=0), "are the most that are read"),
         (WRITES.format(bytes="(3).to_bytes(8, 'little') + b'abc'", sleep=600), "that is not an answer"),
     ],
     ids=["raises", "dies", "hangs", "shapes", "pickles", "malformed"],
@@ -230,8 +230,8 @@ def never(*_):
     [
         ({}, {"ldp.budget": 0.5}, "past the budget of 0.5", ""),
         ({}, {"ldp.budget": 6000.0}, "this node cannot answer; its log says why", "more than the node's 5000.0"),
-        ({}, {"ldp.eps": 1.0}, "its log says why", "is not a run's to say"),
-        ({}, {"ldp.app": "x"}, "its log says why", "is not a run's to say"),
+        ({}, {"ldp.eps": 1.0}, "its log says why", "cannot be set by a run"),
+        ({}, {"ldp.app": "x"}, "its log says why", "cannot be set by a run"),
         ({"eps = 30.0": "eps = 2.0"}, {}, "eps=30.0, and this client was set up with 2.0", ""),
         ({"eps = 30.0": "eps = "}, {}, "its log says why", "can't be read"),
         ({"budget = 5000": ""}, {}, "its log says why", "has no budget"),
@@ -239,7 +239,7 @@ def never(*_):
         ({"deadline = 60.0": ""}, {}, "its log says why", "missing 1 required positional argument: 'deadline'"),
         ({"eps": "unit = 'patient'\neps"}, {}, "its log says why", "unit = 'patient' must be one of"),
         ({"[app]": "[like]\nw = ['float32', 3]\n[app]"}, {}, "other arrays than this client was set up for", ""),
-        ({"[app]": "[like]\nw = 3\n[app]"}, {}, "its log says why", "3 is not a form of an array"),
+        ({"[app]": "[like]\nw = 3\n[app]"}, {}, "its log says why", "3 is not the dtype and shape of an array"),
         ({"[app]": "upload = 'weights'\n[app]"}, {}, "upload='updates', and this client was set up with 'weights'", ""),
     ],
 )
@@ -300,7 +300,7 @@ class _Other(http.server.BaseHTTPRequestHandler):
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(404, "is it a flower-supernode --isolation process, of Flower"), (401, "give --superexec-auth-secret-file")],
+    [(404, "is it a flower-supernode --isolation process, of Flower"), (401, "give the --superexec-auth-secret-file")],
 )
 def test_the_command_refuses(owner, capsys, code, words):
     """A SuperNode that does not speak this protocol, or knows another secret, and mistakes after --."""

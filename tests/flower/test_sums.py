@@ -214,7 +214,7 @@ def test_a_step_is_answered_once_whatever_the_context_says(stage):
 
     started(LdpFedAvg(**TERMS), LocalGrid(twice, FEW))
     (refused,) = second
-    assert "is answered once" in refused.error.reason
+    assert "is answered only once" in refused.error.reason
 
 
 def test_a_step_that_can_not_be_claimed_is_refused(tmp_path):
@@ -304,7 +304,7 @@ def test_a_sum_that_no_honest_clients_have_is_lost():
     [
         ({"version": 2}, "speaks version 2 of secure sums, and this client 1"),
         ({"version": None}, "install the same ldpkernels"),
-        ({"round": 0}, "says no round"),
+        ({"round": 0}, "names no round"),
         ({"round": 2**70}, "no number of a round"),
         ({"invited": 4}, "threshold"),
         ({"invited": 0}, "clients=0"),

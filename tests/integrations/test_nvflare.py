@@ -285,7 +285,7 @@ def test_models_of_torch_and_their_statistics():
         ({"R": 0.1, "mechanism": "projected-code"}, "law=ProjectedCode"),
         ({"eps": None, "law": {"kind": "ProjectedCode", "eps": 8.0, "dimension": 34}}, "no round"),
         ({"eps": None, "law": {"kind": "Laplace"}}, "must be one of TwoPoint"),
-        ({"eps": None, "law": {**SHARES, "kind": "DistributedGaussian"}}, "private in a sum alone"),
+        ({"eps": None, "law": {**SHARES, "kind": "DistributedGaussian"}}, "private only in a sum"),
         ({"R": 0.1, "eps": 0.0}, "eps"),
     ],
 )

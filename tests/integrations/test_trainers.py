@@ -176,12 +176,12 @@ def test_what_no_report_can_have_is_refused_before_the_ledger(ranges, message, t
 
 def test_an_upload_is_of_one_training():
     model, upload = torch.nn.Linear(3, 2), Upload(C, R, EPS)
-    with pytest.raises(RuntimeError, match="finish without start"):
+    with pytest.raises(RuntimeError, match="finish was called before start"):
         upload.finish(model)
     upload.start(model)
     assert upload.finish(model, first=False) is None
     assert upload.report is None
-    with pytest.raises(RuntimeError, match="failed without start"):
+    with pytest.raises(RuntimeError, match="failed was called before start"):
         upload.failed()
     for wrong in ({"eps": 0.0}, {"mechanism": "gaussian"}, {"sent": "gradients"}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
@@ -201,7 +201,7 @@ def test_a_training_that_failed_is_a_report_of_no_change(sent, caplog):
     expected = report(unchanged, C, 1.0, EPS, generator=KEY).to_bytes()
     model.bias.requires_grad_(False)
     assert upload.finish(model).to_bytes() == expected
-    assert "froze, thawed or changed" in caplog.text
+    assert "froze, unfroze or replaced" in caplog.text
     upload.start(model.requires_grad_(True))
     expected = upload.failed().to_bytes()
     for change in (torch.nn.Linear.double, lambda m: m.to("meta"), lambda m: m.to(torch.complex64)):

@@ -104,7 +104,7 @@ def test_the_command_writes_it(tmp_path, capsys):
     assert f"app: {folder}, of 'central gaussian'" in capsys.readouterr().out
     for wrong, message in (
         (["--trust", "central", "--app", str(folder)], "is there already"),
-        (["--app", str(tmp_path / "other")], "is written for one trust"),
+        (["--app", str(tmp_path / "other")], "needs one answer to whom is trusted"),
         (
             ["--trust", "local", "--app", str(tmp_path / "other"), "--choose", "hybrid"],
             "--choose hybrid is not a candidate",

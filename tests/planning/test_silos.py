@@ -130,7 +130,7 @@ def test_what_is_of_another_unit_is_named():
 
 
 def test_too_many_weights_for_the_noise_are_left_out():
-    with pytest.raises(Unsuitable, match="too many for so much noise on a grid"):
+    with pytest.raises(Unsuitable, match="too many for this much noise on a grid"):
         shares_of_noise(SiloSetting(0.01, 1e-5, "example", rounds=100, examples=10, batch=10, clients=1, weights=2**28))
 
 

@@ -143,7 +143,7 @@ class TestTheListOfKeys:
         begun = {number: begin(made, number) for number in range(3)}
         rows = {n: message for n, (_, message) in begun.items()}
         rows[1] = rows[1][:32] + bytes(32) + rows[1][64:]
-        with pytest.raises(ProtocolError, match="none that can keep a secret"):
+        with pytest.raises(ProtocolError, match="not one that can keep a secret"):
             share(begun[0][0], written(rows))
 
 

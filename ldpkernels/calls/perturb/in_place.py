@@ -88,12 +88,13 @@ def refuse_negative_variances(tensors: Tensors, c: list[float], r: list[float], 
             if mechanism is None:
                 raise ValueError(
                     f"the outputs of {name!r} cannot be compared with zero in a graph for torch.compile, and a "
-                    "variance is not negative: call this outside of it, or pass buffers='keep' if buffers stay"
+                    "variance cannot be negative: call this outside of it, or pass buffers='keep' if buffers are not "
+                    "sent"
                 )
             low = float(min(mechanism.outputs(center, radius, tensor.dtype)))
             if low < 0:
                 raise ValueError(
-                    f"C={center:g} and R={radius:g} of {name!r} have the output {low:g}, and a variance is not "
+                    f"C={center:g} and R={radius:g} of {name!r} have the output {low:g}, and a variance cannot be "
                     "negative: give it a range of its own with a larger C or a smaller R, or pass buffers='keep' if "
-                    "buffers stay"
+                    "buffers are not sent"
                 )

@@ -60,7 +60,7 @@ class Prepared(Generic[Model]):
         self, model: Model, C: Range, R: Range, eps: SupportsFloat, mechanism: MechanismName, buffers: Buffers | None
     ) -> None:
         if isinstance(model, GeneratorType):
-            raise TypeError("model is a generator, which can be walked once: prepare a list of its tensors")
+            raise TypeError("model is a generator, which can be iterated only once: prepare a list of its tensors")
         if is_sharded(model):
             raise TypeError("prepare takes no DTensors: call perturb_, where the ranks agree on every call")
         self._model, self._mechanism, self._buffers = model, mechanism, buffers
@@ -106,7 +106,9 @@ class Prepared(Generic[Model]):
     def _refuse_others(self, now: Tensors) -> None:
         for name, other in itertools.zip_longest(self._tensors.names, now.names):
             if name != other:
-                raise ValueError(f"tensor {name or other!r} came or went since the call was prepared: prepare it again")
+                raise ValueError(
+                    f"tensor {name or other!r} was added or removed since the call was prepared: prepare it again"
+                )
         for name, one, other in zip(now.names, now.values, self._tensors.values, strict=True):
             if one is not other:
                 raise _changed(name)
