@@ -180,7 +180,7 @@ def test_json_has_no_infinity():
         (["fl", "ldp-fl", "--ledger", f"{__file__}/l.jsonl", "--budget", "9"], "argument --ledger: "),
         (["demo", "--out", f"{'a' * 300}.png"], "cannot be written: File name too long"),
         (["fl", "ldp-fl", "--growth", "2"], "--growth 2.0 is for adaptive ranges: give --adaptive"),
-        (["fl", "ldp-fl", "--radius", "1e39"], "leaves float32: use a smaller range"),
+        (["fl", "ldp-fl", "--radius", "1e39"], "exceeds float32: use a smaller range"),
         (["fl", "ldp-fl", "--rate", "1e99"], "argument --rate: 1e99 must be above 0 and below 1e+30"),
         (["fl", "ldp-fed", "--select", "99"], "--select 99 of --clients 50: select at most as many"),
         (["fl", "ldp-fed", "--rho", "23"], "argument --rho: 23 is too large: use at most 22"),
