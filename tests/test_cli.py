@@ -186,7 +186,7 @@ def test_json_has_no_infinity():
         (["fl", "ldp-fed", "--rho", "23"], "argument --rho: 23 is too large: use at most 22"),
         (["fl", "ldp-fl", "--dataset", "mnist", "--data", "/nowhere"], "the data folder '/nowhere' does not exist"),
         (["fl", "han-xue", "--dataset", "adult"], "give the folder that holds adult/ (--data DIR)"),
-        (["fl", "han-xue", "--parties", "1"], "--parties 1: a single vote is one apart"),
+        (["fl", "han-xue", "--parties", "1"], "--parties 1: a single vote leads by 1 only"),
         (["fl", "han-xue", "--models", "oracle"], "model='oracle' must be one of"),
         (["fl", "ldp-fl", "--dataset", "mnist"], "give the folder that holds it (--data DIR)"),
         (
