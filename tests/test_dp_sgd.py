@@ -162,7 +162,7 @@ def test_private_gradients_of_other_parameters_are_not_stepped_by():
 def test_an_optimizer_that_computes_gradients_anew():
     model = model_of()
     optimizer = torch.optim.LBFGS(model.parameters())
-    refuses(TypeError, "LBFGS, whose step computes gradients anew", model, optimizer, grads=gradients(model, *batch()))
+    refuses(TypeError, "LBFGS, whose step recomputes gradients", model, optimizer, grads=gradients(model, *batch()))
 
 
 @pytest.mark.parametrize(

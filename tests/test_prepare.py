@@ -86,7 +86,7 @@ def test_a_prepared_list_of_arrays_refuses_what_changed():
     with pytest.raises(ValueError, match="tensor '1' is another one"):
         perturb()
     arrays.append(np.zeros(4))
-    with pytest.raises(ValueError, match="'2' came or went"):
+    with pytest.raises(ValueError, match="'2' was added or removed"):
         perturb()
 
 

@@ -78,7 +78,7 @@ def test_codes_add_up_to_the_mean_of_the_updates():
         ({"central": CentralGaussian(1.0, 3), "threshold": 2}, ValueError, "sees every update"),
         ({"law": SHARES}, ValueError, "law and threshold"),
         ({"law": VectorGaussian(1.0, 3), "threshold": 2}, ValueError, "add integers"),
-        ({"law": ldpkernels.AdaptiveClipping(1.0, 100)}, TypeError, "none that a client releases"),
+        ({"law": ldpkernels.AdaptiveClipping(1.0, 100)}, TypeError, "not one that a client releases"),
         ({"eps": 1.0, "mechanism": "projected-code"}, ValueError, "law=ProjectedCode"),
         ({"eps": 1.0, "threshold": 2, "colluders": 2}, ValueError, "colluders=2"),
         ({"eps": 1.0, "roster": {}}, ValueError, "pass threshold"),

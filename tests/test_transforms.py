@@ -118,11 +118,11 @@ def test_clipped_sums_are_differentiated_backwards_alone():
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with pytest.raises(RuntimeError, match="torch.autograd only"):
+            with pytest.raises(RuntimeError, match=r"torch\.autograd only"):
                 torch.func.jvp(total, (x,), (x,))
-            with torch.autograd.forward_ad.dual_level(), pytest.raises(RuntimeError, match="torch.autograd only"):
+            with torch.autograd.forward_ad.dual_level(), pytest.raises(RuntimeError, match=r"torch\.autograd only"):
                 total(torch.autograd.forward_ad.make_dual(x, x))
-        with pytest.raises(RuntimeError, match="torch.autograd only"):
+        with pytest.raises(RuntimeError, match=r"torch\.autograd only"):
             torch.func.grad(total)(x)
 
 

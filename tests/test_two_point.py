@@ -179,8 +179,8 @@ def test_bad_eps(eps):
         (0.0, math.nan, ValueError, "R=nan"),
         (0.0, math.inf, ValueError, "R=inf"),
         (0.0, -1e-9, ValueError, "at least 0"),
-        (1e39, 1.0, OverflowError, "leaves float32"),
-        (3e38, 1e38, OverflowError, "leaves float32"),
+        (1e39, 1.0, OverflowError, "exceeds float32"),
+        (3e38, 1e38, OverflowError, "exceeds float32"),
         (0.0, 2e38, OverflowError, "overflow float32"),
     ],
 )

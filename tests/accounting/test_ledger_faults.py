@@ -278,7 +278,7 @@ def test_a_ledger_that_may_not_be_written_is_refused(tmp_path: Path, monkeypatch
     monkeypatch.setattr("ldpkernels.accounting.ledger_file.PATIENCE", 0.05)
     with opened(tmp_path / "run.ledger") as ledger, sqlite3.connect(tmp_path / "run.ledger") as db:
         db.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LedgerError, match=r"database is locked\. Look after its locks"):
+        with pytest.raises(LedgerError, match=r"database is locked\. Check its locks"):
             ledger.spend(PureEvent(1.0))
         db.rollback()
         assert ledger.spend(PureEvent(1.0)).epsilon == 1.0

@@ -73,7 +73,7 @@ def test_what_has_other_neighbours_does_not_compose(one: str, other: str) -> Non
 
 
 def test_a_central_gaussian_is_not_counted_as_local() -> None:
-    with pytest.raises(ValueError, match=r"GaussianEvent\(noise_multiplier=1.0\) doesn't say .*scope=LOCAL.*CENTRAL"):
+    with pytest.raises(ValueError, match=r"GaussianEvent\(noise_multiplier=1.0\) does not say .*scope=LOCAL.*CENTRAL"):
         Ledger(None, epsilon=100.0).spend(GaussianEvent(1.0))
     central = GaussianEvent(1.0, scope=CENTRAL)
     printed = {}

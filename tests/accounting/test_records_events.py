@@ -82,7 +82,7 @@ def test_results_serialize_and_refuse_nonsense() -> None:
     for epsilon, delta in ((math.nan, 0.0), (-1.0, 0.0), (1.0, 2.0)):
         with pytest.raises(ValueError, match=r"epsilon|delta"):
             PrivacyResult(epsilon, delta, accounting.LOCAL)
-    with pytest.raises(TypeError, match="'the server' is no Scope"):
+    with pytest.raises(TypeError, match="'the server' is not a Scope"):
         PrivacyResult(1.0, 0.0, "the server", ("any two weights",))  # type: ignore[arg-type]
 
 

@@ -52,7 +52,7 @@ def refused(message, driver, state, network, clients, config, **options):
     ("changes", "message"),
     [
         ({"R": -1.0}, r"R=-1\.0 must be finite and at least 0"),
-        ({"R": 1e39}, "leaves float32: use a smaller range"),
+        ({"R": 1e39}, "exceeds float32: use a smaller range"),
         ({"R": {"0": 0.5}}, "R names no range for '2.weight'"),
     ],
 )

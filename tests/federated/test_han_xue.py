@@ -244,7 +244,7 @@ def test_a_state_in_the_middle_of_a_turn_is_refused(digits):
     state, _ = han_xue.round_(han_xue.State(), world)
     further = [{**state.training[0], "done": 6}, *state.training[1:]]
     for other in ({"training": state.training[:1]}, {"makers": [{}]}, {"training": further}):
-        with pytest.raises(ValueError, match="is not that of a turn of all 3 parties: start the run again"):
+        with pytest.raises(ValueError, match="does not hold a turn of all 3 parties: start the run again"):
             han_xue.round_(dataclasses.replace(state, **other), world)
 
 

@@ -72,7 +72,7 @@ def test_a_dataset_is_divided_and_standardised(tmp_path):
 
 def test_what_is_wrong_is_named(tmp_path):
     path = tmp_path / "adult.data"
-    with pytest.raises(FileNotFoundError, match=r"adult.data does not exist: lay UCI's"):
+    with pytest.raises(FileNotFoundError, match=r"adult.data does not exist: put UCI's"):
         adult.read(path)
     for text, message in (
         ("", "holds no example"),

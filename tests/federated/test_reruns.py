@@ -37,7 +37,7 @@ def run(driver, folder=None, *, rounds=4, resume=False, die_after=None, **change
         return after, {**row, "accuracy": training.accuracy(network, after.weights, x, y)}
 
     state = module.init(network, config)
-    options = {"folder": folder, "resume": resume it, "described": {"config": config}, "progress": False}
+    options = {"folder": folder, "resume": resume, "described": {"config": config}, "progress": False}
     return runs.run(step, state, rounds, **options)
 
 

@@ -160,7 +160,7 @@ def test_what_accelerate_trained_is_reported():
 
 @pytest.mark.parametrize(
     ("ranges", "message"),
-    [({"R": -1.0}, "R=-1.0"), ({"R": {"bias": 1.0}}, "R names no range"), ({"C": 1e39, "R": 1.0}, "leaves float32")],
+    [({"R": -1.0}, "R=-1.0"), ({"R": {"bias": 1.0}}, "R names no range"), ({"C": 1e39, "R": 1.0}, "exceeds float32")],
 )
 def test_what_no_report_can_have_is_refused_before_the_ledger(ranges, message, tmp_path):
     model = torch.nn.Linear(3, 2)
