@@ -117,7 +117,7 @@ def mean(
     >>> law = ldpkernels.DistributedGaussian.calibrated(8.0, 1e-5, dimension=100_000, clients=6, invited=8)
     >>> ldpkernels.distributed.mean(update, law=law)  # of 8 ranks each may have another rank's noise
     Traceback (most recent call last):
-    ValueError: law.clients=6 needs the noise of so many ranks, ...
+    ValueError: law.clients=6 needs the noise of that many ranks. ...
     >>> torch.distributed.destroy_process_group()
     """
     place = place_in(group)

@@ -175,7 +175,7 @@ def laws_that_the_ranks_cannot_keep(ranks):
     own = update(dist.get_rank())
     for match, options in [
         (rf"law.clients={ranks} .*{ranks - 1} are left", {"law": law(ranks, clients=ranks)}),
-        (rf"colluders=1: {ranks - 2} are left", {"law": law(ranks), "colluders": 1}),
+        (rf"colluders=1, so {ranks - 2} are left", {"law": law(ranks), "colluders": 1}),
         (rf"calibrate with invited={ranks}", {"law": law(ranks, clients=1, invited=ranks - 1)}),
         ("colluders = -1", {"law": law(ranks), "colluders": -1}),
         ("round = -1", {"law": law(ranks), "round": -1}),
