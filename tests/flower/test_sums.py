@@ -305,14 +305,14 @@ def test_a_sum_that_no_honest_clients_have_is_lost():
         ({"version": 2}, "speaks version 2 of secure sums, and this client 1"),
         ({"version": None}, "install the same ldpkernels"),
         ({"round": 0}, "names no round"),
-        ({"round": 2**70}, "no number of a round"),
+        ({"round": 2**70}, "not a number of a round"),
         ({"invited": 4}, "threshold"),
         ({"invited": 0}, "clients=0"),
         ({"invited": 2**39}, "select fewer"),
         ({"weights": 0}, "length"),
         ({"weights": 2**39}, "length"),
-        ({"weights": -1}, "no number of a round"),
-        ({"invited": 6.0}, "no number of a round"),
+        ({"weights": -1}, "not a number of a round"),
+        ({"invited": 6.0}, "not a number of a round"),
     ],
 )
 def test_a_first_message_that_no_server_of_this_version_sends(given, words):
