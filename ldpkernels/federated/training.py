@@ -260,24 +260,12 @@ def _count_in_worker(shared: Shared, weights: Weights, part: slice) -> int:
 def gradients_together(
     network: nn.Module, weights: Weights
 ) -> Callable[[Weights, torch.Tensor, torch.Tensor], Weights]:
-    """A function of stacked weights, examples and labels that gives stacked gradients; other weights stay.
-
-    A client's loss depends on its own weights alone, so the gradient of the sum has each client's.
-    """
+    """A function of stacked weights, examples and labels that gives stacked gradients; other weights stay."""
 
     def loss(moving: Weights, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(torch.func.functional_call(network, {**weights, **moving}, (x,)), y)
 
-    losses = torch.func.vmap(loss)
-
-    def gradients(stacked: Weights, x: torch.Tensor, y: torch.Tensor) -> Weights:
-        moving = {name: w.detach().requires_grad_() for name, w in stacked.items()}
-        total = losses(moving, x, y).sum()
-        if not total.requires_grad:  # nothing of what is trained was used
-            return {name: torch.zeros_like(w) for name, w in stacked.items()}
-        found = torch.autograd.grad(total, list(moving.values()), materialize_grads=True)
-        return dict(zip(moving, found, strict=True))
-
+    gradients: Callable[[Weights, torch.Tensor, torch.Tensor], Weights] = torch.func.vmap(torch.func.grad(loss))
     return gradients
 
 
