@@ -21,11 +21,6 @@ def first_elements(sizes: Sequence[int]) -> list[int]:
     return [0, *accumulate([(size + 7) // 8 * 8 for size in sizes])][: len(sizes)]
 
 
-def report_bytes(sizes: Sequence[int]) -> int:
-    """The length of a one-bit report of tensors of these sizes."""
-    return sum((size + 7) // 8 for size in sizes)
-
-
 def span_table(addresses: Sequence[int], outs: Sequence[int], sizes: Sequence[int], dtypes: Sequence[Dtype]) -> Spans:
     """The kernels' description of the tensors."""
     codes = [dtype.code for dtype in dtypes]
