@@ -266,7 +266,7 @@ def _least_noise(law: Law, eps: float, delta: float, rounds: int, clipping: Adap
 class DistributedGaussian(Shares):
     """Discrete Gaussian shares (Kairouz, Liu and Steinke, ICML 2021), whose sum is nearly a discrete Gaussian.
 
-    An eps is of a client's update against zeros in its place, for whoever sees the sums (`Shares`).
+    eps is between a client's update and zeros in its place, for whoever sees the sums (`Shares`).
 
     >>> law = DistributedGaussian(1000, 1.0, clients=100, grid_norm=100.0, stddev=10.0, bits=16, invited=100)
     >>> round(law.event.rho, 4)
@@ -278,7 +278,7 @@ class DistributedGaussian(Shares):
 
     @property
     def table(self) -> NoiseTable:
-        """A discrete Gaussian."""
+        """The noise of a share: a discrete Gaussian."""
         return gaussian_table(self.stddev)
 
     def _log_moment(self, t: float) -> float:
@@ -286,7 +286,10 @@ class DistributedGaussian(Shares):
 
     @property
     def tau(self) -> float:
-        """How far the sum's log-probabilities are from a discrete Gaussian's: 10 sum of e^(-2 pi^2 s^2 k/(k+1))."""
+        """A bound on the distance of the sum's log-probabilities from a discrete Gaussian's.
+
+        It is 10 times the sum of e^(-2 pi^2 s^2 k/(k+1)).
+        """
         rate = 2 * math.pi**2 * self.stddev**2
         few = min(self.clients, 64)  # terms fall with k: the others are as many times the next
         terms = [math.exp(-rate * k / (k + 1)) for k in range(1, few)]
@@ -294,12 +297,12 @@ class DistributedGaussian(Shares):
         return 10 * (math.fsum(terms) + rest) * UP
 
     def multiplier(self, norm: float) -> float:
-        """The noise multiplier of a sum, for one row of that norm among those that a client added up in its update.
+        """The noise multiplier of a sum for one row of that norm, where a client's update is a sum of rows.
 
         Clipping is a projection, and rounding at random compares each weight with a draw of its own. So two updates
-        that are such a row apart become integers whose difference is a rounding at random of a row as short: its square
-        passes `rounded_square` with a probability of `FAR_APART`. Updates are at most `rows_norm` long, so that no
-        rounding is drawn again but with that probability: both are in `rows_slack`.
+        that differ by such a row become integers whose difference is a rounding at random of a row that is no longer.
+        Its square is above `rounded_square` with probability `FAR_APART`. Updates are at most `rows_norm` long, so that
+        a rounding is drawn again with that probability only. `rows_slack` covers both.
         """
         if self.stddev < LEAST_LIKE_A_GAUSSIAN:
             raise ValueError(
@@ -314,12 +317,12 @@ class DistributedGaussian(Shares):
 
     @property
     def rows_norm(self) -> float:
-        """What a client's sum of rows is clipped to before it is encoded."""
+        """The norm to which a client's sum of rows is clipped before it is encoded."""
         return self.norm * ROOM
 
     @property
     def rows_slack(self) -> float:
-        """The distance of a sum of rows from its law."""
+        """The distance of the sum of rows from its law."""
         return self._slack + 2 * FAR_APART
 
     @property
@@ -333,7 +336,7 @@ class DistributedGaussian(Shares):
 class DistributedSkellam(Shares):
     """Skellam shares (Agarwal, Kairouz and Liu, NeurIPS 2021), which add up to a Skellam number exactly.
 
-    An eps is of a client's update against zeros in its place, for whoever sees the sums (`Shares`).
+    eps is between a client's update and zeros in its place, for whoever sees the sums (`Shares`).
 
     >>> law = DistributedSkellam(1000, 1.0, clients=100, grid_norm=100.0, stddev=10.0, bits=16, invited=100)
     >>> round(law.event.variance)
@@ -344,7 +347,7 @@ class DistributedSkellam(Shares):
 
     @property
     def table(self) -> NoiseTable:
-        """The difference of two Poisson numbers."""
+        """The noise of a share: the difference of two Poisson numbers."""
         return skellam_table(self.stddev**2)
 
     def _log_moment(self, t: float) -> float:
