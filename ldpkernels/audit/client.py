@@ -147,7 +147,7 @@ def audit_client(
     if eps is not None:
         eps = arguments.non_negative("eps", eps)
     if delta is not None and not 0 <= delta < 1:
-        raise ValueError(f"delta={delta} must be from 0 up to 1")
+        raise ValueError(f"delta={delta} must be at least 0 and below 1")
     seen = recorded(client, (a, b), runs, seed)
     return _judged(name, seen, _claim_of(seen, eps, delta))
 
@@ -181,7 +181,7 @@ def _claim_of(seen: Seen, eps: float | None, delta: float | None) -> _Claim:
         source, claimed, delta = "its reports", None, DELTA if delta is None else delta
     else:
         raise ValueError(
-            "the client's claim is unknown, since it spends no ledger and sends no report of this package: pass eps"
+            "the client's claim is unknown, because it has no ledger and sends no report of this package: pass eps"
         )
     own = max(_composed(account, delta) for account in accounts)
     return _Claim(own if claimed is None else claimed, delta, source, own)

@@ -109,7 +109,7 @@ def measure(
     if not claimed >= 0:
         raise ValueError(f"claimed={claimed} must be at least 0")
     if not 0 <= delta < 1:
-        raise ValueError(f"delta={delta} must be from 0 up to 1")
+        raise ValueError(f"delta={delta} must be at least 0 and below 1")
     first, second = (_outputs(function, value, n) for value in (a, b))
     half = len(first) // 2
     choose, judge = (first[:half], second[:half]), (first[half : 2 * half], second[half : 2 * half])
@@ -132,7 +132,7 @@ def told_apart(
             if best is None or bound > most:
                 best, swap, most = event, swapped, bound
     if best is None:
-        raise ValueError(f"{name}: there is nothing to tell the inputs apart by")
+        raise ValueError(f"{name}: the outputs hold nothing that could tell the inputs apart")
     draws = judge[best.column]
     n, counts = _lengths(draws), best.counts(draws)
     first, second = (counts[1], counts[0]) if swap else counts

@@ -209,7 +209,7 @@ def _shuffle(args: argparse.Namespace) -> list[PrivacyResult | Told]:
     if args.clients is not None:
         raise ValueError(f"--clients = {args.clients} and --target = {args.target}: give one of the two")
     if args.method is not None:
-        raise ValueError("--target goes with the sharpest method: leave --method out")
+        raise ValueError("--target always uses the sharpest method: leave --method out")
     clients, result = accounting.clients_needed(
         args.target, report, d=args.weights, rounds=args.rounds, delta=args.delta
     )

@@ -114,7 +114,7 @@ def _of_silos(args: argparse.Namespace) -> Outcome:
     if args.examples is None or args.batch is None:
         raise ValueError(f"--unit {args.unit} takes --examples and --batch")
     if args.app or args.out or args.better or args.radius is not None:
-        raise ValueError(f"--unit {args.unit} has no --app, --out, --better and --radius: leave them out")
+        raise ValueError(f"--unit {args.unit} takes no --app, --out, --better or --radius: leave them out")
     norm = 1.0 if args.norm is None else args.norm
     setting = options.taken(args, SiloSetting, epsilon=args.eps, norm=norm)
     found = silo_plan(setting)

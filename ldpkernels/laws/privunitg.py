@@ -129,7 +129,7 @@ class PrivUnitG(PureVectorLaw):
         """
         sizes = [math.prod(out.shape) for out in outs]
         if sum(sizes) != self.dimension:
-            raise ValueError(f"an update of {sum(sizes)} weights, where dimension={self.dimension}")
+            raise ValueError(f"the update has {sum(sizes)} weights, and dimension={self.dimension}")
         spans = span_table(addresses, [flat.address(out) for out in outs], sizes, dtypes)
         length = launch.norm(spans, device)
         if not 2.0**-500 <= length <= 2.0**500:

@@ -171,7 +171,7 @@ class VectorGaussian:
     ) -> tuple[AnyArray, list[int]]:
         """The clipped update in units of the grid, as int32, and where its parts lie; raises as `write` does."""
         if sum(sizes) != self.dimension:
-            raise ValueError(f"an update of {sum(sizes)} weights, where dimension={self.dimension}")
+            raise ValueError(f"the update has {sum(sizes)} weights, and dimension={self.dimension}")
         integers = launch.empty(self.dimension, np.int32, device)
         places = [flat.address(integers) + 4 * sum(sizes[:i]) for i in range(len(sizes))]
         spans = span_table(addresses, places, sizes, dtypes)

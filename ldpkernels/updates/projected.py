@@ -71,7 +71,7 @@ def mean_of_codes(codes: Iterable[int], law: ProjectedCode, shared: Iterable[Key
         total += rotate_back_(x, key.fold_in(_SIGNS))[: law.dimension]
         clients += 1
     if not clients:
-        raise ValueError("no codes: nobody's update has a mean")
+        raise ValueError("no codes to average: add at least one")
     mean: Singles = (total / clients).astype(np.float32)
     return mean
 
