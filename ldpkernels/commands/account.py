@@ -171,7 +171,8 @@ def _short(answer: Answer) -> str:
     if isinstance(answer, Told):
         return "\n".join(part if isinstance(part, str) else _short(part) for part in answer.paragraphs)
     if isinstance(answer, Claim):
-        figures = "; ".join(rounded_up(result.epsilon) for result in (answer.honest, *answer.also))
+        results = (answer.honest, *answer.also)
+        figures = "; ".join(f"{rounded_up(result.epsilon)} ({result.scope.view.value} view)" for result in results)
         return f"{answer.name}: claims {answer.claimed:.6g}; honest {figures}"
     if isinstance(answer, CldpResult):
         return f"alpha = {answer.alpha:.6g} ({answer.metric}): {_short(answer.worst_case)}"

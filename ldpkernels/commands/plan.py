@@ -137,8 +137,8 @@ def _text(found: Plan, better: dict[str, float], *, full: bool) -> str:
     lines = [f"trust = {found.setting.trust}: {found}"]
     if found.setting.radius is None and any("R=" in one.call for one in found):
         lines.append(
-            f"without --radius, calls with R take the norm for it, {found.setting.norm:g}, all that is known of "
-            "a coordinate: a smaller radius makes them better (docs/choosing.md)"
+            f"without --radius, calls with R use the norm, {found.setting.norm:g}: a smaller radius, if you know one,"
+            " makes them better (docs/choosing.md)"
         )
     lines += [f"{name} is left out: {reason}" for name, reason in found.left_out.items()]
     lines += [f"better: {text}: {value:.3g} of the norm" for text, value in better.items()]
