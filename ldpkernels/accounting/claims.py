@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The papers' own privacy claims, under their own names, each beside what is true.
+"""The papers' own privacy claims, under their own names, each next to what is true.
 
 The numbers are the papers'; the records say which steps of their derivations don't hold, and what holds instead.
 """

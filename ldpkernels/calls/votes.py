@@ -173,8 +173,7 @@ def vote_epsilon(samples: int, sigma: float, *, delta: float = 1e-5) -> PrivacyR
         assumptions=(
             f"{composed.assumptions[0].split()[0]} samples are labelled, each with fresh noise of {sigma:.6g} on every"
             " count, in exact arithmetic",
-            "the samples do not depend on the parties' data but by private releases, which are accounted for beside"
-            " this",
+            "the samples depend on the parties' data only by private releases, which are accounted for separately",
             "a record is held by one party",
         ),
         seen="anyone who sees the labels, and which samples were dropped",

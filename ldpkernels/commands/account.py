@@ -52,7 +52,7 @@ def add_parser(commands: Commands) -> None:
         questions,
         "local",
         _local,
-        "d reports in each of T rounds, as seen by whoever can link them to the client",
+        "reports of d weights in each of T rounds, as seen by whoever can link them to the client",
         "account local --eps 1 --weights 21840 --rounds 10",
     )
     local.add_argument("--mechanism", choices=(*PURE, "gaussian"), default=PURE[0], help="default: %(default)s")
@@ -118,7 +118,7 @@ def add_parser(commands: Commands) -> None:
         questions,
         "claims",
         _claims,
-        "the papers' numbers beside the true ones, at the papers' own settings",
+        "the papers' numbers next to the true ones, at the papers' own settings",
         "account claims ldp-fl",
     )
     claims.add_argument("paper", nargs="?", choices=("all", "ldp-fl", "ldp-fed", "han-xue"), default="all")

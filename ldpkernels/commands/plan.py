@@ -30,7 +30,7 @@ def add_parser(commands: Commands) -> None:
     )
     needed = parser.add_argument_group("the setting")
     options.add_epsilon(needed, required=True, help="total for all that a client ever sends")
-    needed.add_argument("--delta", type=float, default=1e-5, help="probability that it excludes (1e-5)")
+    needed.add_argument("--delta", type=float, default=1e-5, help="probability that the total excludes (1e-5)")
     needed.add_argument("--rounds", type=options.count, required=True, help="most rounds in which a client takes part")
     needed.add_argument("--clients", type=options.count, help="honest clients that report in a round")
     needed.add_argument("--weights", type=options.count, help="numbers in an update")
@@ -39,7 +39,7 @@ def add_parser(commands: Commands) -> None:
         choices=TRUSTS,
         nargs="+",
         default=list(TRUSTS),
-        help="who is trusted (each in turn)",
+        help="who is trusted (default: each in turn)",
         metavar="TRUST",
     )
     needed.add_argument("--radius", type=float, help="largest coordinate of an update; this, or --norm, or both")
@@ -56,8 +56,8 @@ def add_parser(commands: Commands) -> None:
     below = parser.add_argument_group("an example or a person of a silo, in place of a client (docs/silos.md)")
     below.add_argument("--unit", choices=("client", *BELOW), default="client", help="who is protected (client)")
     below.add_argument("--examples", type=options.count, metavar="N", help="examples, or persons, of a silo")
-    below.add_argument("--batch", type=float, metavar="N", help="of them in a batch, on average")
-    below.add_argument("--epochs", type=float, metavar="X", help="passes of a round (one step)")
+    below.add_argument("--batch", type=float, metavar="N", help="examples, or persons, in a batch on average")
+    below.add_argument("--epochs", type=float, metavar="X", help="passes over them in a round (default: one step)")
     below.add_argument("--most", type=options.count, metavar="N", help="records of a person that a step takes, at most")
     shown = parser.add_argument_group("the answer")
     shown.add_argument("--full", action="store_true", help="every call with its adversary and assumptions")

@@ -211,7 +211,7 @@ def _cifar_batch(root: Path, name: str) -> tuple[Bytes, Array]:
             batch = _ArraysOnly(io.BytesIO(pickled.read_bytes()), encoding="bytes").load()
             data, labels = batch[b"data"], np.asarray(batch[b"labels"])
             if data.dtype != np.uint8 or data.shape != (len(labels), 3072) or labels.dtype.kind not in "iu":
-                raise TypeError(f"data of shape {data.shape} beside labels of {labels.dtype}")
+                raise TypeError(f"data of shape {data.shape} and labels of {labels.dtype}")
         except pickle.UnpicklingError:
             raise
         except Exception as wrong:  # a damaged pickle may fail in any way
