@@ -159,9 +159,9 @@ def add_parser(commands: Commands) -> None:
         "audit",
         help="measured epsilon against the claim, for every mechanism, dtype and backend, or a function of yours",
         description="Draws from mechanisms under neighbouring inputs and bounds their epsilon from below, with error "
-        "probability 1e-6 a case. Then plays a client's whole vector against a likelihood-ratio attack, and "
-        "prints the accountant's figure next to it. Or runs a client of yours and looks at everything that leaves it (docs/audit.md). Exits "
-        "with 1 if more leaks than is claimed.",
+        "probability 1e-6 a case. Then plays a client's whole vector against a likelihood-ratio attack, and prints the "
+        "accountant's figure next to it. Or runs a client of yours and looks at everything that leaves it "
+        "(docs/audit.md). Exits with 1 if more leaks than is claimed.",
         epilog="examples: ldpkernels audit --out audit.png; "
         "ldpkernels audit --function mypackage.noise:randomize --inputs 0 1 --eps 1; "
         "ldpkernels audit --client mine:client --data mine:data --out audit.png",
