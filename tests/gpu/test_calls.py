@@ -36,6 +36,14 @@ def test_k_of_d_reports_in_host_memory(key):
     assert torch.equal(found, ldpkernels.perturb_vector(update, 8.0, **options))
 
 
+def test_a_report_of_a_vector_stays_on_the_device_where_triton_is(key):
+    x = torch.linspace(-1, 1, 10_001)
+    options = {"mechanism": "gaussian", "sigma": 0.8, "norm": 1.0, "generator": key}
+    found = ldpkernels.perturb_vector({"w": x.cuda()}, **options)["w"]
+    assert found.is_cuda == ("triton" in ldpkernels.backends())
+    assert same(found, ldpkernels.perturb_vector({"w": x}, **options)["w"])
+
+
 def test_keys(on_gpu):
     def draw(generator=None):
         return on_gpu(ldpkernels.perturb_, torch.zeros(1000, device="cuda"), C, R, EPS, generator=generator)

@@ -15,6 +15,8 @@ from ldpkernels.triton import quantiles, summary  # noqa: E402
 from ldpkernels.triton.summary import summarize  # noqa: E402
 
 FORMATS = (np.float32, np.float64, np.float16, *SOME)
+EXHAUSTIVE = pytest.mark.exhaustive
+LARGE = (2047, 65_536, 65_537, 1_000_003, 9_000_001) if torch.cuda.is_available() else ()
 
 
 def weights(dtype, n, seed=0):
@@ -42,7 +44,7 @@ def check(arrays, device):
 
 
 def test_summaries_have_the_bits_of_the_cpu(device):
-    check([weights(d, n, i) for i, n in enumerate((0, 1, 15, 17, 500)) for d in FORMATS], device)
+    check([weights(d, n, i) for i, n in enumerate((0, 1, 15, 17, 500, *LARGE)) for d in FORMATS], device)
     zeros = np.zeros(40, np.float32)
     zeros[::2] = -0.0
     check([zeros, -zeros, np.full(20, np.nan), np.array([1e308, 1e308, -1e308, 5e-324])], device)
@@ -82,15 +84,15 @@ def test_chunks_are_added_in_their_order(device, monkeypatch):
 
 @pytest.mark.parametrize(
     ("formats", "sizes"),
-    [(FORMATS[2:], (5, 1, 700, 2049)), pytest.param(FORMATS, (5, 70, 204), marks=pytest.mark.exhaustive)],
+    [(FORMATS[2:], (5, 1, 700, 2049)), pytest.param(FORMATS, (5, 70, 204), marks=() if LARGE else EXHAUSTIVE)],
     ids=["narrow", "all"],
 )
 def test_quantiles_are_numpys(device, formats, sizes):
     """Of weights of one tile, and of several; fp64 has all of them take twice as many passes."""
     arrays = [weights(d, n, n) for d in formats for n in sizes]
     arrays[2][50:600], arrays[3][:100], arrays[3][100:200] = 0.25, -0.0, 0.0
-    arrays.append(np.array([-65504, 65504, 6e-8], arrays[-1].dtype))
-    layers = np.array([*([0, 0, 1, 2, 3][: len(sizes)] * len(formats)), 1])
+    arrays += [np.array([-65504, 65504, 6e-8], arrays[-1].dtype), *(weights(d, n, n) for d in formats for n in LARGE)]
+    layers = np.array([*([0, 0, 1, 2, 3][: len(sizes)] * len(formats)), 1, *[0] * len(LARGE) * len(formats)])
     q = np.array([0.005, 0.0, 1.0, 1 / 3])
     together = [np.concatenate([a.astype(np.float64) for a, k in zip(arrays, layers, strict=True) if k == i])
                 for i in range(len(sizes) - 1)]  # fmt: skip

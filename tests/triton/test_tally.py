@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 from ldpkernels.triton import tally  # noqa: E402
 from ldpkernels.triton.tally import BitTally, ByteTally  # noqa: E402
 
-SIZES = [3, 64, 2053]
+SIZES = [3, 64, 2053, *([3_000_001] if torch.cuda.is_available() else [])]
 
 
 def some(count, size, device, offset=0):
