@@ -56,6 +56,13 @@ def test_a_device_is_refused_where_kernels_run_on_the_host(device):
     launch.check_reach(torch.device(device))
 
 
+def test_the_host_is_refused_where_kernels_run_on_a_device(monkeypatch):
+    monkeypatch.setattr(launch, "keystream_kernel", triton.JITFunction.__new__(triton.JITFunction))
+    with pytest.raises(RuntimeError, match="TRITON_INTERPRET=1 was set before triton was first imported"):
+        launch.check_reach(torch.device("cpu"))
+    launch.check_reach(CUDA)
+
+
 CACHE_SCRIPT = """
 import os, warnings
 import triton
