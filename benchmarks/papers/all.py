@@ -23,7 +23,6 @@ if not __package__:  # called by its path: the same by its name
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.papers.all", *sys.argv[1:]])
 
 from benchmarks.papers import (
-    han_xue_figures,
     han_xue_runs,
     han_xue_tables,
     ldp_fed_figures,
@@ -46,7 +45,7 @@ def pages(root: str, out: Path, workers: int) -> list[Page]:
     return [
         Page(fl, plan, ldp_fl_tables.tables, ldp_fl_figures.draw),
         Page(fed, ldp_fed_runs.jobs(root, workers), ldp_fed_tables.tables, ldp_fed_figures.draw),
-        Page(parties, han_xue_runs.jobs(root, workers, out), han_xue_tables.tables, han_xue_figures.draw),
+        Page(parties, han_xue_runs.jobs(root, workers, out), han_xue_tables.tables, han_xue_tables.draw),
     ]
 
 

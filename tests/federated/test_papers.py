@@ -11,9 +11,8 @@ import pytest
 
 from benchmarks.papers import all as all_papers
 from benchmarks.papers import (
-    han_xue_ablation,
-    han_xue_baseline,
     han_xue_plan,
+    han_xue_runs,
     han_xue_tables,
     ldp_fed_runs,
     ldp_fed_tables,
@@ -177,11 +176,11 @@ def test_the_cells_of_the_other_pages_say_what_ran_too():
     found = cells_of("han-xue")
     assert len(found) >= 100
     for name, cell in found.items():
-        if name.startswith(han_xue_baseline.PREFIX):
-            s = replace(han_xue_baseline.run_of(cell["dataset"], cell["seed"]), baseline=True)
-            assert name == han_xue_baseline.PREFIX + s.name
-        elif name.startswith(han_xue_ablation.PREFIX):
-            s = han_xue_plan.full(cell["dataset"], han_xue_ablation.PARTIES, "gan", seed=cell["seed"])
+        if name.startswith(han_xue_runs.BASELINE):
+            s = replace(han_xue_runs.run_of(cell["dataset"], cell["seed"]), baseline=True)
+            assert name == han_xue_runs.BASELINE + s.name
+        elif name.startswith(han_xue_runs.SWAPPED):
+            s = han_xue_plan.full(cell["dataset"], han_xue_runs.PARTIES, "gan", seed=cell["seed"])
         else:
             s = said_by(han_xue_plan.Setting, name, cell)
         assert_ran(cell["ran"]["config"], as_kept(han_xue_plan.config_of(s)), name)

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA C++'s kernels of weights, whose PTX is executed, against the scalar ones: every byte of tensors and outputs and
-of what lies around them. `make ptx` runs these; known questions ask the same in short."""
+"""CUDA C++'s kernels of weights and integers, whose PTX is executed, against the scalar ones: every byte of tensors and
+outputs and of what lies around them. `make ptx` runs these; known questions ask the same in short."""
 
 import numpy as np
 import pytest
 
 import ldpkernels
+from ldpkernels import _native
 from ldpkernels.common.dtypes import DTYPES
+from ldpkernels.inputs.spans import integer_span
+from ldpkernels.laws.ordinal_cldp_thresholds import integer_laws, weight_laws
 from ldpkernels.laws.registry import MECHANISMS, law_table
 from tests.conftest import KEYS
 from tests.launches import BITS, bits_of, same
+from tests.test_ordinal_cldp_bits import IDS, LAWS, integers
 
 pytestmark = pytest.mark.exhaustive
 KERNELS = [(kind.kernel, output) for kind in MECHANISMS.values() for output in ("values", kind.reported)]
@@ -32,16 +36,18 @@ def weights(rng, dtype, n, c=0.0, r=1.0):
     return bits
 
 
+def launching(cuda, kernel, key):
+    """What launches a kernel of the module."""
+    return lambda output, spans, laws, out: cuda.launch(kernel, output, spans, laws, key.uint32())
+
+
 def check(cuda, what, tensors, cipher, law=RANGES[0], first=0):
     """Tensors under one range."""
     (kernel, output), (c, r, eps), key = what, law, ldpkernels.Key(KEYS[cipher])
     n, law_output = len(tensors), "values" if output == "values" else "report"
     laws = law_table(KINDS[kernel](eps), [c] * n, [r] * n, [DTYPES[dtype] for dtype, *_ in tensors], law_output)
 
-    def executed(output, spans, laws, out):
-        cuda.launch(kernel, output, spans, laws, key.uint32())
-
-    same(executed, kernel, output, tensors, laws, key, first)
+    same(launching(cuda, kernel, key), kernel, output, tensors, laws, key, first)
 
 
 @pytest.fixture(params=KERNELS, ids=" ".join)
@@ -83,3 +89,31 @@ def test_chunks_of_any_size(cuda, count):
         check(cuda, ("two_point", "values"), parts, "philox")
     finally:
         cuda.on_multiprocessors(132)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=IDS)
+def test_integers(law, device_key, cuda):
+    alpha, m, mechanism = law
+    v = integers(777, m, 5)
+    laws = integer_laws(alpha, m, mechanism)
+    for first, n in ((0, 777), (8, 1), (2**35 - 8, 100)):
+        found, expected = np.full(n, 77), np.full(n, 78)
+        spans = integer_span(v.ctypes.data, expected.ctypes.data, n)
+        spans["first"] = first
+        _native.launch("ordinal_cldp", "values", spans, laws, device_key.uint32(), "", 1)
+        spans["out"] = found.ctypes.data
+        cuda.launch("ordinal_cldp", "values", spans, laws, device_key.uint32())
+        assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+def test_many_tensors_of_every_dtype(rounding, device_key, cuda):
+    """More spans than a launch holds, narrow and wide laws among them; some are empty."""
+    rng, tensors = np.random.default_rng(0), []
+    for i in range(60):
+        x, dtype = rng.normal(0, 0.6, i * 7 % 50), list(DTYPES)[i % 4]
+        x[:3] = [np.nan, np.inf, -1e-9][: min(3, len(x))]
+        tensors.append((dtype, bits_of(x, dtype), 0))
+    alphas, kinds = [0.5, 1e-3, 1e-11] * 20, [DTYPES[dtype] for dtype, *_ in tensors]
+    laws = weight_laws(alphas, 1.0, 4, kinds, "exponential", rounding)
+    same(launching(cuda, "ordinal_cldp", device_key), "ordinal_cldp", "values", tensors, laws, device_key)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# What adaptive ranges need of weights on a device: the CPU's bits, and NumPy's quantiles.
+# What adaptive ranges need of weights on a device: the CPU's bits, and NumPy's quantiles; and the server's ranges.
 import numpy as np
 import pytest
 
+import ldpkernels
 from ldpkernels import _native
 from ldpkernels.common.dtypes import DTYPES
 from ldpkernels.inputs.spans import span_table
@@ -10,7 +11,6 @@ from tests.bfloat16 import SOME
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
-
 from ldpkernels.triton import quantiles, summary  # noqa: E402
 from ldpkernels.triton.summary import summarize  # noqa: E402
 
@@ -109,3 +109,25 @@ def test_order_statistics_of_neighbours_and_of_equal_weights(device):
     found = quantiles.order_statistics(spans, np.array([0]), np.arange(8)[None, ::-1].copy(), torch.device(device))
     np.testing.assert_array_equal(found[0], np.sort(x[np.isfinite(x)])[::-1])
     del kept
+
+
+@pytest.mark.parametrize(
+    ("method", "by"),
+    [("minmax", "module"), ("quantile", "module"), ("quantile", "model"), ("noise-subtracted", "tensor")],
+)
+def test_ranges_are_those_of_the_cpu(device, method, by):
+    generator = torch.Generator().manual_seed(1)
+    model = {
+        "a.weight": torch.randn(70, 31, generator=generator),
+        "a.bias": torch.randn(31, generator=generator).to(torch.bfloat16),
+        "b.weight": torch.randn(9, 5, generator=generator, dtype=torch.float64).t(),
+        "c.weight": torch.zeros(0, 3),
+    }
+    model["a.weight"][3, 4], model["a.weight"][5, 6] = torch.nan, torch.inf
+    previous = {name: 1.0 for name in ("a", "b", "c", "", *model)}
+    options = {"method": method, "by": by, "quantile": 0.9}
+    if method == "noise-subtracted":
+        options |= {"previous": (0.0, 1.0 if by == "model" else previous), "eps": 4.0, "clients": 10}
+    expected = ldpkernels.ranges(model, **options)
+    with ldpkernels.backend("triton"):
+        assert ldpkernels.ranges({name: t.to(device) for name, t in model.items()}, **options) == expected
