@@ -14,7 +14,7 @@ from ldpkernels.accounting import sampled_gaussian
 from ldpkernels.federated import data, generators, han_xue, han_xue_privacy, parties, runs
 from ldpkernels.federated.dp_gan import Recipe, Training, chosen, critic_gradient, gradients
 from ldpkernels.federated.generators import generator_of
-from tests.federated.test_han_xue_adult import lay_files
+from tests.federated.test_federated_data import lay_files
 
 KEY = ldpkernels.key(5)
 TINY = Recipe(steps=6, batch=32)
