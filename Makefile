@@ -24,7 +24,7 @@ PEERS := "opendp>=0.12" "diffprivlib>=0.6"
 # As pyproject.toml's extra of that name has it.
 FLOWER := "flwr[simulation]>=1.32,<2"
 
-.PHONY: demo test quick numpy lint integrations flower sanitize fuzz bench bench-short battery cost ptx exhaustive gpu gpu-build neon dist \
+.PHONY: demo test tests quick numpy lint integrations flower sanitize fuzz bench bench-short battery cost ptx exhaustive gpu gpu-build neon dist \
   docs clean help
 
 help:
@@ -63,7 +63,11 @@ lint: $(STAMP)
 	$(PY) -m mypy
 	$(VENV)/bin/clang-format --dry-run --Werror $(shell find csrc -type f)
 
-test: lint
+# Types are checked by one process beside the first tests. A failure of either is a failure of both.
+test: $(STAMP)
+	$(MAKE) --jobs 2 lint tests
+
+tests: $(STAMP)
 	$(PYTEST)
 
 quick: lint

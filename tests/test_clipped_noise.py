@@ -9,6 +9,7 @@ import pytest
 import ldpkernels
 from ldpkernels import _native, clipped_noised_mean, clipped_noised_sum
 from ldpkernels.common import capabilities
+from ldpkernels.inputs import checks
 from ldpkernels.launch import dispatch
 from ldpkernels.laws import clipped_noise as _clipped
 
@@ -265,3 +266,15 @@ X = np.ones((3, 2), np.float32)
 def test_errors_name_the_argument_and_the_cure(arguments, options, error, message):
     with pytest.raises(error, match=message):
         clipped_noised_mean(*arguments, **options)
+
+
+def test_losses_of_torch_are_added_in_one_pass_in_a_process_that_has_called_nothing_else(monkeypatch):
+    torch = pytest.importorskip("torch")
+    calls = []
+    monkeypatch.setattr(dispatch._native, "narrow_sums", lambda *args: calls.append(args[2]))
+    checks.PLAIN_KINDS.discard(torch.Tensor)
+    checks.torch_dtypes.cache_clear()
+    x = torch.ones(3)
+    for _ in range(2):
+        clipped_noised_sum(x, 1.0, 0.0)
+    assert calls[-1] is None, "norms were kept, which nobody asks for"

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOYED = "benchmarks/results/2026-11-24-deploy-mnist.json"
-RESULTS = "benchmarks/results/2026-11-23-xeon-2-cores{}.json"
+RESULTS = "benchmarks/results/2026-11-24-zen4-2-cores{}.json"
 
 
 def ratios(suite):
@@ -74,8 +74,8 @@ def test_ratios_are_those_of_the_results(page, words, suite, texts):
 
 
 NAMES = {
-    "memory alone: `mul_` in place": "mul_ in place",
-    "memory alone: `copy_`": "copy_",
+    "`mul_` in place, at its best: from the last-level cache": "mul_ in place",
+    "`copy_`, memory alone": "copy_",
     "`perturb_`, a Philox key of yours": "perturb_, avx512 Philox",
     "`report`, one bit a weight": "report",
     "**`perturb_`**, default key": "perturb_",

@@ -103,6 +103,7 @@ def torch_dtypes() -> dict[torch.dtype, Dtype]:
     import torch
 
     refuse_old_torch(torch.__version__)  # here, as no call reads memory without these
+    PLAIN_KINDS.add(torch.Tensor)
     return {getattr(torch, name): dtype for name, dtype in DTYPES.items()}
 
 
