@@ -12,7 +12,7 @@ import resource
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers import han_xue_ablation, han_xue_baseline
+from benchmarks.papers import han_xue_ablation, han_xue_baseline, han_xue_dssgd
 from benchmarks.papers.common import Cell, Job
 from benchmarks.papers.han_xue_plan import Setting, config_of, dataset_of, finish, plan
 
@@ -23,7 +23,7 @@ QUERIES = 1000  # samples that GNMax labels
 def jobs(root: str, workers: int | None, out: Path) -> list[Job]:
     """The runs as jobs; pictures go to `out`."""
     runs = [Job(s.name, s.minutes, functools.partial(compute, s, root, out / s.picture, workers)) for s in plan()]
-    return [*runs, *han_xue_baseline.jobs(root), *han_xue_ablation.jobs(root, workers)]
+    return [*runs, *han_xue_baseline.jobs(root), *han_xue_ablation.jobs(root, workers), *han_xue_dssgd.jobs(root)]
 
 
 def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: Path) -> Cell:
@@ -36,8 +36,13 @@ def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: P
 
     torch.set_num_threads(1)
     started, config = cpu_seconds(), config_of(s)
-    world = han_xue.World(dataset_of(s.dataset, root), config)
-    state = finish(world, workers, folder, s.name)
+    dataset = dataset_of(s.dataset, root)
+    if s.real:
+        real = han_xue_ablation.Real(dataset, config)
+        world, state = real, finish(real, workers, folder, s.name, real.begin(), 3)
+    else:
+        world = han_xue.World(dataset, config)
+        state = finish(world, workers, folder, s.name)
     assert state.keep is not None
     assert state.labels is not None
     q = config.recipe.batch / world.examples
@@ -56,7 +61,7 @@ def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: P
     if s.sound:
         eps = han_xue_privacy.generators(config, world.examples).result.epsilon
         cell |= {"eps": eps} | gnmax(state, world, eps)
-    if s.parties == 5 and s.sigma == 1 and s.seed == 0 and not s.wide:
+    if s.parties == 5 and s.sigma == 1 and s.seed == 0 and not (s.wide or s.log_loss):
         han_xue_picture.draw(str(picture), world, state)
     return cell | {"CPU seconds": round(cpu_seconds() - started, 1)}
 

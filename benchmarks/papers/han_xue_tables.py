@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 
 from benchmarks.papers import han_xue_ablation as ablation
 from benchmarks.papers import han_xue_baseline as baseline
+from benchmarks.papers import han_xue_dssgd as dssgd
 from benchmarks.papers.common import Cell, by_run, table
 from benchmarks.papers.han_xue_plan import FULL_EPOCHS, PAPER, Setting, plan
 
@@ -32,20 +33,24 @@ def tables(cells: dict[str, Cell]) -> dict[str, str]:
         found[f"{dataset}-table-2"] = table_2(kept, dataset)
         found[f"{dataset}-sound"] = table_sound(kept, dataset)
     swapped = [cell for name, cell in cells.items() if name.startswith(ablation.PREFIX)]
-    return {**found, "samples-or-labels": samples_or_labels(swapped)}
+    return {**found, "samples-or-labels": samples_or_labels(swapped), "dp-dssgd": dssgd.shown(cells)}
 
 
 def recipe(s: Setting) -> str:
     """How generators were trained and how much was made, in words: runs of one recipe may be compared."""
-    full = f", all samples, {FULL_EPOCHS} epochs" if s.full else ""
+    full = f", all samples, {s.epochs or FULL_EPOCHS} epochs" if s.full else ""
     wide = ", networks twice as wide" if s.wide else ""
+    if s.real:
+        return kinds(s) + full + wide
     return f"T = {s.steps:,}{', ' + kinds(s) if s.generators else ''}{full}{wide}"
 
 
 def kinds(s: Setting) -> str:
     """The kinds of the parties' generators."""
     both = "GAN, VAE" if s.dataset == "adult" else "GAN, DCGAN"
-    return s.generators.upper().replace("+", ", ") if s.generators else both
+    if s.real:
+        return "real images that the parties label"
+    return (s.generators.upper().replace("+", ", ") or both) + (", log loss" if s.log_loss else "")
 
 
 def of_five(kept: Kept, dataset: str) -> list[Setting]:
@@ -72,7 +77,7 @@ def glance(kept: Kept) -> str:
     rows = []
     for dataset, name in NAMES.items():
         first, *others = of_five(kept, dataset)
-        for s in [first, *(s for s in others if s.wide)]:
+        for s in [first, *(s for s in others if s.wide and not s.real)]:
             also = ", DCGANs, networks twice as wide" if s.wide else ""
             pairs = zip(PAPER[dataset].table_1, accuracies(kept[s]), strict=True)
             rows.append([name + also, *(text for theirs, v in pairs for text in (f"{theirs:.4f}", spread(v)))])
@@ -101,7 +106,8 @@ def gain(kept: Kept, dataset: str) -> str:
 
 def heading(s: Setting) -> list[str]:
     """What tells the rows of a table apart."""
-    return [str(s.parties), f"{s.sigma:g}", f"{s.steps:,}", kinds(s) + (", wide networks" if s.wide else "")]
+    words = kinds(s) + (", wide networks" if s.wide else "") + (f", {s.epochs} epochs" if s.epochs else "")
+    return [str(s.parties), f"{s.sigma:g}", f"{s.steps:,}", words]
 
 
 def rows_of(kept: Kept, dataset: str, sound: bool) -> list[Setting]:
@@ -112,7 +118,8 @@ def rows_of(kept: Kept, dataset: str, sound: bool) -> list[Setting]:
 
 def printed(s: Setting) -> str:
     """The paper's global accuracy, which it prints for five parties alone."""
-    return f"{PAPER[s.dataset].table_2[s.sigma]:.4f}" if s.parties == 5 else "in a plot"
+    theirs = PAPER[s.dataset].table_2.get(s.sigma)
+    return "in a plot" if s.parties != 5 else "" if theirs is None else f"{theirs:.4f}"
 
 
 def table_2(kept: Kept, dataset: str) -> str:
