@@ -63,4 +63,4 @@ def joined(cells: dict[str, Cell]) -> dict[str, Cell]:
 
 def key_of(c: Cell) -> tuple[object, ...]:
     """What a baseline depends on; generators have no part in it."""
-    return c["dataset"], c["seed"], c.get("parties"), bool(c.get("full")), bool(c.get("wide")), c.get("epochs") or 0
+    return c["dataset"], c["seed"], c.get("parties"), bool(c.get("full")), bool(c.get("wide"))

@@ -48,17 +48,13 @@ class Setting:
     generators: str = ""  # kinds with a plus between; empty for the paper's mixture
     full: bool = False  # the paper's T, as many samples as examples, FULL_EPOCHS epochs of every network
     wide: bool = False  # local models, the global one and the baseline twice as wide
-    real: bool = False  # parties label their real examples, as if they had generated them
-    log_loss: bool = False  # equation (4)'s, where the paper's variant has squares here
-    epochs: int = 0  # of every network; 0: FULL_EPOCHS, or those of OURS
 
     @property
     def name(self) -> str:
         """The key of the run's cell, which says all that decides its result."""
         kind = "sound" if self.sound else "paper"
         reach = f"T={self.steps}" + (f" {self.generators or 'gan+dcgan'} all samples" if self.full else "")
-        wide = "".join(f" {word}" for word in ("wide", "real") if getattr(self, word))
-        wide += (" log loss" if self.log_loss else "") + (f" epochs={self.epochs}" if self.epochs else "")
+        wide = " wide" if self.wide else ""
         return f"{self.dataset} {kind} n={self.parties} sigma={self.sigma:g} {reach}{wide} seed={self.seed}"
 
     @property
@@ -69,8 +65,7 @@ class Setting:
         if self.full and self.sound:
             return 45.0 * self.parties / 5  # its gradients of single examples
         steps = self.steps * self.parties * (1e-4 if self.generators in ("gan", "vae") else 7e-4)
-        longer = max(0, self.epochs - FULL_EPOCHS) / FULL_EPOCHS
-        return (6.0 if self.full else 1.5) * (1 + longer) + (0.0 if self.real else steps) + (12.0 if self.wide else 0.0)
+        return (6.0 if self.full else 1.5) + steps + (12.0 if self.wide else 0.0)
 
     @property
     def picture(self) -> str:
@@ -109,15 +104,7 @@ def runs_of(dataset: str) -> list[Setting]:
     wholes += [full(dataset, 5, kinds) for kinds in ("vae", "gan+dcgan", "dcgan")]
     wholes.append(full(dataset, 5, "gan", sound=True))
     less_noise = [Setting(dataset, True, 5, sigma, steps, 0) for sigma, steps in LESS_NOISE]
-    return [*seeds(several, 5), *seeds([*wholes, *ours], 3), first, *few, *less_noise, *tries(dataset)]
-
-
-def tries(dataset: str) -> list[Setting]:
-    """What may bring Fashion-MNIST nearer to the paper, a seed of each: the ceiling of a wide vote, and longer runs."""
-    if dataset != "fashion-mnist":
-        return []
-    longer = [full(dataset, 5, "gan", log_loss=True, epochs=epochs) for epochs in (10, 20, 30)]
-    return [full(dataset, 5, "gan", wide=True, real=True), *longer]
+    return [*seeds(several, 5), *seeds([*wholes, *ours], 3), first, *few, *less_noise]
 
 
 def plan() -> list[Setting]:
@@ -130,10 +117,8 @@ def config_of(s: Setting) -> Any:
     from ldpkernels.federated import han_xue, parties
     from ldpkernels.federated.dp_gan import Recipe
 
-    loss = "log" if s.log_loss else None
-    recipe = Recipe(s.steps, PAPER[s.dataset].batch, sigma=s.sigma, sound=s.sound, loss=loss)
-    _, _, samples, usual = (0, 0, None, FULL_EPOCHS) if s.full else OURS[s.dataset]
-    epochs = s.epochs or usual
+    recipe = Recipe(s.steps, PAPER[s.dataset].batch, sigma=s.sigma, sound=s.sound)
+    _, _, samples, epochs = (0, 0, None, FULL_EPOCHS) if s.full else OURS[s.dataset]
     kinds = tuple(s.generators.split("+")) if s.generators else ()
     return han_xue.Config(
         parties=s.parties, recipe=recipe, samples=samples, local_epochs=epochs, epochs=epochs, baseline=s.baseline,

@@ -36,13 +36,8 @@ def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: P
 
     torch.set_num_threads(1)
     started, config = cpu_seconds(), config_of(s)
-    dataset = dataset_of(s.dataset, root)
-    if s.real:
-        real = han_xue_ablation.Real(dataset, config)
-        world, state = real, finish(real, workers, folder, s.name, real.begin(), 3)
-    else:
-        world = han_xue.World(dataset, config)
-        state = finish(world, workers, folder, s.name)
+    world = han_xue.World(dataset_of(s.dataset, root), config)
+    state = finish(world, workers, folder, s.name)
     assert state.keep is not None
     assert state.labels is not None
     q = config.recipe.batch / world.examples
@@ -61,7 +56,7 @@ def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: P
     if s.sound:
         eps = han_xue_privacy.generators(config, world.examples).result.epsilon
         cell |= {"eps": eps} | gnmax(state, world, eps)
-    if s.parties == 5 and s.sigma == 1 and s.seed == 0 and not (s.wide or s.log_loss):
+    if s.parties == 5 and s.sigma == 1 and s.seed == 0 and not s.wide:
         han_xue_picture.draw(str(picture), world, state)
     return cell | {"CPU seconds": round(cpu_seconds() - started, 1)}
 

@@ -38,19 +38,15 @@ def tables(cells: dict[str, Cell]) -> dict[str, str]:
 
 def recipe(s: Setting) -> str:
     """How generators were trained and how much was made, in words: runs of one recipe may be compared."""
-    full = f", all samples, {s.epochs or FULL_EPOCHS} epochs" if s.full else ""
+    full = f", all samples, {FULL_EPOCHS} epochs" if s.full else ""
     wide = ", networks twice as wide" if s.wide else ""
-    if s.real:
-        return kinds(s) + full + wide
     return f"T = {s.steps:,}{', ' + kinds(s) if s.generators else ''}{full}{wide}"
 
 
 def kinds(s: Setting) -> str:
     """The kinds of the parties' generators."""
     both = "GAN, VAE" if s.dataset == "adult" else "GAN, DCGAN"
-    if s.real:
-        return "real images that the parties label"
-    return (s.generators.upper().replace("+", ", ") or both) + (", log loss" if s.log_loss else "")
+    return s.generators.upper().replace("+", ", ") if s.generators else both
 
 
 def of_five(kept: Kept, dataset: str) -> list[Setting]:
@@ -77,7 +73,7 @@ def glance(kept: Kept) -> str:
     rows = []
     for dataset, name in NAMES.items():
         first, *others = of_five(kept, dataset)
-        for s in [first, *(s for s in others if s.wide and not s.real)]:
+        for s in [first, *(s for s in others if s.wide)]:
             also = ", DCGANs, networks twice as wide" if s.wide else ""
             pairs = zip(PAPER[dataset].table_1, accuracies(kept[s]), strict=True)
             rows.append([name + also, *(text for theirs, v in pairs for text in (f"{theirs:.4f}", spread(v)))])
@@ -106,8 +102,7 @@ def gain(kept: Kept, dataset: str) -> str:
 
 def heading(s: Setting) -> list[str]:
     """What tells the rows of a table apart."""
-    words = kinds(s) + (", wide networks" if s.wide else "") + (f", {s.epochs} epochs" if s.epochs else "")
-    return [str(s.parties), f"{s.sigma:g}", f"{s.steps:,}", words]
+    return [str(s.parties), f"{s.sigma:g}", f"{s.steps:,}", kinds(s) + (", wide networks" if s.wide else "")]
 
 
 def rows_of(kept: Kept, dataset: str, sound: bool) -> list[Setting]:

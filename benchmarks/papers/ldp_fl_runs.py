@@ -30,19 +30,17 @@ def dataset_of(name: str, root: str) -> Any:
 
 
 def network_of(s: Setting) -> Any:
-    """The network of a run: the small VGG also with batch normalisation, or on images that are cropped and mirrored."""
+    """The network of a run; of the small VGG "batch" has batch normalisation where it has that of groups."""
     from torch import nn
 
-    from benchmarks.papers.cropped import Cropped
     from ldpkernels.federated import networks
 
-    name, _, kind = (s.network or NETWORK[s.dataset]).partition(" ")
+    name, _, batch = (s.network or NETWORK[s.dataset]).partition(" ")
     network: Any = networks.network(name, s.seed)
-    if kind == "batch":
-        norms = [i for i, layer in enumerate(network) if isinstance(layer, nn.GroupNorm)]
-        for i in norms:
-            network[i] = nn.BatchNorm2d(network[i].num_channels, track_running_stats=False)
-    return nn.Sequential(Cropped(), *network) if kind == "cropped" else network
+    for i, layer in enumerate(network):
+        if batch and isinstance(layer, nn.GroupNorm):
+            network[i] = nn.BatchNorm2d(layer.num_channels, track_running_stats=False)
+    return network
 
 
 def config_of(s: Setting, network: Any) -> Any:
