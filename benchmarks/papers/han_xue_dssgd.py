@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import ldpkernels
 from benchmarks.papers.common import Cell, Job, spread, table
@@ -23,6 +24,7 @@ from ldpkernels.federated.generators import generator_of
 
 PREFIX = "dp-dssgd "  # of the names of these cells
 PARTIES, ROUNDS, R, SEEDS = 5, 10, 0.075, 3
+WEIGHTS = 21_840
 LOCAL = training.Local(epochs=1, batch=10, rate=0.03)
 
 
@@ -62,40 +64,32 @@ def compute(run: Run, root: str, folder: Path) -> Cell:
     parties = training.clients_of(mnist.train_x, mnist.train_y, parts, ldpkernels.key(run.seed))
 
     def step(state: ldp_fl.State) -> tuple[ldp_fl.State, runs.Row]:
-        before = vector(state.weights)
+        before = parameters_to_vector(state.weights.values())
         sums, senders = torch.zeros_like(before), torch.zeros_like(before)
         for party, trained in training.train(network, state.weights, parties, LOCAL, state.round):
             key = party.round_key(state.round, training.NOISE)
-            sent = torch.randperm(len(before), generator=generator_of(key.fold_in(0)))[: len(before) // 10]
-            change = (vector(trained) - before)[sent]
+            sent = torch.randperm(WEIGHTS, generator=generator_of(key.fold_in(0)))[: WEIGHTS // 10]
+            change = (parameters_to_vector(trained.values()) - before)[sent]
             if config.eps is not None:
-                noise = {"mechanism": config.mechanism, "generator": key.fold_in(1)}
-                ldpkernels.perturb_({"change": change}, 0.0, R, config.eps, **noise)
+                ldpkernels.perturb_(
+                    {"change": change}, 0.0, R, config.eps, mechanism=config.mechanism, generator=key.fold_in(1)
+                )
             sums[sent] += change
             senders[sent] += 1
-        after = before + sums / senders.clamp(min=1)
-        parts = after.split([w.numel() for w in state.weights.values()])
-        weights = {name: part.view_as(w) for (name, w), part in zip(state.weights.items(), parts, strict=True)}
+        weights = {name: w.clone() for name, w in state.weights.items()}
+        vector_to_parameters(before + sums / senders.clamp(min=1), weights.values())
         accuracy = training.accuracy(network, weights, mnist.test_x, mnist.test_y)
         return replace(state, round=state.round + 1, weights=weights), {"accuracy": accuracy}
 
-    start = ldp_fl.init(network, config)
-    described = {"config": asdict(config), "parties": PARTIES}
+    start, described = ldp_fl.init(network, config), {"config": asdict(config), "parties": PARTIES}
     _, rows = runs.run(step, start, ROUNDS, folder=folder, resume=True, described=described, label=run.name)
     return {
         "dataset": "mnist",
         **asdict(run),
         "accuracy": [row["accuracy"] for row in rows],
-        "honest_eps": None
-        if run.eps is None
-        else ldp_fl.honest_epsilon(config, len(vector(start.weights)) // 10, ROUNDS),
+        "honest_eps": None if run.eps is None else ldp_fl.honest_epsilon(config, WEIGHTS // 10, ROUNDS),
         "ran": described,
     }
-
-
-def vector(weights: training.Weights) -> torch.Tensor:
-    """All the weights in a row."""
-    return torch.cat([w.flatten() for w in weights.values()])
 
 
 def shown(cells: dict[str, Cell]) -> str:
