@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.papers import han_xue_dssgd
 from benchmarks.papers.common import Cell, Job
 from benchmarks.papers.han_xue_plan import OURS, Setting, config_of, dataset_of, finish, full, plan
 from ldpkernels.federated import han_xue, parties
@@ -34,7 +35,7 @@ def jobs(root: str, workers: int | None, out: Path) -> list[Job]:
     for seed in range(3):  # of the dataset whose global model is furthest below the paper's
         swap = functools.partial(compute_swapped, "fashion-mnist", seed, root, workers)
         runs.append(Job(swapped("fashion-mnist", seed), 24.0, swap))
-    return runs
+    return [*runs, *han_xue_dssgd.jobs(root)]
 
 
 def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: Path) -> Cell:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 
+from benchmarks.papers import han_xue_dssgd as dssgd
 from benchmarks.papers import han_xue_runs, pictures
 from benchmarks.papers.common import Cell, by_run, table
 from benchmarks.papers.han_xue_plan import FULL_EPOCHS, OURS, PAPER, Setting, plan
@@ -33,7 +34,7 @@ def tables(cells: dict[str, Cell]) -> dict[str, str]:
         found[f"{dataset}-table-2"] = table_2(kept, dataset)
         found[f"{dataset}-sound"] = table_sound(kept, dataset)
     swapped = [cell for name, cell in cells.items() if name.startswith(han_xue_runs.SWAPPED)]
-    return {**found, "samples-or-labels": samples_or_labels(swapped)}
+    return {**found, "samples-or-labels": samples_or_labels(swapped), "dp-dssgd": dssgd.shown(cells)}
 
 
 def recipe(s: Setting) -> str:
@@ -113,7 +114,8 @@ def rows_of(kept: Kept, dataset: str, sound: bool) -> list[Setting]:
 
 def printed(s: Setting) -> str:
     """The paper's global accuracy, which it prints for five parties alone."""
-    return f"{PAPER[s.dataset].table_2[s.sigma]:.4f}" if s.parties == 5 else "in a plot"
+    theirs = PAPER[s.dataset].table_2.get(s.sigma)
+    return "in a plot" if s.parties != 5 else "" if theirs is None else f"{theirs:.4f}"
 
 
 def table_2(kept: Kept, dataset: str) -> str:
@@ -212,7 +214,7 @@ def sound(dataset: str, kept: Kept) -> Panel:
     def line(label: str, chosen: list[Setting]) -> Line:
         return label, [(s.sigma, [cell["global"] for cell in kept[s]]) for s in chosen]
 
-    lines = [line(f"{n} parties", [s for s in runs if s.parties == n and not s.full]) for n in PARTIES]
+    lines = [line(f"{n} parties", [s for s in runs if s.parties == n and s.steps == OURS[dataset][1]]) for n in PARTIES]
     lines.append(line(f"5 parties, T = {PAPER[dataset].steps:,}", [s for s in runs if s.full]))
     title = f"{NAMES[dataset]}, sound: T = {OURS[dataset][1]:,}, exact votes"
     return Panel(title, "sigma", (70, 88) if dataset == "adult" else (0, 100), lines)
