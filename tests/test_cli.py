@@ -290,7 +290,7 @@ def test_a_radius_that_is_taken_for_the_norm_is_said(capsys):
     question = [*PLAN, "--eps", "8", "--trust", "local"]
     for more, said in (([], True), (["--radius", "0.1"], False)):
         assert main([*question, *more]) == 0
-        assert ("without --radius, calls with R take the norm for it" in capsys.readouterr().out) is said
+        assert ("without --radius, calls with R use the norm" in capsys.readouterr().out) is said
 
 
 def test_a_folder_that_is_made_is_said(capsys, tmp_path):

@@ -174,9 +174,9 @@ PARTIES = (5, 10, 20)
 
 
 def draw(cells: dict[str, Cell], path: Path) -> None:
-    """Figures 6 and 8, a column for each dataset, and the sound variant apart, as its accuracies are elsewhere."""
+    """Figures 6 and 8, a row for each dataset, and the sound variant apart, as its accuracies are elsewhere."""
     kept = kept_of(cells)
-    pictures.save([make(dataset, kept) for make in (of_sigma, of_parties) for dataset in NAMES], path)
+    pictures.save([make(dataset, kept) for dataset in NAMES for make in (of_sigma, of_parties)], path)
     pictures.save([sound(dataset, kept) for dataset in NAMES], path.with_name(f"{path.stem}-sound.png"))
 
 

@@ -62,7 +62,7 @@ class Panel:
             axis.minorticks_off()
         axis.set_ylabel("test accuracy (%)")
         axis.title.set_fontsize(10)
-        axis.legend(frameon=False, fontsize=7, loc="best")
+        axis.legend(framealpha=0.8, edgecolor="none", fontsize=8, loc="best")
 
     def xs(self) -> set[float]:
         """Where something was run."""
@@ -75,7 +75,7 @@ class Panel:
             if y < low:
                 place = {"xy": (x, low), "xytext": (x, low + 0.14 * (high - low))}
                 arrow = {"arrowstyle": "->", "color": color}
-                axis.annotate(f"{y:.0f}", **place, arrowprops=arrow, color=color, ha="center", fontsize=7)
+                axis.annotate(f"{y:.0f}", **place, arrowprops=arrow, color=color, ha="center", fontsize=8)
                 axis.plot([x, x], [low, low + 0.18 * (high - low)], alpha=0)  # so that no legend lies on it
 
 
@@ -85,9 +85,8 @@ def save(panels: Sequence[Panel], path: Path) -> None:
 
     panels = [panel for panel in panels if panel.flat or len(panel.xs()) > 1]
     assert len(panels) <= 6, path
-    columns = 2 if len(panels) == 4 else 3
-    rows = -(-len(panels) // columns)
-    figure, axes = plot.new_figure(rows, columns, width=4.4 * columns, height=3.7 * rows)
+    rows = -(-len(panels) // 2)  # three columns could not be read on a phone
+    figure, axes = plot.new_figure(rows, 2, width=8.0, height=3.4 * rows)
     for axis, panel in zip(axes, panels, strict=False):
         panel.draw(axis)
     for axis in axes[len(panels) :]:

@@ -5,7 +5,7 @@
 - `shuffle_epsilon`, `clients_needed`: the view behind an ideal shuffler.
 - `subsample_pure`, `sampled_gaussian`: secret samples, and DP-SGD.
 - `cldp`, `schedule`, `rounds_per_layer`: alpha-CLDP, and LDP-Fed's budgets.
-- `ldp_fl_claim`, `han_xue_eq18`, `ldp_fed_claim`: the papers' numbers beside the true ones.
+- `ldp_fl_claim`, `han_xue_eq18`, `ldp_fed_claim`: the papers' numbers next to the true ones.
 - `Ledger`: the budget of a training run.
 
 Every figure is an upper bound: what is cut off, rounded or searched is rounded against us. Importing this package

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The papers' own privacy claims, under their own names, each beside what is true.
+"""The papers' own privacy claims, under their own names, each next to what is true.
 
 The numbers are the papers'; the records say which steps of their derivations don't hold, and what holds instead.
 """
@@ -21,14 +21,15 @@ from ldpkernels.common import arguments
 def ldp_fl_claim(d: int, T: int, n: int, eps: float, *, delta: float = 1e-5) -> Claim:
     """LDP-FL (Sun, Qian and Chen, IJCAI 2021): eps-LDP a weight, and "the privacy budget won't accumulate".
 
-    `honest` is between any two inputs of a client, against the server that sees its reports; `also` has a shuffler's.
+    `honest` holds between any two inputs of a client, against the server, which sees its reports. `also` holds behind a
+    shuffler.
 
     Args:
         d: Weights of the model.
         T: Rounds.
-        n: Clients a round.
-        eps: The eps of one weight's report, which is also the paper's total.
-        delta: For the honest figures.
+        n: Clients in a round.
+        eps: The eps of one weight's report. The paper gives it as the total.
+        delta: The probability that the honest bounds exclude.
 
     >>> claim = ldp_fl_claim(21840, 1, 100, 1.0)
     >>> claim.claimed, f"{claim.honest.epsilon:,.0f}"
@@ -57,13 +58,14 @@ def ldp_fl_claim(d: int, T: int, n: int, eps: float, *, delta: float = 1e-5) -> 
 def han_xue_eq18(q: float, sigma: float, T: int, delta: float) -> Claim:
     """Han and Xue (2020), Eq. (18): epsilon = 2 q sqrt(T ln(1/delta)) / sigma.
 
-    `honest` is for what their Algorithm 1 really protects, the noisy loss values it could release; `also` is the
-    verdict on the model trained with them. One example is added or removed, for whoever sees these values.
+    `honest` is the guarantee of what their Algorithm 1 really protects: the noisy loss values, if it released them. One
+    example is added or removed, and the adversary sees all of these values. `also` is the verdict on the model that is
+    trained with them.
 
     Args:
         q: Batch size over the examples of a party.
         sigma: Noise level, in units of the clipping bound.
-        T: Steps (the paper calls them epochs).
+        T: Steps, which the paper calls epochs.
         delta: The probability that the bound excludes.
 
     >>> claim = han_xue_eq18(128 / 12000, 1.0, 10000, 1e-5)
@@ -127,16 +129,16 @@ def ldp_fed_claim(
 ) -> Claim:
     """LDP-Fed (Truex et al., 2020): alpha-CLDP in total, or q alpha with k of N clients selected (q = k/N).
 
-    `honest` is between any two inputs of a client, for whoever sees its reports, the server included.
+    `honest` holds between any two inputs of a client, for whoever sees its reports, the server included.
 
     Args:
         alpha: The total budget.
-        c: Clipping range [-c, c].
-        rho: Digits kept after the point.
+        c: Values are clipped to [-c, c].
+        rho: Digits that are kept after the decimal point.
         rounds: Rounds that share alpha evenly, for the figure with selection.
-        q: The selection rate; 1 where every update is used.
+        q: The selection rate, or 1 if every update is used.
         metric: "linf" or "l1".
-        size: Values a round, which matter for the diameter in L1.
+        size: Values in a round. It only matters for the diameter in L1.
 
     >>> claim = ldp_fed_claim(1.0)
     >>> claim.claimed, claim.honest.epsilon

@@ -49,7 +49,7 @@ METHODS = ("basic", "advanced", "rdp", "exact")
 
 
 class Composed(NamedTuple):
-    """An epsilon and its delta, and the method: where "exact" would be too large, the best of the others."""
+    """An epsilon, its delta, and the method used: if "exact" would be too large, the best of the others."""
 
     epsilon: float
     method: str
@@ -59,8 +59,9 @@ class Composed(NamedTuple):
 def composed_epsilon(terms: Iterable[tuple[Event | Mechanism, int]], delta: float, method: str = "exact") -> float:
     """Return the epsilon at delta of releases given as (event or mechanism, how often).
 
-    It holds against who sees what the events' `scope` says, between its neighbours (replace-one, zero-out or
-    add/remove). They must be the same for all, but that weights and vectors are both parts of a client's input.
+    The `scope` of the events says who is held off, and which neighbours are compared (replace-one, zero-out or
+    add/remove). All events must have the same scope. Weights and vectors may be mixed, as both are parts of a client's
+    input.
 
     >>> from ldpkernels.accounting import PureEvent
     >>> composed_epsilon([(PureEvent(0.5), 4)], 0.0, "basic")

@@ -22,12 +22,13 @@ EARLIER = math.nextafter(2.0**-42, 1.0)
 
 @dataclass(frozen=True)
 class Event:
-    """The base of all events; not used by itself.
+    """The base of all events; it is not used by itself.
 
     Args:
-        slack: The distance, in total variation and for any input, of what is executed from the law that the other
-            fields describe, at most: the ends of a table, its granularity. 0 where the law itself is executed.
-        scope: The view, the relation and the unit of the claim. None stands for the event's own; a `GaussianEvent` has
+        slack: An upper bound on the total variation distance between what is executed and the law that the other fields
+            describe, for any input. It covers cut ends of tables and their granularity. 0 means that the law itself is
+            executed.
+        scope: The view, the relation and the unit of the claim. None means the event's own scope. A `GaussianEvent` has
             none of its own.
     """
 
@@ -58,11 +59,11 @@ class Event:
 
     @property
     def ideal(self) -> Event:
-        """The law that the event's numbers describe, whoever sees it: what composition computes with."""
+        """The law that the event's numbers describe, without the slack. Composition computes with it."""
         return replace(self, slack=0.0, scope=None)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the event as plain data, with its kind; `event_from_dict` reads it back."""
+        """Return the event as plain data, with its kind. `event_from_dict` reads it back."""
         data = {one.name: getattr(self, one.name) for one in fields(self)}
         slack, scope = data.pop("slack"), data.pop("scope")
         if slack != self.earlier:
@@ -74,7 +75,7 @@ class Event:
 
 @dataclass(frozen=True)
 class PureEvent(Event):
-    """One release that is eps-LDP: between any two values of one weight or of a whole vector, for whoever sees it.
+    """One eps-LDP release: eps is between any two values of a weight, or of a whole vector, for whoever sees it.
 
     >>> PureEvent(0.5).pure_epsilon
     0.5
@@ -97,8 +98,9 @@ class PureEvent(Event):
 class RandomizedResponseEvent(PureEvent):
     """One report with two outcomes whose probabilities stay within [1/(1+e^eps), e^eps/(1+e^eps)].
 
-    Every two-point report is one, of one weight; eps is the eps that the mechanism really executes, between any two
-    values, for whoever sees the report. The count-based bound of the shuffle model holds too.
+    Every two-point report of one weight is such an event. eps is what the mechanism really executes, between any two
+    values, for whoever sees the report. The sharper bound of the shuffle model, which counts outcomes, holds for it
+    too.
     """
 
     kind: ClassVar[str] = "randomized_response"
@@ -109,8 +111,9 @@ class RandomizedResponseEvent(PureEvent):
 class GaussianEvent(Event):
     """One release with Gaussian noise; noise_multiplier = standard deviation / L2 distance between neighbours.
 
-    `scope` says which neighbours. Values clipped to norm C are 2C apart from each other (replace-one, `LOCAL`), and C
-    from nothing (add/remove, `CENTRAL`); `to_replace_one` goes from the latter to the former.
+    `scope` says which neighbours. Two values clipped to norm C are at most 2C apart (replace-one, `LOCAL`), and each is
+    at most C from no value at all (add/remove, `CENTRAL`). `to_replace_one` turns an event of the second kind into one
+    of the first.
 
     >>> print(GaussianEvent(2.0, scope=CENTRAL).scope)
     central view, add/remove of a client
@@ -126,7 +129,7 @@ class GaussianEvent(Event):
 class SampledGaussianEvent(Event):
     """One step of DP-SGD: Poisson sampling with probability q, then a Gaussian of that noise_multiplier.
 
-    Neighbours differ in one example, which is added or removed; or in what else `scope` says.
+    One example is added or removed, unless `scope` says otherwise.
     """
 
     kind: ClassVar[str] = "sampled_gaussian"
@@ -144,7 +147,7 @@ class SampledGaussianEvent(Event):
 class ConcentratedEvent(Event):
     """One sum by secure aggregation that is rho-zCDP: its Renyi divergence of any order is at most rho times it.
 
-    The guarantee is about the sum: one client's update against zeros in its place, for whoever sees it.
+    The guarantee compares one client's update with zeros in its place, for whoever sees the sum.
     """
 
     kind: ClassVar[str] = "concentrated"
@@ -158,8 +161,8 @@ class ConcentratedEvent(Event):
 class SkellamEvent(Event):
     """One sum by secure aggregation with Skellam noise, in units of its grid: a client's update against zeros.
 
-    variance is that of all honest clients' noise together, l2 and l1 bound what one client adds to the sum. Its Renyi
-    divergence is by the bound of Agarwal, Kairouz and Liu (2021): docs/mechanisms/distributed.md.
+    `variance` is that of all honest clients' noise together. `l2` and `l1` bound what one client adds to the sum. The
+    Renyi divergence uses the bound of Agarwal, Kairouz and Liu (2021): docs/mechanisms/distributed.md.
     """
 
     kind: ClassVar[str] = "skellam"
@@ -175,8 +178,8 @@ class SkellamEvent(Event):
 class MetricEvent(Event):
     """One alpha-CLDP release: the log-ratio of any two values is at most alpha times their distance.
 
-    diameter is the largest distance between two values in that metric; alpha * diameter is the epsilon in the worst
-    case: between any two values, for whoever sees the release.
+    `diameter` is the largest distance between two values in that metric. So alpha * diameter is the epsilon in the
+    worst case: between any two values, for whoever sees the release.
 
     >>> MetricEvent(0.5, "linf", 4.0).pure_epsilon
     2.0
@@ -207,9 +210,9 @@ class MetricEvent(Event):
 class ShuffledEvent(Event):
     """One position behind an ideal shuffler, to which so many clients send a report of the same local eps.
 
-    reports says what is known of them: "randomized_response" (two outcomes, so the counts are compared themselves) or
-    "pure" (any eps-LDP mechanism, so others hide a client as clones). One client is replaced, for whoever sees what
-    was shuffled.
+    `reports` says what is known about them. "randomized_response" means two outcomes, whose counts are compared
+    exactly. "pure" means any eps-LDP mechanism, whose reports hide a client as clones. One client is replaced, for
+    whoever sees what was shuffled.
     """
 
     kind: ClassVar[str] = "shuffled"
@@ -239,7 +242,7 @@ class Mechanism(Protocol):
 
 
 def event_of(source: Event | Mechanism) -> Event:
-    """Return the event itself, or the event that a mechanism yields."""
+    """Return the event itself, or the event of a mechanism."""
     event = source if isinstance(source, Event) else getattr(source, "event", None)
     if not isinstance(event, Event) or not event.kind:
         raise TypeError(
@@ -266,9 +269,9 @@ def scope_of(events: Iterable[Event]) -> Scope | None:
 def to_replace_one(source: Event | Mechanism) -> Event:
     """Return the same release between any two values, for an event against zeros or against nothing.
 
-    Each value lies within the event's distance of nothing, so two of them lie within twice of each other (the triangle
-    inequality). For rho-zCDP and eps-DP, which know no distance, a group of two costs 4 rho (Bun and Steinke, 2016) and
-    2 eps. Who sees what stays as the `scope` says, and so does the slack, which is of each input by itself.
+    By the triangle inequality two values are at most twice as far apart as each is from nothing. rho-zCDP and eps-DP
+    know no distance; there a group of two costs 4 rho (Bun and Steinke, 2016) or 2 eps. Who sees what stays as the
+    `scope` says. The slack stays too, as it holds for each input on its own.
 
     >>> central = GaussianEvent(2.0, scope=CENTRAL)
     >>> to_replace_one(central), print(to_replace_one(central).scope)
@@ -311,9 +314,9 @@ KINDS: dict[str, type[Event]] = {
 
 
 def event_from_dict(data: Mapping[str, object]) -> Event:
-    """Read an event that `to_dict` wrote, now or before events had a slack and a scope.
+    """Read an event that `to_dict` wrote, in this version or in those before events had a slack and a scope.
 
-    A Gaussian of then is taken for the library's own, `VectorGaussian`'s: local, between any two updates.
+    A Gaussian of those versions is read as that of `VectorGaussian`: local, between any two updates.
 
     >>> event_from_dict(GaussianEvent(2.0).to_dict())
     GaussianEvent(noise_multiplier=2.0)

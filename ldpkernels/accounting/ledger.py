@@ -33,8 +33,8 @@ class BudgetExceeded(RuntimeError):
     """The release would pass the budget of a ledger (its scope says against whom); nothing was spent.
 
     Attributes:
-        spent: Epsilon so far.
-        would_be: Epsilon with the refused release.
+        spent: The epsilon so far.
+        would_be: The epsilon with the refused release.
         budget: The budget.
     """
 
@@ -50,27 +50,27 @@ class BudgetExceeded(RuntimeError):
 class Ledger:
     """What a run has spent, kept in a file that only grows.
 
-    Opening an existing file resumes it; the budget, delta and method must then be the same. Ledgers of other threads
-    and processes may be open on the same file: a round is spent by one at a time, after it has read what the others
-    spent, so that all of them together keep the budget. A forked child is refused. A file that was renamed, replaced
-    or cut meanwhile is refused before the next round is spent.
+    Opening an existing file resumes it; the budget, delta and method must then be the same. Threads and processes may
+    each open a ledger on the same file. They spend one after another, and each first reads what the others have spent,
+    so that together they keep the budget. A forked child is refused. A file that was renamed, replaced or cut in the
+    meantime is refused before the next round is spent.
 
-    A changed byte in the file is refused when it is opened. But the digests in it have no key, so whoever can write
-    the file can write it anew, cut it or put back an older copy, and it opens. Against that keep `digest` elsewhere
-    after a round, and open with `expect=digest`: the file must then have been through that round.
+    A changed byte is noticed when the file is opened. But the digests in the file have no key: whoever can write it can
+    also rewrite it, cut it or restore an older copy. Against that, store `digest` elsewhere after a round, and open the
+    file with `expect=digest`. It is then refused unless it contains that round.
 
-    The figure is of one scope, the first round's: who sees what, and whether neighbours are any two inputs, an input
-    and zeros, or added and removed. A round of another is refused, and so is one that doesn't say (`GaussianEvent`).
+    The first round fixes the scope: who sees what, and whether neighbours are any two inputs, an input and zeros, or
+    added and removed. A round of another scope is refused, and so is one without a scope (`GaussianEvent`).
 
-    The basic figure stands however each round's event is chosen. The others take the sequence of events as fixed
-    before the run; ending early is always allowed.
+    The basic figure holds however each round's event is chosen. The other methods assume that the sequence of events
+    was fixed before the run. Ending early is always allowed.
 
     Args:
-        path: The file (an SQLite database), or None for a ledger in memory, which a crash does forget.
+        path: The file (an SQLite database), or None for a ledger in memory, which a crash loses.
         epsilon: The budget.
         delta: The probability that the bound excludes.
         method: How rounds are composed: "basic", "advanced", "rdp" or "exact".
-        expect: An earlier `digest` of the file, which it must have been through; it must then exist.
+        expect: An earlier `digest` of the file, which must then exist.
 
     >>> from ldpkernels.accounting import PureEvent
     >>> ledger = Ledger(None, epsilon=2.0, delta=0.0, method="basic")
@@ -173,7 +173,7 @@ class Ledger:
 
     @property
     def digest(self) -> str:
-        """The digest of the last round: it stands for all rounds before. Keep it elsewhere, and `expect` it."""
+        """The digest of the last round, which stands for all rounds so far. Keep it elsewhere, and `expect` it."""
         return self._rounds[-1].digest if self._rounds else self._header.digest
 
     @property
@@ -203,14 +203,15 @@ class Ledger:
         Args:
             source: A mechanism, or its event.
             times: How many releases of it the round has.
-            layout: Any text that stands for what is released. The first one is pinned: rounds of others are refused.
-            limit: The epsilon in all, in the ledger's scope, that this round may not pass, below the budget.
+            layout: Any text that describes what is released. The first round's text is kept, and rounds with another
+                are refused.
+            limit: A total epsilon below the budget that this round may not pass, in the ledger's scope.
 
         Raises:
-            ValueError: If the ledger's rounds are of another layout; nothing is spent then.
+            ValueError: If the ledger's rounds have another layout; nothing is spent then.
             BudgetExceeded: If the round would pass the budget or the limit; nothing is spent then.
-            LedgerError: If the ledger is closed, the file can't be written or is no longer the one that was opened, or
-                this is a forked child.
+            LedgerError: If the ledger is closed, if the file cannot be written or is no longer the one that was opened,
+                or if this is a forked child.
         """
         event, times = _spendable(source), arguments.count("times", times)
         if not isinstance(layout, str):

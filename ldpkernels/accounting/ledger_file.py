@@ -50,7 +50,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class LedgerError(RuntimeError):
-    """The ledger can't be used as it is; the message says why, and what to do."""
+    """The ledger cannot be used as it is; the message says why, and what to do."""
 
 
 def chained(*values: object) -> str:

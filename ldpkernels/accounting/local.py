@@ -52,15 +52,15 @@ def local_epsilon(
 ) -> PrivacyResult:
     """Return what a client loses that reports d weights in each of so many rounds, between any two values of its input.
 
-    It holds against whoever sees all reports. An event of another view, as a law's of sums, is accounted for in its
-    own, which the result names. A Gaussian that says no scope is taken for local: its multiplier must be over the
-    distance of any two inputs.
+    The adversary sees all reports. An event of another view, such as a law of sums, is accounted for in that view,
+    which the result names. A Gaussian without a scope counts as local: its multiplier must be relative to the distance
+    of any two inputs.
 
     Args:
-        source: The event of one weight's report, or a mechanism that yields it.
-        d: Weights a round.
+        source: The event of one weight's report, or a mechanism that has it.
+        d: Weights in a round.
         rounds: Rounds.
-        delta: The probability that the bound excludes; 0 leaves only the basic figure.
+        delta: The probability that the bound excludes; with 0 only the basic figure exists.
         method: One of `METHODS`.
 
     >>> local_epsilon(RandomizedResponseEvent(1.0), d=100, delta=1e-5).epsilon  # doctest: +ELLIPSIS
@@ -92,8 +92,8 @@ def local_table(
 def subsampled_epsilon(eps: float, q: float) -> float:
     """Return ln(1 + q (e^eps - 1)), the true figure for an eps-DP step on a sample of rate q.
 
-    It is not q * eps: for small eps it comes close, for large eps it is eps - ln(1/q). Neighbours and adversary are
-    those of `subsample_pure`: a member added or removed, for whoever sees the output but not the sample.
+    It is close to q * eps for small eps only; for large eps it is about eps - ln(1/q). One member is added or removed,
+    and the adversary sees the output but not the sample, as in `subsample_pure`.
 
     >>> [round(subsampled_epsilon(eps, 0.18), 3) for eps in (1.0, 20.0)]
     [0.269, 18.285]
@@ -115,8 +115,8 @@ def subsample_pure(
 ) -> PrivacyResult:
     """Return the guarantee of eps-DP rounds on secret random samples, over rounds.
 
-    One member is added or removed (or replaced, where samples have a fixed size). It holds against who sees the outputs
-    but not who was sampled.
+    One member is added or removed (or replaced, if samples have a fixed size). The adversary sees the outputs but not
+    who was sampled.
 
     Args:
         eps: The epsilon of one round for those who are in it.
@@ -152,12 +152,11 @@ def sampled_gaussian(
 ) -> PrivacyResult:
     """Return the guarantee of DP-SGD: Poisson-sampled, clipped gradients with Gaussian noise, over steps.
 
-    One example is added or removed. It holds against who sees every noisy gradient, but neither the batches nor the
-    noise.
+    One example is added or removed. The adversary sees every noisy gradient, but neither the batches nor the noise.
 
     Args:
         noise_multiplier: Standard deviation of the noise over the clipping norm.
-        q: The Poisson sampling rate, batch size over examples.
+        q: The Poisson sampling rate: batch size over the number of examples.
         steps: Steps.
         delta: The probability that the bound excludes, above 0.
         method: "pld" (the law of the privacy loss, rounded up) or "rdp".

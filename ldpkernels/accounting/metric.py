@@ -76,7 +76,7 @@ class CldpResult:
 def cldp(alpha: float, c: float, rho: int, *, metric: str = "linf", size: int = 1) -> CldpResult:
     """Return what a total of alpha means for vectors of `size` values clipped to [-c, c] and rounded to rho digits.
 
-    Its worst case is between any two such vectors of a client, for whoever sees the reports, the server included.
+    The worst case is between any two such vectors of a client, for whoever sees the reports, the server included.
     """
     epsilon = worst_case_epsilon(alpha, c, rho, metric=metric, size=size)
     result = PrivacyResult(
@@ -91,10 +91,10 @@ def cldp(alpha: float, c: float, rho: int, *, metric: str = "linf", size: int = 
 
 
 def rounds_per_layer(sizes: Sequence[int], rounds: int) -> list[int]:
-    """Return how many of the rounds each layer gets: proportionate to its size, at least 1, adding up exactly.
+    """Return how many of the rounds each layer gets: proportional to its size, at least 1, adding up exactly.
 
-    sizes go from the input layer to the output layer, and so does the answer. 1 is reserved where the share is below
-    1; the rest is shared out by largest remainder, ties to the layer nearer the output.
+    Sizes are listed from the input layer to the output layer, and so is the answer. A layer whose share is below 1 gets
+    1 round. The others share the rest by largest remainder, and of equal remainders the layer nearer the output wins.
 
     >>> rounds_per_layer([416, 32, 12832, 64, 15690], 80)
     [1, 1, 35, 1, 42]
@@ -132,7 +132,7 @@ def rounds_per_layer(sizes: Sequence[int], rounds: int) -> list[int]:
 class ScheduledRound:
     """One round of LDP-Fed: which layer is sent, and under which budget.
 
-    alpha is the round's share of the whole, alpha_parameter what the sampler gets for one value.
+    `alpha` is the round's share of the total. `alpha_parameter` is what the sampler gets for one value.
     """
 
     index: int
@@ -148,9 +148,9 @@ def schedule(
 ) -> tuple[ScheduledRound, ...]:
     """Return LDP-Fed's rounds, from the output layer backwards in each cycle; their alphas add up to alpha exactly.
 
-    Cycle j has floor((j+1) rounds/cycles) - floor(j rounds/cycles) rounds and alpha/cycles of the budget; a layer's
-    part is proportionate to its size and split evenly over its rounds. Under L-infinity a value gets the round's alpha
-    over the number of values; under L1 it gets all of it.
+    Cycle j has floor((j+1) rounds/cycles) - floor(j rounds/cycles) rounds and alpha/cycles of the budget. A layer's
+    part is proportional to its size and split evenly over its rounds. Under L-infinity each value gets the round's
+    alpha divided by the number of values; under L1 it gets the whole.
 
     >>> plan = schedule(1.0, [416, 32, 12832, 64, 15690], 80, cycles=5)
     >>> len(plan), sum(entry.alpha for entry in plan)

@@ -94,8 +94,8 @@ class Scope:
     def composed(self) -> Scope:
         """The scope of many releases together.
 
-        Two inputs of a client may differ in every weight of every round, and each release tells its own part of them
-        apart by no more than its event allows. So events of weights and of vectors compose to a client's whole input.
+        Two inputs of a client may differ in every weight of every round. Each release distinguishes its own part of
+        them by no more than its event allows. So events of weights and of vectors compose to a client's whole input.
         """
         return self.per(Unit.CLIENT) if self.unit in (Unit.WEIGHT, Unit.VECTOR) else self
 

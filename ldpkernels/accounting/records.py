@@ -38,13 +38,13 @@ class PrivacyResult:
     """A guarantee: (epsilon, delta) in a scope, under assumptions.
 
     Attributes:
-        epsilon: An upper bound on the privacy loss; infinite where there is no guarantee.
+        epsilon: An upper bound on the privacy loss; infinite if there is no guarantee.
         delta: The probability that the bound excludes.
-        scope: Who is held off, and which two inputs can't be told apart: view, relation and unit.
+        scope: Who is held off, and which two inputs cannot be told apart: view, relation and unit.
         assumptions: What has to be true for the bound to hold.
         method: How the bound was computed.
-        seen: Who is held off, where that's narrower than the view's words.
-        differing: In what the inputs differ, where that's other than the unit's words.
+        seen: Who is held off, if that is narrower than the view says.
+        differing: How the inputs differ, if not by what the unit says.
 
     >>> from ldpkernels.accounting import LOCAL, Unit
     >>> print(PrivacyResult(1.0, 0.0, LOCAL.per(Unit.WEIGHT), ("one report",), "definition", seen="the server"))
@@ -101,14 +101,14 @@ class PrivacyResult:
 
 @dataclass(frozen=True)
 class Claim:
-    """A paper's number beside the true one.
+    """A paper's number next to the true one.
 
     Attributes:
         name: Whose claim it is, and where it stands.
         claimed: The paper's epsilon (or alpha).
-        honest: What can be said for what the paper protects.
-        violated: The preconditions of the paper's own derivation that don't hold, one sentence each.
-        also: Further results that a reader needs beside `honest`.
+        honest: What can be proved for what the paper protects.
+        violated: The preconditions of the paper's own derivation that do not hold, one sentence each.
+        also: Further results that a reader needs.
 
     >>> from ldpkernels.accounting import LOCAL
     >>> print(Claim("A paper", 1.0, PrivacyResult(2.0, 0.0, LOCAL), ("It counts one report of two.",)))

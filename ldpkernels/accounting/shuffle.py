@@ -244,18 +244,18 @@ def shuffle_epsilon(
     """Return the central guarantee of n clients whose reports are shuffled position by position.
 
     One client's input is replaced, for whoever sees the shuffled reports and knows all the other inputs. A mechanism of
-    whole vectors has one position: its whole reports are shuffled. Its coordinates can't be shuffled as
-    if every client had reported each of them.
+    whole vectors has one position, because its whole reports are shuffled: its coordinates do not count as reports of
+    every client.
 
     Args:
-        eps0: A mechanism or its event; a number is the local eps of one report with two outcomes.
-        n: Honest clients a round: subtract those who may collude with the adversary.
-        d: Positions (weights) a round.
+        eps0: A mechanism or its event. A number is the local eps of one report with two outcomes.
+        n: Honest clients in a round: subtract those who may collude with the adversary.
+        d: Positions (weights) in a round.
         rounds: Rounds in which the same client takes part.
         delta: The probability that the bound excludes, above 0.
         method: The bound of one position: "exact", "stronger_clones" or "clones". By default the sharpest that is
             proved: "exact" for two outcomes, "stronger_clones" for any other eps0-LDP report.
-        composition: "pld", "rdp" or the better of the two; the clones bounds compose by "pld" only.
+        composition: "pld" or "rdp"; by default the better of the two. The clones bounds compose by "pld" only.
 
     >>> from ldpkernels.accounting import PureEvent
     >>> round(shuffle_epsilon(1.0, 100).epsilon, 3), round(shuffle_epsilon(PureEvent(1.0), 100).epsilon, 3)
@@ -297,8 +297,8 @@ def clients_needed(
 ) -> tuple[int, PrivacyResult]:
     """Return a number of clients that is enough for a central epsilon of `target`, and the result at that number.
 
-    The epsilon is that of `shuffle_epsilon`: one client's input replaced, for whoever sees the shuffled reports. The
-    number is the smallest to within 2 %, never too small. Where even `limit` clients are too few, it raises.
+    The epsilon is that of `shuffle_epsilon`: one client's input is replaced, for whoever sees the shuffled reports. The
+    number is at most 2% above the smallest, and never below it. If even `limit` clients are too few, it raises.
 
     >>> n, result = clients_needed(0.408, 1.0)
     >>> 95 <= n <= 102 and result.epsilon <= 0.408

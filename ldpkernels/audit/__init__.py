@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The epsilon that a mechanism shows, held against the epsilon that it claims.
+"""The epsilon that a mechanism shows, compared with the epsilon that it claims.
 
-An audit draws from a mechanism under two neighbouring inputs, picks the event that tells them apart best on one half
-of the draws, and bounds its probabilities on the other half (Clopper and Pearson, 1934). The result is a lower bound on
-the true epsilon that is wrong with probability 1e-6. A bound above the claim is proof of a leak; one below it is no
-proof of privacy, which docs/mechanisms has. `audit_client` does so with everything that leaves a client of yours.
+An audit draws from a mechanism under two neighbouring inputs. On half of the draws it picks the event that tells the
+inputs apart best, and on the other half it bounds the probabilities of that event (Clopper and Pearson, 1934). The
+result is a lower bound on the true epsilon, wrong with probability 1e-6. A bound above the claim proves a leak. A bound
+below it does not prove privacy: docs/mechanisms has the proofs. `audit_client` does the same with everything that
+leaves a client of yours.
 """
 
 from ldpkernels.audit.client import ClientAudit, audit_client

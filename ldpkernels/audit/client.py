@@ -35,12 +35,12 @@ class ClientAudit:
         claimed: The epsilon that it claims for all that leaves in a run.
         source: Who claims it: "declared", "its ledger" or "its reports".
         delta: The probability that this epsilon excludes.
-        results: What each part of the answers proves, and what is claimed of it. All of them together are wrong with
-            probability 1e-6.
-        findings: Sentences about what no epsilon excuses: what is always so under one input and always otherwise under
+        results: For each part of the answers, what it proves and what is claimed of it. All of them together are wrong
+            with probability 1e-6.
+        findings: Sentences about what no epsilon excuses: something that always happens under one input and never under
             the other, noise that repeats, an account that charges too little.
-        doubts: Sentences about single numbers that may be such leaks, where so much is claimed that chance may be it.
-        times: What the duration of a run proves. It is in no epsilon.
+        doubts: Sentences about single numbers that look like such leaks, but could be chance at so large a claim.
+        times: What the duration of a run proves. No epsilon covers it.
         runs: How often the client was run under each input.
         reach: The largest epsilon that so many runs could have proved.
     """
@@ -63,7 +63,7 @@ class ClientAudit:
 
     @property
     def measured(self) -> float:
-        """The largest lower bound on what the client leaks in a run, its duration apart."""
+        """The largest lower bound on what the client leaks in a run. Its duration is not included."""
         return max(result.measured for result in self.results)
 
     @property
@@ -111,27 +111,28 @@ def audit_client(
 ) -> ClientAudit:
     """Run a client of yours many times on either of two inputs, and tell them apart by anything that leaves it.
 
-    `client(data)` is one run: it trains and returns what would leave, whatever that is: bytes, reports, arrays,
-    tensors, numbers, text, and lists and mappings of them. An iterator is a message after another. What it raises
-    leaves too. `ldpkernels.flower.rehearsed` makes such a function of a Flower ClientApp. a and b are any two inputs of
-    one client, as far apart as data can be: an audit sees what these two show. The client must leave them as they are.
+    `client(data)` is one run: it trains, and returns what would leave: bytes, reports, arrays, tensors, numbers, text,
+    or lists and mappings of them. An iterator yields one message after another. An exception counts as leaving too.
+    `ldpkernels.flower.rehearsed` makes such a function from a Flower ClientApp. a and b are any two inputs of one
+    client. Choose them as far apart as data can be, because an audit only sees what these two show. The client must not
+    change them.
 
-    Ledgers of `LdpMod` and `LdpFilter` are kept in memory meanwhile, a new one for each run, so that nothing of a real
-    budget is spent. Logs of the client are off, as they stay with it.
+    During the audit, ledgers of `LdpMod` and `LdpFilter` are kept in memory, a new one for each run, so that nothing of
+    a real budget is spent. The client's logs are switched off, as they would stay with it.
+
+    If reports are all that is accounted for, everything else that leaves must not depend on the data at all.
 
     Args:
         client: The function.
         a: One input.
-        b: The other.
-        eps: What the client claims for a run in all. None is what its ledger says of a run, or without one what its
-            reports add up to.
-        delta: The probability that the claim excludes: with eps by default 0, for reports 1e-5; a ledger has its own.
-        runs: Runs under each input, in an order that follows from the seed: a quarter to learn, a quarter to choose,
-            and half to judge.
-        seed: Of that order.
-        name: Of the client, for messages.
-
-    What is not a report, where reports are all that is accounted, must not depend on the data at all.
+        b: The other input.
+        eps: What the client claims for a whole run. None takes what its ledger says of a run or, without a ledger, what
+            its reports add up to.
+        delta: The probability that the claim excludes. The default is 0 with eps and 1e-5 for reports; a ledger has its
+            own.
+        runs: Runs under each input: a quarter to learn, a quarter to choose, and half to judge.
+        seed: It decides the order of the runs.
+        name: What messages call the client.
 
     >>> rng = np.random.default_rng(0)
     >>> def client(data):
@@ -146,7 +147,7 @@ def audit_client(
     if eps is not None:
         eps = arguments.non_negative("eps", eps)
     if delta is not None and not 0 <= delta < 1:
-        raise ValueError(f"delta={delta} must be from 0 up to 1")
+        raise ValueError(f"delta={delta} must be at least 0 and below 1")
     seen = recorded(client, (a, b), runs, seed)
     return _judged(name, seen, _claim_of(seen, eps, delta))
 
@@ -180,7 +181,7 @@ def _claim_of(seen: Seen, eps: float | None, delta: float | None) -> _Claim:
         source, claimed, delta = "its reports", None, DELTA if delta is None else delta
     else:
         raise ValueError(
-            "the client's claim is unknown, since it spends no ledger and sends no report of this package: pass eps"
+            "the client's claim is unknown, because it has no ledger and sends no report of this package: pass eps"
         )
     own = max(_composed(account, delta) for account in accounts)
     return _Claim(own if claimed is None else claimed, delta, source, own)

@@ -23,7 +23,7 @@ from ldpkernels.laws.two_point import TwoPoint
 
 @dataclass(frozen=True)
 class GameResult:
-    """Any two vectors of d weights, for whoever sees the reports: the attack's epsilon, and the accountant's."""
+    """Any two vectors of d weights, for whoever sees the reports: the attack's epsilon and the accountant's."""
 
     d: int
     eps: float

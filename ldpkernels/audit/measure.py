@@ -34,8 +34,8 @@ class AuditResult:
         claimed: The epsilon that it claims.
         measured: A lower bound on its true epsilon, wrong with probability `alpha`.
         n: Draws under each input.
-        event: The event that told the inputs apart.
-        hits: How often it happened in the n // 2 draws that judge it, under either input.
+        event: The event that tells the inputs apart.
+        hits: How often it happened under each input, in the n // 2 draws that judge it.
         delta: The probability that the claim excludes.
         alpha: The probability that `measured` is above the truth.
     """
@@ -65,7 +65,7 @@ class AuditResult:
         )
 
     def check(self) -> AuditResult:
-        """Return this result, or raise an AuditFailure where its claim did not survive."""
+        """Return this result, or raise an AuditFailure if its claim did not survive."""
         if not self.ok:
             raise AuditFailure(str(self))
         return self
@@ -109,7 +109,7 @@ def measure(
     if not claimed >= 0:
         raise ValueError(f"claimed={claimed} must be at least 0")
     if not 0 <= delta < 1:
-        raise ValueError(f"delta={delta} must be from 0 up to 1")
+        raise ValueError(f"delta={delta} must be at least 0 and below 1")
     first, second = (_outputs(function, value, n) for value in (a, b))
     half = len(first) // 2
     choose, judge = (first[:half], second[:half]), (first[half : 2 * half], second[half : 2 * half])
@@ -121,8 +121,8 @@ def told_apart(
 ) -> AuditResult:
     """The event that tells the inputs apart best on some draws, and its bound on others.
 
-    What is a yes or no is a column of bools. Which column, which event and which input is the likelier is all chosen
-    on the first draws: one bound, one chance to be wrong.
+    A yes or no is a column of bools. The column, the event and the likelier input are all chosen on the first draws:
+    one bound, one chance to be wrong.
     """
     best, swap, most = None, False, -math.inf
     for column, draws in choose.items():
@@ -132,7 +132,7 @@ def told_apart(
             if best is None or bound > most:
                 best, swap, most = event, swapped, bound
     if best is None:
-        raise ValueError(f"{name}: there is nothing to tell the inputs apart by")
+        raise ValueError(f"{name}: the outputs hold nothing that could tell the inputs apart")
     draws = judge[best.column]
     n, counts = _lengths(draws), best.counts(draws)
     first, second = (counts[1], counts[0]) if swap else counts
@@ -141,7 +141,7 @@ def told_apart(
 
 
 def reach(n: int, delta: float = 0.0, alpha: float = ALPHA) -> float:
-    """The largest epsilon that so many judging draws under each input can prove: of an event that is always and never.
+    """The largest epsilon that n judging draws can prove: one event always under one input, and never under the other.
 
     >>> round(reach(1000), 2), round(reach(10_000), 2)
     (4.23, 6.53)

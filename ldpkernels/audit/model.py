@@ -56,8 +56,8 @@ def audit_model(
 ) -> ModelAudit:
     """Audit `perturb_` on a model of yours, or a function of yours that perturbs one in place.
 
-    Every weight is set to one end of its range, then to the other, and each tensor's outputs are told apart; then all
-    are set to the center, where each must take both values. The model is copied and not changed.
+    Every weight is set to one end of its range, then to the other, and each tensor's outputs are told apart. Then all
+    weights are set to the center, where each must take both values. The audit works on a copy of the model.
 
     >>> import numpy as np
     >>> audit_model({"w": np.zeros((20, 30), np.float32)}, C=0.0, R=1.0, eps=1.0, n=1 << 14).ok

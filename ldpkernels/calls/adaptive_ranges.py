@@ -125,26 +125,27 @@ def ranges(
     clients: int | None = None,
     buffers: Buffers | None = None,
 ) -> Ranges:
-    """New ranges (C, R) for the next round, from the aggregated model; they fit `perturb_` and `report` as they are.
+    """New ranges (C, R) for the next round, from the aggregated model: arguments for `perturb_` and `report`.
 
     Args:
         model: The model, mapping, sequence or tensor that the server holds.
-        method: "minmax" is the paper's: all weights lie within. "quantile" leaves the outermost out. "noise-subtracted"
-            takes the spread of the weights less what the mechanism's noise added to it; it needs `previous`, `eps` and
-            `clients`.
+        method: "minmax" is the paper's: all weights lie within the range. "quantile" leaves out the outermost weights.
+            "noise-subtracted" takes the spread of the weights less the part that the mechanism's noise added; it needs
+            `previous`, `eps` and `clients`.
         by: What shares a range: the tensors of a "module" (a layer), each "tensor", or the whole "model".
         quantile: The fraction of a layer's weights within its range, for method="quantile".
-        growth: The most by which a radius may grow in a round (1.5, say); needs `previous`.
+        growth: The largest factor by which a radius may grow in a round, such as 1.5. It needs `previous`.
         previous: The ranges (C, R) with which the model was collected.
         eps: Privacy parameter of that round.
         clients: How many reports were averaged.
         buffers: As for `perturb_`.
 
-    Where the mean of n clients is noisy, its extremes are mostly noise, and a min/max radius feeds on itself: it grows
-    by about g = B sqrt(2 ln d / n) a round. Below 1 it grows all the same where clients start from the weights that a
-    round ended with, as its noise stays in them: by about sqrt(1 + g^2) a round. With `eps` and `clients` a warning
-    says where g is at least 1, and with `previous` also where a radius has grown and the noise of the round reaches
-    over half of it, whatever the method. `growth=1.0` never lets it grow; where `growth` is given, nothing is said.
+    If the mean of n clients is noisy, its extremes are mostly noise, and a min/max radius grows from round to round, by
+    a factor of about g = B sqrt(2 ln d / n). If g is below 1 it still grows where clients start from the weights that a
+    round ended with, because these keep its noise: by about sqrt(1 + g^2) in a round. With `eps` and `clients`, a
+    warning says where g is at least 1. With `previous` as well, and for any method, it also says where a radius has
+    grown and the round's noise is more than half of it. `growth=1.0` never lets a radius grow; with any `growth` there
+    are no warnings.
 
     >>> import numpy as np
     >>> ranges({"a.weight": np.array([-1.0, 3.0]), "a.bias": np.array([0.5]), "b.weight": np.array([2.0, 2.5])})

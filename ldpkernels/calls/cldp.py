@@ -42,29 +42,28 @@ def cldp_(
 ) -> Model:
     """Perturb every weight in place by the ordinal CLDP mechanism of LDP-Fed, and return the model.
 
-    A weight is clipped to [-c, c] and becomes the integer v = weight 10^rho, rounded; v becomes an integer y with
-    probability proportional to e^(-alpha |y - v| / 2) on [-c 10^rho, c 10^rho], and the weight y 10^-rho. **Each weight
-    on its own** has alpha-condensed local differential privacy: any two values that are d integers apart are told apart
-    with at most e^(alpha d), by whoever sees them. That is not a small epsilon: over the whole box it is alpha c 10^rho
-    (`OrdinalCLDP.worst_case_eps`).
+    A weight is clipped to [-c, c] and becomes the integer v = weight 10^rho, rounded. v becomes an integer y on [-c
+    10^rho, c 10^rho] with probability proportional to e^(-alpha |y - v| / 2), and the new weight is y 10^-rho. **Each
+    weight on its own** has alpha-condensed local differential privacy: whoever sees the result can tell any two values
+    that are d integers apart by a factor of at most e^(alpha d). That is not a small epsilon: over the whole box it is
+    alpha c 10^rho (`OrdinalCLDP.worst_case_eps`).
 
     Args:
         model: A module, a tensor, a NumPy array, or a sequence or mapping of them, in fp32, fp64, bf16 or fp16.
         alpha: Privacy of one integer step: a number, or one for each tensor, as a sequence or as a mapping by the
-            tensor's or its module's name. So layers share a budget.
-        c: Weights are clipped to [-c, c]; c 10^rho is below 2^62.
+            tensor's or its module's name. This is how layers share a budget.
+        c: Weights are clipped to [-c, c]. c 10^rho must be below 2^62.
         rho: Digits that are kept after the decimal point.
-        mechanism: "exponential" is the paper's: inside the box, and biased towards its middle. "laplace" adds discrete
-            Laplace noise of the same alpha: unbiased, at a quarter of the variance, and not kept to the box.
-        rounding: "nearest" is the paper's; "stochastic" makes the integer the scaled weight on average.
-        generator: None (or "secure") for a key from the operating system, whatever was seeded. To
-            reproduce, an `ldpkernels.key`, a key tensor, or a seeded `torch.Generator` (`torch.default_generator` is
-            one; for arrays a `numpy.random.Generator`).
+        mechanism: "exponential" is the paper's: its outputs stay inside the box, and are biased towards the middle.
+            "laplace" adds discrete Laplace noise of the same alpha: it is unbiased, has a quarter of the variance, and
+            may leave the box.
+        rounding: "nearest" is the paper's; "stochastic" rounds so that the integer is the scaled weight on average.
+        generator: As for `perturb_`.
         buffers: "perturb" or "keep", for a module with floating-point buffers.
 
     Everything is checked before the first write. A NaN weight is reported as 0, an infinite one as the end of the box.
-    Autograd does not see it, as under `torch.no_grad`: gradients pass through as if nothing was changed. How long a
-    call of "exponential" takes tells how many weights lie near the box's ends (docs/mechanisms/ordinal_cldp.md).
+    As under `torch.no_grad`, autograd does not see the change: gradients pass through. The time that "exponential"
+    takes reveals how many weights lie near the box's ends (docs/mechanisms/ordinal_cldp.md).
 
     >>> import numpy as np, ldpkernels
     >>> w = np.full(100_000, 0.3, np.float32)
@@ -96,11 +95,12 @@ def cldp_sample(
     """A sample of the ordinal CLDP mechanism for every integer of v, as a new tensor or array of the same shape.
 
     Args:
-        v: An int64 tensor or array, of integers from -M to M. (On a GPU others are clipped: looking would synchronise.)
+        v: An int64 tensor or array, of integers from -M to M. A GPU clips others, because to check them would
+            synchronise.
         alpha: P(y | v) / P(y | v') is at most e^(alpha |v - v'|) for every y.
-        M: From 0 to 2^62 - 1. The exponential mechanism's outputs lie in [-M, M] too, those of laplace do not.
+        M: From 0 to 2^62 - 1. The outputs of "exponential" lie in [-M, M] too; those of "laplace" may not.
         mechanism: "exponential" or "laplace", as for `cldp_`.
-        generator: As for `cldp_`.
+        generator: As for `perturb_`.
 
     >>> import numpy as np, ldpkernels
     >>> y = ldpkernels.cldp_sample(np.zeros(5, np.int64), alpha=4.3e-7, M=10**10, generator=ldpkernels.key(0))

@@ -54,10 +54,10 @@ class _MeanAlone(_MeanOptions, _SumAlone, total=False):
 
 @dataclass(frozen=True)
 class ClippedInfo(Generic[Value]):
-    """What clipping met in the rows. **It is exact and private**: for the owner of the data, never for release.
+    """The rows' norms before clipping. **They are exact and private**: for the owner of the data, never for release.
 
-    `norms` has the norm of each row, [B], or with per-layer clipping [B, layers]; a poisoned row's is not finite.
-    `single`: a row is a single number, whose norm is exact.
+    `norms` has the norm of each row, [B], or with per-layer clipping [B, layers]. The norm of a poisoned row is not
+    finite. `single` says that a row is a single number, whose norm is exact.
     """
 
     norms: Value
@@ -71,7 +71,7 @@ class ClippedInfo(Generic[Value]):
 
     @property
     def clipped(self) -> int:
-        """How many rows were scaled down, in some layer, or single numbers clamped; a norm of C counts."""
+        """How many rows were scaled down in some layer, or clamped as single numbers. A norm of exactly C counts."""
         if self.single:
             return int(((self.norms >= self.bounds[0]) & self._finite()).sum())
         over = [self._column(i) * law.MARGIN > bound for i, bound in enumerate(self.bounds)]
@@ -119,21 +119,21 @@ def clipped_noised_sum(
 ) -> Rows[Name] | tuple[Rows[Name], ClippedInfo[Any]]:
     """The sum of x's rows, each clipped to Euclidean norm C, plus noise of standard deviation C * sigma.
 
-    One row is one sample: adding or removing it changes the sum by C at most, so that releasing the sum once is a
-    Gaussian mechanism with noise multiplier sigma. A row is scaled by min(1, C / norm); a single number, as a loss is,
-    is clamped to [-C, C]. **A row with NaN or Inf is left out**, as if it were zero, and does not disturb the others.
+    One row is one sample: adding or removing it changes the sum by C at most. So releasing the sum once is a Gaussian
+    mechanism with noise multiplier sigma. A row is scaled by min(1, C / norm); a single number, such as a loss, is
+    clamped to [-C, C]. **A row with NaN or Inf is left out**, as if it were zero, and does not disturb the others.
 
     Args:
-        x: [B] or [B, ...], or a sequence or mapping of such tensors or arrays, one a layer: the gradients of a model by
-            sample. fp32, fp64, bf16 or fp16; non-contiguous and expanded ones are copied.
-        C: The bound, positive. With clipping="per-layer" also one for each layer.
+        x: [B] or [B, ...], or a sequence or mapping of such tensors or arrays, one for each layer: the gradients of a
+            model by sample. fp32, fp64, bf16 or fp16; those that are not contiguous are copied.
+        C: The bound, positive. With clipping="per-layer" it may also be one bound for each layer.
         sigma: The noise multiplier; 0 for no noise and no privacy.
         generator: As in `ldpkernels.perturb_`: None for a key from the operating system.
         noise: "gaussian" adds normal numbers of fp64 precision to a floating-point sum. "discrete" rounds every clipped
             row towards zero onto a grid of spacing 2^-26 C or so, adds integers exactly, and adds a discrete Gaussian
             drawn from integers alone: its guarantee holds for the bits that are released.
-        clipping: "flat" clips the norm of a sample over all layers; "per-layer" clips each layer, a single C to
-            C / sqrt(layers). The noise is sigma times the norm of all bounds, alike in every layer.
+        clipping: "flat" clips the norm of a sample over all layers. "per-layer" clips each layer, by C / sqrt(layers)
+            if C is one number. The noise is sigma times the norm of all bounds, the same in every layer.
         return_info: Also return a `ClippedInfo`: the rows' norms, how many were clipped or poisoned. It is private.
 
     Returns:
@@ -178,14 +178,15 @@ def clipped_noised_mean(
     clipping: Clipping = "flat",
     return_info: bool = False,
 ) -> Rows[Name] | tuple[Rows[Name], ClippedInfo[Any]]:
-    """The mean of x's rows, each clipped to norm C, plus noise. On a loss it protects the released scalar only: the
-    noise is a constant for the gradient, which stays private data. To train, use `ldpkernels.dp_sgd_step`, which clips
-    and noises gradients by sample.
+    """The mean of x's rows, each clipped to norm C, plus noise.
 
-    The divisor is the number of rows, poisoned ones included, or `batch_size`. The result is the loss of Han and Xue
-    (Algorithm 1, lines 10 to 12) for x of shape [B], and DP-SGD's gradient for x of shape [B, ...].
-    Where the batch is a Poisson sample its size is private: pass the expected one. The guarantee is the sum's: a row
-    added or removed, for whoever sees the mean.
+    **On a loss it protects the released number only**: the noise is a constant for the gradient, which stays private
+    data. To train, use `ldpkernels.dp_sgd_step`, which clips and noises gradients by sample.
+
+    The sum is divided by the number of rows, poisoned ones included, or by `batch_size`. The size of a Poisson sample
+    is private: pass the expected size. For x of shape [B] the result is the loss of Han and Xue (Algorithm 1, lines 10
+    to 12), and for x of shape [B, ...] DP-SGD's gradient. The guarantee is the sum's: a row is added or removed, for
+    whoever sees the mean.
 
     >>> import numpy as np, ldpkernels
     >>> losses = np.array([0.5, 2.0, 7.0])

@@ -41,22 +41,23 @@ def dp_sgd_step(
 ) -> ClippedInfo[torch.Tensor]:
     """Clip every sample's gradient to norm C, add them, add noise of deviation C * sigma once, and step.
 
-    For a Poisson sample with rate q of n samples, one step is a Poisson-subsampled Gaussian mechanism with noise
-    multiplier sigma with respect to adding or removing a sample; `ldpkernels.accounting` composes steps. A sample whose
-    gradient holds NaN or Inf is left out. `p.grad` is replaced, and stays for an optimizer of your own (None here).
+    On a Poisson sample with rate q of n samples, one step is a Poisson-subsampled Gaussian mechanism with noise
+    multiplier sigma, for adding or removing a sample. `ldpkernels.accounting` composes steps. A sample whose gradient
+    holds NaN or Inf is left out. `p.grad` is replaced. It stays, so that you can pass None and use an optimizer of your
+    own.
 
-    Everything is checked before the first write: layers that mix the samples of a batch are refused, and parameters of
-    the optimizer that have a gradient of their own, by which it would step in the clear.
+    Everything is checked before the first write. Two things are refused: layers that mix the samples of a batch, and
+    parameters of the optimizer that would take a step by a gradient that was not noised.
 
     Args:
         model: A module; its trainable parameters get the gradient. With Opacus, its `GradSampleModule`.
-        optimizer: A torch optimizer that needs no closure, stepped at the end. Of Opacus's `DPOptimizer` the one
-            within, once the hook of its `PrivacyEngine` has counted the step; sigma must be its noise_multiplier.
+        optimizer: A torch optimizer that needs no closure, stepped at the end. Of Opacus's `DPOptimizer` the inner one
+            is stepped, after the hook of its `PrivacyEngine` has counted the step; sigma must be its noise_multiplier.
         C, sigma, generator, noise, clipping: As in `ldpkernels.clipped_noised_mean`.
-        batch_size: The expected size of a batch, q * n: the size of this one is private.
-        grads: [B, ...] for every trainable parameter by name, as `torch.func.vmap(torch.func.grad(...))` returns them;
-            B may be 0, of an empty Poisson batch, which must step too. None takes each parameter's `grad_sample`,
-            which Opacus fills in, and clears it.
+        batch_size: The expected size of a batch, q * n, because the size of this one is private.
+        grads: [B, ...] for every trainable parameter by name, as `torch.func.vmap(torch.func.grad(...))` returns them.
+            B may be 0: an empty Poisson batch must take its step too. None takes each parameter's `grad_sample`, which
+            Opacus fills in, and clears it.
 
     Returns:
         The exact norms: **private**, for the owner of the data only.

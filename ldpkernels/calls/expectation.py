@@ -69,9 +69,9 @@ def expected(
 ) -> Expected[object]:
     """Say which uploads a server takes, by the arguments of `report`; the model's weights do not count.
 
-    Only names, shapes and formats of the model are read; a model on torch's meta device will do. `Aggregate(expect)`
-    and `aggregate(uploads, expect)` refuse or skip whatever differs before they read its weights, hold no more memory
-    than these weights need, and give the mean in this model's container and library.
+    Only names, shapes and formats of the model are read, so a model on torch's meta device will do. `Aggregate(expect)`
+    and `aggregate(uploads, expect)` check every upload before they read its weights, and refuse or skip those that
+    differ. They need no more memory than these weights, and give the mean in this model's container and library.
 
     >>> import numpy as np, ldpkernels
     >>> round_ = ldpkernels.expected({"w": np.zeros((3, 5))}, C=0.0, R=1.0, eps=1.0)

@@ -22,15 +22,15 @@ Model = TypeVar("Model")
 def load(model: Model, mean: object, *, buffers: Buffers | None = None, add: bool = False) -> Model:
     """Write averages, as `aggregate`, `Aggregate.mean` or `perturb_vector` give them, into a model, and return it.
 
-    Every average must fit one tensor, by name and shape (by place, for sequences), and every tensor must have one: what
-    is left over or left out is an error before the first write. The prefixes of wrappers (DistributedDataParallel,
-    Opacus, torch.compile) may stand on either side. Of a DTensor, each rank writes its part.
+    Every average must fit one tensor by name and shape (by place, for sequences), and every tensor must have one:
+    otherwise it raises before the first write. Prefixes of wrappers (DistributedDataParallel, Opacus, torch.compile)
+    may be on either side. Each rank writes its own part of a DTensor.
 
     Args:
         model: A module, a tensor, a NumPy array, or a sequence or mapping of them.
         mean: A mapping for a module or a mapping, a sequence for a sequence, a tensor or an array for one of these.
-        buffers: For a module with floating-point buffers, "perturb" where they were reported and "keep" where not;
-            None takes them as they are in `mean`.
+        buffers: For a module with floating-point buffers: "perturb" if they were reported, "keep" if not. None decides
+            by what is in `mean`.
         add: The averages are of updates: add them to what the model holds.
 
     >>> import numpy as np, ldpkernels

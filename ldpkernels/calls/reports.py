@@ -47,12 +47,12 @@ class Report:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the weights: an eighth of their number, or their number; `to_bytes` adds the header."""
+        """Bytes of the weights: one for each, or one for eight. `to_bytes` adds the header."""
         return self.layout.nbytes
 
     @cached_property
     def bits(self) -> Bytes:
-        """The weights in host memory: a bit each, every tensor from a byte of its own; or a byte each ("piecewise")."""
+        """The weights in host memory: a bit each, with a new byte for every tensor; or a byte each ("piecewise")."""
         return self.payload if isinstance(self.payload, np.ndarray) else self.payload.cpu().numpy()
 
     def to_bytes(self) -> bytes:
@@ -61,7 +61,7 @@ class Report:
 
     @classmethod
     def from_bytes(cls, data: Uploaded) -> Report:
-        """Read what `to_bytes` wrote; anything else is a ValueError. The weights stay where they are in `data`.
+        """Read what `to_bytes` wrote; anything else is a ValueError. The weights are not copied out of `data`.
 
         >>> import numpy as np, ldpkernels
         >>> one = ldpkernels.report(np.zeros(20), C=0.0, R=1.0, eps=1.0)
@@ -74,15 +74,15 @@ class Report:
 class Aggregate(Generic[M]):
     """The sum of any number of reports: a counter for each weight, whatever the number of clients.
 
-    It has log2(n + 1) bits for n one-bit reports, and 32 for reports of one byte a weight. It may be used from several
-    threads. A report that is added twice counts twice: who collects uploads sees to it that each client sends one.
+    A counter has log2(n + 1) bits for n one-bit reports, and 32 for reports of one byte a weight. Several threads may
+    use it at once. A report that is added twice counts twice: it is the caller's task that each client sends one.
 
     Args:
-        expect: What `ldpkernels.expected` makes of the model, C, R and eps that the clients were told. Whatever differs
-            is refused. **Without it the first report decides**, whoever sent it, and the mean is given as that client
-            handed its model in.
-        on_bad: "raise" refuses what cannot be added, and adds nothing of that call. "skip", with `expect`, leaves it
-            out: `skipped` counts and `reasons` says why.
+        expect: What `ldpkernels.expected` makes of the model, C, R and eps that the clients were told. Reports that
+            differ are refused. **Without it the first report decides**, whoever sent it, and the mean has the names and
+            the container of that client's model.
+        on_bad: "raise" refuses reports that cannot be added, and then adds nothing of that call. "skip", with `expect`,
+            leaves them out: `skipped` counts them and `reasons` says why.
 
     >>> import numpy as np, ldpkernels
     >>> total = Aggregate()
@@ -140,7 +140,7 @@ class Aggregate(Generic[M]):
             self._counting(layout).add(payloads, _threads(layout))
 
     def merge(self, other: Aggregate[M]) -> None:
-        """Add a partial aggregate, of another server or process, say: its clients and what it skipped."""
+        """Add another aggregate, such as that of another server or process: its clients, and what it skipped."""
         if not isinstance(other, Aggregate):
             raise TypeError(f"cannot merge a {type(other).__name__}: pass an Aggregate")
         if other is self:
@@ -156,9 +156,9 @@ class Aggregate(Generic[M]):
     def mean(self) -> M:
         """The clients' mean, named and shaped like the model: a dict, a list, a tensor or an array.
 
-        It is in the container and library of `expect`, else of the first report that was added; in arrays where torch
-        is not installed. Counts are decoded in fp64 and given in fp32 (fp64 for fp64 models).
-        `ldpkernels.load(model, mean)` writes it into a model.
+        Its container and library are those of `expect`, or else of the first report that was added; without torch it is
+        made of arrays. Counts are decoded in fp64, and the mean is fp32 (fp64 for fp64 models). `ldpkernels.load(model,
+        mean)` writes it into a model.
         """
         with self._lock:
             layout, counter, clients = self._counted("average")
@@ -169,7 +169,7 @@ class Aggregate(Generic[M]):
         return cast(M, contained(layout, _as_library(layout, means)))
 
     def to_bytes(self) -> bytes:
-        """The partial aggregate for the wire, or for a checkpoint: not what it expects or has skipped."""
+        """The aggregate as bytes, to send or to save. What it expects and what it skipped are not included."""
         with self._lock:
             layout, counter, clients = self._counted("write")
             return encode({"kind": "aggregate", "clients": clients, **layout.header}, counter.to_bytes())
@@ -182,9 +182,9 @@ class Aggregate(Generic[M]):
     def from_bytes(cls, data: Uploaded, expect: Expected[M]) -> Aggregate[M]: ...
     @classmethod
     def from_bytes(cls, data: Uploaded, expect: Expected[M] | None = None) -> Aggregate[M] | Aggregate[Mean]:
-        """Read what `to_bytes` wrote, of the expected model if one is; anything else is a ValueError.
+        """Read what `to_bytes` wrote, of the expected model if one is given; anything else is a ValueError.
 
-        Who writes an aggregate says how many clients it stands for: take one from your own servers only.
+        The bytes say how many clients they stand for, and nothing can check that: take them from your own servers only.
         """
         total = Aggregate(expect) if expect is not None else Aggregate()
         layout, clients, sums = total._reader.aggregate(data)
@@ -266,9 +266,9 @@ def aggregate(
 ) -> M | Mean:
     """The mean of the clients' weights, from any number of reports or their bytes.
 
-    Reports are added a few at a time as the iterable yields them: an iterable of any length needs a counter for each
-    weight and no more. `Aggregate` has the same arguments and does the same step by step; it merges partial sums, saves
-    them, and says what was skipped.
+    An iterable of any length needs a counter for each weight and no more, because reports are added a few at a time as
+    it yields them. `Aggregate` has the same arguments and does the same step by step. It also merges partial sums,
+    saves them, and says what was skipped.
 
     >>> import numpy as np, ldpkernels
     >>> clients = (ldpkernels.report({"w": np.full((2, 500), 0.5)}, 0.0, 1.0, eps=4.0) for _ in range(50))

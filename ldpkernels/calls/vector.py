@@ -75,31 +75,30 @@ def perturb_vector(
     generator: Generator = None,
     buffers: Buffers | None = None,
 ) -> AnyArray | Sequence[AnyArray] | Mapping[str, AnyArray]:
-    """A randomised copy of an update under **one eps for all of it**, unbiased but for the clipping.
+    """A randomised copy of an update under **one eps for all of it**; its mean is the clipped update.
 
-    All tensors together are one vector x. It is scaled to an L2 norm of at most `norm`, and whatever it was, every
-    output that a server sees is at most e^eps times as likely as it would have been for any other update. Send
-    differences from the server's model rather than weights: their norm is smaller, and the noise is proportional to
-    `norm`.
+    All tensors together are one vector x, which is scaled to an L2 norm of at most `norm`. Whatever it was, every
+    output that a server sees is at most e^eps times as likely as for any other update. Send differences from the
+    server's model rather than weights: their norm is smaller, and the noise is proportional to `norm`.
 
     Args:
         model: The update: a module, a tensor, a NumPy array, or a sequence or mapping of them. It is not changed.
         eps: Privacy parameter of the entire update.
-        mechanism: "privunitg" has the least error, and a guarantee for real numbers, not for floating-point ones
-            (docs/mechanisms/vector.md). "k-of-d" is exact in integers, and reports a few coordinates. "gaussian" adds
-            a discrete Gaussian to every weight, is (eps, delta)-LDP in integers, and composes best over rounds
+        mechanism: "privunitg" has the least error; its guarantee is for real numbers, not for floating-point ones
+            (docs/mechanisms/vector.md). "k-of-d" is exact in integers, and reports a few coordinates. "gaussian" adds a
+            discrete Gaussian to every weight, is (eps, delta)-LDP in integers, and composes best over rounds
             (docs/mechanisms/vector_gaussian.md): pass `eps` and `delta`, or `sigma`.
         norm: The L2 norm to which the update is clipped. It must not depend on private data.
-        bound: For "k-of-d", the largest magnitude of a coordinate, to which each is clipped; None is `norm`, which
-            clips none. The error is about proportional to its square.
+        bound: For "k-of-d", the magnitude to which each coordinate is clipped. None is `norm`, which clips none. The
+            error is about proportional to its square.
         delta: For "gaussian", the probability that eps excludes.
         sigma: For "gaussian", the deviation of the noise, in place of eps and delta; `vector_mechanism` has its eps.
         generator: As for `perturb_`.
         buffers: As for `perturb_`.
 
     The result is named and shaped like the model, in fp32 (fp64 for fp64 tensors): a dict for a module or a mapping.
-    "privunitg" and "gaussian" leave it on the update's GPU where there is Triton; else it is in host memory. NaN
-    counts as 0.
+    With Triton, "privunitg" and "gaussian" leave it on the update's GPU; otherwise it is in host memory. NaN counts as
+    0.
 
     >>> import numpy as np, ldpkernels
     >>> update = {"w": np.full((20, 30), 0.01), "b": np.zeros(30)}

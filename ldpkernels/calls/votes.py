@@ -48,16 +48,16 @@ def majority_vote(votes: Array, classes: int) -> Vote[Array]: ...
 
 
 def majority_vote(votes: AnyArray, classes: int) -> Vote[torch.Tensor] | Vote[Array]:
-    """Label each sample with the class that most parties voted for; drop it where that was close.
+    """Label each sample with the class that most parties voted for; drop it if that was close.
 
-    Han and Xue (section 3.3) remove a sample whose first and second counts are equal or one apart. By that rule one
-    party alone keeps nothing (one vote against none), and of two or three parties all must agree. Of classes
-    with equal counts the lowest is the label, of a sample that is dropped anyway. **The labels are exact: what the
-    parties' models leak, labels leak.** `noisy_vote` does not.
+    Han and Xue (section 3.3) remove a sample whose first and second counts differ by at most one. By that rule one
+    party alone keeps nothing (one vote against none), and two or three parties must all agree. If counts are equal, the
+    label is the lowest class, but such a sample is dropped. **The labels are exact: what the parties' models leak,
+    labels leak.** `noisy_vote` does not.
 
     Args:
-        votes: [parties, samples], a tensor or an array of uint8, int32 or int64, each from 0 to classes - 1. On a GPU,
-            where looking would synchronise, other numbers are votes for nobody.
+        votes: [parties, samples], a tensor or an array of uint8, int32 or int64, each from 0 to classes - 1. On a GPU
+            other numbers are votes for nobody, because to check them would synchronise.
         classes: How many classes there are.
 
     >>> import numpy as np, ldpkernels
@@ -93,8 +93,9 @@ def noisy_vote(
 ) -> Vote[torch.Tensor] | Vote[Array]:
     """`majority_vote` on counts with normal noise of deviation sigma (GNMax, Papernot et al. 2018).
 
-    The noisy counts decide alone, over which sample to drop too, so that all of it is post-processing of one Gaussian
-    mechanism. `vote_epsilon` has its guarantee: a record added, removed or replaced, for whoever sees the labels.
+    The noisy counts alone decide, also about which samples are dropped, so that everything is post-processing of one
+    Gaussian mechanism. `vote_epsilon` has its guarantee: a record is added, removed or replaced, for whoever sees the
+    labels.
 
     Args:
         votes, classes: As in `majority_vote`.
@@ -155,11 +156,10 @@ def vote_counts(votes: AnyArray, classes: int) -> AnyArray:
 def vote_epsilon(samples: int, sigma: float, *, delta: float = 1e-5) -> PrivacyResult:
     """The guarantee of `noisy_vote` on so many samples, which may be chosen adaptively.
 
-    One record of one party may change that party's model, whatever the model is, and with it its vote on every
-    sample. A vote moves from one class to another: two counts change by one, so the counts of a sample change by
-    sqrt(2) in L2. A sample is then a Gaussian mechanism of noise multiplier sigma / sqrt(2), and samples compose.
-    This bound looks at no votes; it holds for all of them, a record added, removed or replaced, for whoever sees the
-    labels.
+    One record of one party may change that party's model in any way, and with it its vote on every sample. A changed
+    vote moves two counts by one, which is sqrt(2) in L2. So each sample is a Gaussian mechanism of noise multiplier
+    sigma / sqrt(2), and samples compose. The bound does not look at the votes. It holds whenever a record is added,
+    removed or replaced, for whoever sees the labels.
 
     >>> print(round(vote_epsilon(100, 40.0).epsilon, 2))
     1.36
@@ -173,8 +173,7 @@ def vote_epsilon(samples: int, sigma: float, *, delta: float = 1e-5) -> PrivacyR
         assumptions=(
             f"{composed.assumptions[0].split()[0]} samples are labelled, each with fresh noise of {sigma:.6g} on every"
             " count, in exact arithmetic",
-            "the samples do not depend on the parties' data but by private releases, which are accounted for beside"
-            " this",
+            "the samples depend on the parties' data only by private releases, which are accounted for separately",
             "a record is held by one party",
         ),
         seen="anyone who sees the labels, and which samples were dropped",

@@ -52,7 +52,7 @@ def add_parser(commands: Commands) -> None:
         questions,
         "local",
         _local,
-        "d reports in each of T rounds, as seen by whoever can link them to the client",
+        "reports of d weights in each of T rounds, as seen by whoever can link them to the client",
         "account local --eps 1 --weights 21840 --rounds 10",
     )
     local.add_argument("--mechanism", choices=(*PURE, "gaussian"), default=PURE[0], help="default: %(default)s")
@@ -118,7 +118,7 @@ def add_parser(commands: Commands) -> None:
         questions,
         "claims",
         _claims,
-        "the papers' numbers beside the true ones, at the papers' own settings",
+        "the papers' numbers next to the true ones, at the papers' own settings",
         "account claims ldp-fl",
     )
     claims.add_argument("paper", nargs="?", choices=("all", "ldp-fl", "ldp-fed", "han-xue"), default="all")
@@ -171,7 +171,8 @@ def _short(answer: Answer) -> str:
     if isinstance(answer, Told):
         return "\n".join(part if isinstance(part, str) else _short(part) for part in answer.paragraphs)
     if isinstance(answer, Claim):
-        figures = "; ".join(rounded_up(result.epsilon) for result in (answer.honest, *answer.also))
+        results = (answer.honest, *answer.also)
+        figures = "; ".join(f"{rounded_up(result.epsilon)} ({result.scope.view.value} view)" for result in results)
         return f"{answer.name}: claims {answer.claimed:.6g}; honest {figures}"
     if isinstance(answer, CldpResult):
         return f"alpha = {answer.alpha:.6g} ({answer.metric}): {_short(answer.worst_case)}"
@@ -209,7 +210,7 @@ def _shuffle(args: argparse.Namespace) -> list[PrivacyResult | Told]:
     if args.clients is not None:
         raise ValueError(f"--clients = {args.clients} and --target = {args.target}: give one of the two")
     if args.method is not None:
-        raise ValueError("--target goes with the sharpest method: leave --method out")
+        raise ValueError("--target always uses the sharpest method: leave --method out")
     clients, result = accounting.clients_needed(
         args.target, report, d=args.weights, rounds=args.rounds, delta=args.delta
     )

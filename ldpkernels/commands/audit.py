@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ldpkernels audit`: the epsilon that mechanisms show, beside the epsilon that they claim."""
+"""`ldpkernels audit`: the epsilon that mechanisms show, compared with the epsilon that they claim."""
 
 from __future__ import annotations
 
@@ -159,9 +159,9 @@ def add_parser(commands: Commands) -> None:
         "audit",
         help="measured epsilon against the claim, for every mechanism, dtype and backend, or a function of yours",
         description="Draws from mechanisms under neighbouring inputs and bounds their epsilon from below, with error "
-        "probability 1e-6 a case. Then plays a client's whole vector against a likelihood-ratio attack, beside the "
-        "accountant's figure. Or runs a client of yours and looks at everything that leaves it (docs/audit.md). Exits "
-        "with 1 where more leaks than is claimed.",
+        "probability 1e-6 a case. Then plays a client's whole vector against a likelihood-ratio attack, and prints the "
+        "accountant's figure next to it. Or runs a client of yours and looks at everything that leaves it "
+        "(docs/audit.md). Exits with 1 if more leaks than is claimed.",
         epilog="examples: ldpkernels audit --out audit.png; "
         "ldpkernels audit --function mypackage.noise:randomize --inputs 0 1 --eps 1; "
         "ldpkernels audit --client mine:client --data mine:data --out audit.png",
@@ -172,7 +172,7 @@ def add_parser(commands: Commands) -> None:
         "--n", type=options.integer(2), default=1 << 18, help="draws a case (default 2^18; slow backends take fewer)"
     )
     parser.add_argument("--function", metavar="MODULE:NAME", help="audit f(input, n) -> n outputs instead")
-    parser.add_argument("--inputs", nargs=2, type=float, default=(-1.0, 1.0), metavar=("A", "B"), help="its neighbours")
+    parser.add_argument("--inputs", nargs=2, type=float, default=(-1.0, 1.0), metavar=("A", "B"), help="its two inputs")
     parser.add_argument(
         "--delta", type=options.number(least=0, below=1), help="delta that the function or client claims (default 0)"
     )

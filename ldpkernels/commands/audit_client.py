@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ldpkernels audit --client`: everything that leaves a client of yours, on two inputs, beside what its ledger says."""
+"""`ldpkernels audit --client`: all that leaves a client of yours, on two inputs, against what its ledger says."""
 
 from __future__ import annotations
 

@@ -24,7 +24,9 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--clients", type=whole, default=100, help="clients, all in every round (default 100)")
     options.add_epsilon(parser, default=4.0, help="privacy parameter of each weight in a round (default 4)")
     parser.add_argument("--rounds", type=whole, default=15, help="communication rounds (default 15)")
-    parser.add_argument("--seed", type=options.seed, default=0, help="of data split, weights and noise (default 0)")
+    parser.add_argument(
+        "--seed", type=options.seed, default=0, help="decides data split, weights and noise (default 0)"
+    )
     parser.add_argument("--out", type=options.picture, metavar="FILE", help="draw the picture (.png, .svg, .pdf)")
     options.add_json(parser)
     parser.set_defaults(main=main, command="demo", resume=False)

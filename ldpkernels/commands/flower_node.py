@@ -20,7 +20,7 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "flower-node",
         help="run the apps of a Flower SuperNode so that nothing leaves but what its owner's file allows",
-        description="Takes the place of flower-superexec and flwr-clientapp beside `flower-supernode --isolation "
+        description="Takes the place of flower-superexec and flwr-clientapp next to `flower-supernode --isolation "
         "process`: each task's app trains in a process of its own, and what leaves is a report by the numbers of the "
         "owner's file. The log on stderr has the reasons of all refusals. Options of its own come before FILE.",
         epilog=f"{_flowers().format_usage()}example: ldpkernels flower-node /etc/ldp/privacy.toml -- --insecure",

@@ -55,7 +55,7 @@ def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
         const="-",
         type=json_file,
         metavar="FILE",
-        help="give the result as JSON: to FILE.json beside the text, or without FILE on stdout (other text: stderr)",
+        help="also give the result as JSON: to FILE.json, or without FILE on stdout (other text: stderr)",
     )
 
 

@@ -30,7 +30,7 @@ def add_parser(commands: Commands) -> None:
     )
     needed = parser.add_argument_group("the setting")
     options.add_epsilon(needed, required=True, help="total for all that a client ever sends")
-    needed.add_argument("--delta", type=float, default=1e-5, help="probability that it excludes (1e-5)")
+    needed.add_argument("--delta", type=float, default=1e-5, help="probability that the total excludes (1e-5)")
     needed.add_argument("--rounds", type=options.count, required=True, help="most rounds in which a client takes part")
     needed.add_argument("--clients", type=options.count, help="honest clients that report in a round")
     needed.add_argument("--weights", type=options.count, help="numbers in an update")
@@ -39,7 +39,7 @@ def add_parser(commands: Commands) -> None:
         choices=TRUSTS,
         nargs="+",
         default=list(TRUSTS),
-        help="who is trusted (each in turn)",
+        help="who is trusted (default: each in turn)",
         metavar="TRUST",
     )
     needed.add_argument("--radius", type=float, help="largest coordinate of an update; this, or --norm, or both")
@@ -56,8 +56,8 @@ def add_parser(commands: Commands) -> None:
     below = parser.add_argument_group("an example or a person of a silo, in place of a client (docs/silos.md)")
     below.add_argument("--unit", choices=("client", *BELOW), default="client", help="who is protected (client)")
     below.add_argument("--examples", type=options.count, metavar="N", help="examples, or persons, of a silo")
-    below.add_argument("--batch", type=float, metavar="N", help="of them in a batch, on average")
-    below.add_argument("--epochs", type=float, metavar="X", help="passes of a round (one step)")
+    below.add_argument("--batch", type=float, metavar="N", help="examples, or persons, in a batch on average")
+    below.add_argument("--epochs", type=float, metavar="X", help="passes over them in a round (default: one step)")
     below.add_argument("--most", type=options.count, metavar="N", help="records of a person that a step takes, at most")
     shown = parser.add_argument_group("the answer")
     shown.add_argument("--full", action="store_true", help="every call with its adversary and assumptions")
@@ -114,7 +114,7 @@ def _of_silos(args: argparse.Namespace) -> Outcome:
     if args.examples is None or args.batch is None:
         raise ValueError(f"--unit {args.unit} takes --examples and --batch")
     if args.app or args.out or args.better or args.radius is not None:
-        raise ValueError(f"--unit {args.unit} has no --app, --out, --better and --radius: leave them out")
+        raise ValueError(f"--unit {args.unit} takes no --app, --out, --better or --radius: leave them out")
     norm = 1.0 if args.norm is None else args.norm
     setting = options.taken(args, SiloSetting, epsilon=args.eps, norm=norm)
     found = silo_plan(setting)
@@ -137,8 +137,8 @@ def _text(found: Plan, better: dict[str, float], *, full: bool) -> str:
     lines = [f"trust = {found.setting.trust}: {found}"]
     if found.setting.radius is None and any("R=" in one.call for one in found):
         lines.append(
-            f"without --radius, calls with R take the norm for it, {found.setting.norm:g}, all that is known of "
-            "a coordinate: a smaller radius makes them better (docs/choosing.md)"
+            f"without --radius, calls with R use the norm, {found.setting.norm:g}: a smaller radius, if you know one,"
+            " makes them better (docs/choosing.md)"
         )
     lines += [f"{name} is left out: {reason}" for name, reason in found.left_out.items()]
     lines += [f"better: {text}: {value:.3g} of the norm" for text, value in better.items()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ldpkernels verify`: measured mean and variance beside the theory, for everything that can run here."""
+"""`ldpkernels verify`: measured mean and variance compared with the theory, for everything that can run here."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def add_parser(commands: Commands) -> None:
         "verify",
         help="measured against theoretical mean and variance, for every mechanism, dtype and backend",
         description="Samples every mechanism in every floating-point format on every backend of this machine, and "
-        "compares mean and variance with the exact law. Exits with 1 where a z-score passes 6.",
+        "compares mean and variance with the exact law. Exits with 1 if a z-score is above 6.",
         epilog="example: ldpkernels verify --backend avx2 reference --dtype float32 --out verify.png",
     )
     add_measuring(parser)

@@ -102,7 +102,7 @@ def excluded(delta: float, *, zero: bool = False) -> float:
         raise ValueError(f"delta = {shown(delta)} is outside {interval}: give a probability in {interval}")
     if 0 < number < LEAST_DELTA:
         raise ValueError(
-            f"delta = {shown(delta)} is below {LEAST_DELTA:g}, where nothing is computed: give a larger one"
+            f"delta = {shown(delta)} is below {LEAST_DELTA:g}, the least that can be computed: give a larger one"
             + (", or 0" if zero else "")
         )
     return number

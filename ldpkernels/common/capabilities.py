@@ -27,8 +27,8 @@ _ALWAYS = (*_ISAS, "reference")  # they have every kernel
 def backends() -> tuple[str, ...]:
     """The backends of this machine, those that run by default first.
 
-    The names of the CPU's are instruction sets ("avx512", "avx2", "neon", "scalar"); "reference" is the slow, obvious
-    one; "cuda" and "triton" are there with a GPU, and "triton" on the CPU where TRITON_INTERPRET=1.
+    Those of the CPU are named after instruction sets ("avx512", "avx2", "neon", "scalar"). "reference" is slow and easy
+    to read. "cuda" and "triton" need a GPU; "triton" also runs on the CPU if TRITON_INTERPRET=1.
 
     >>> "reference" in backends()
     True

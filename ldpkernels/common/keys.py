@@ -42,7 +42,7 @@ _BEST = _native.isas()[0]
 class Key:
     """An explicit key: the same key gives the same bits on every backend. Use a key once.
 
-    `words` are 64-bit integers: one keys Philox4x32-10, two key AES-128 and four ChaCha20.
+    `words` are 64-bit integers: one for Philox4x32-10, two for AES-128 and four for ChaCha20.
     """
 
     words: tuple[int, ...]
@@ -72,7 +72,7 @@ class Key:
         return np.frombuffer(bytearray(self.little_endian()), "<u4").astype(np.uint32, copy=False)
 
     def little_endian(self) -> bytes:
-        """The words as bytes, each word from its lowest byte on."""
+        """The words as bytes, the lowest byte of each word first."""
         return struct.pack(f"<{len(self.words)}Q", *self.words)
 
     def tensor(self, device: str | torch.device = "cpu") -> torch.Tensor:
@@ -100,9 +100,8 @@ def secure_key(cipher: CipherName | None = None) -> Key:
     """A fresh key from the operating system.
 
     Args:
-        cipher: "aes" for AES-128, which kernels on the CPU take; "chacha20" for all backends. None for what a call
-            without a generator draws here for numbers on the CPU: AES where the processor has instructions for it, else
-            ChaCha20.
+        cipher: "aes" for AES-128, which only kernels on the CPU take; "chacha20" for all backends. None chooses as a
+            call without a generator does on the CPU: AES if the processor has instructions for it, else ChaCha20.
 
     >>> secure_key("chacha20")
     Key(chacha20)

@@ -71,43 +71,43 @@ def mean(
 ) -> Mean:
     """The mean of the updates of all ranks of a group, each randomised on its own rank before anything leaves it.
 
-    By `C`, `R` and `eps` every rank reports its own model as `ldpkernels.report` does, the numbers of the reports are
-    added by `all_reduce` as integers, and every rank decodes the sum: the bits are those of `ldpkernels.aggregate` of
-    the reports. **The guarantee is that of a report**, any two inputs for whoever sees it, and no better for the sum:
-    ranks meet one another's numbers on the way.
+    With `C`, `R` and `eps`, every rank reports its own model as `ldpkernels.report` does, `all_reduce` adds the numbers
+    of the reports as integers, and every rank decodes the sum. The bits are those of `ldpkernels.aggregate` of the
+    reports. **The guarantee is that of a report**, between any two inputs for whoever sees it. It is no better for the
+    sum, because ranks see one another's numbers on the way.
 
-    By `law` every rank adds its share of the law's noise (`ldpkernels.updates.encode`), and masks it against each other
+    With `law`, every rank adds its share of the law's noise (`ldpkernels.updates.encode`), and a mask for each other
     rank with keys of this call alone. The masks cancel in the sum, which is all that anyone sees. **The guarantee is
-    `law.event`** for every call, towards whoever reads the mean or the wire, is in league with as many ranks as
-    `colluders`, and follows the protocol. Charge it to a rank's ledger before the call. A call that is lost stays
-    charged. Without masks, `secure=False`, it holds towards readers of the mean alone: who sees the reduction, as a
-    rank does in a ring, sees one rank's share, which is worth `law.with_clients(1)`.
+    `law.event`** for every call. It holds against whoever reads the mean or the wire, colludes with up to `colluders`
+    ranks, and follows the protocol. Charge it to a rank's ledger before the call; a call that fails stays charged.
+    Without masks (`secure=False`) it holds against readers of the mean only. Whoever sees the reduction, as a rank in a
+    ring does, sees one rank's share, whose guarantee is that of `law.with_clients(1)`.
 
-    All ranks of the group call together, and first compare what they pass: where one rank differs or cannot go on, all
-    raise, and nothing was sent. A rank that is lost loses the call: the others raise when the connection ends, or at
-    the end of the group's time-out. Not for DistributedDataParallel, whose ranks hold one update: one report of it is
-    enough. A model sharded over the ranks is one client's: `report` takes it.
+    All ranks of the group call together, and first compare what they pass. If one rank differs or cannot go on, all
+    raise, and nothing was sent. If a rank is lost, the call fails: the others raise when the connection ends, or at the
+    group's time-out. This is not for DistributedDataParallel, whose ranks all hold the same update: one report of it is
+    enough. A model that is sharded over the ranks belongs to one client: use `report`.
 
     Args:
         model, C, R, eps, mechanism, buffers: As for `ldpkernels.report`. Names, shapes and ranges are the same on all
-            ranks, and dtypes but for fp64; weights are each rank's own.
+            ranks. Dtypes may differ, but what is fp64 on one rank is fp64 on all. Weights are each rank's own.
         law: `DistributedGaussian` or `DistributedSkellam`, in place of C, R and eps. Each rank reads the sum and knows
-            its own noise, so that `law.clients` is at most the number of ranks - 1 - `colluders`.
-        secure: Whether shares are masked; with a law None is True. It needs `pip install 'ldpkernels[secure]'`.
+            its own noise, so `law.clients` is at most the number of ranks - 1 - `colluders`.
+        secure: Whether shares are masked; with a law the default is True. It needs `pip install 'ldpkernels[secure]'`.
         colluders: How many more ranks may tell the reader of a mean what noise they added.
-        round: The number of the round, which ranks compare, and from which the public rotation follows.
+        round: The number of the round. Ranks compare it, and the public rotation follows from it.
         generator: None for a key from the operating system on every rank. A key or a seeded generator is folded with
-            the rank in the group, `key.fold_in(rank)`: every rank may pass the same and still draws noise of its own.
-            With a law it is folded with `round` before: the same noise in two rounds would leave their difference bare.
-            Masks are always of the operating system's keys.
-        group: The process group; None is the default one. On a GPU with NCCL nothing but a message of 4 kB that the
-            ranks compare is copied to the host by a report; shares of noise go through the host.
+            the rank in the group, `key.fold_in(rank)`, so every rank may pass the same one and still draws its own
+            noise. With a law it is first folded with `round`, because the same noise in two rounds would expose their
+            difference. Keys of masks always come from the operating system.
+        group: The process group; None is the default one. On a GPU with NCCL, a report copies only a message of 4 kB to
+            the host, which the ranks compare. Shares of noise go through the host.
 
     Returns:
         The mean, in the model's container: `ldpkernels.load(model, mean)` writes it. Of reports it is on the model's
-        device, of a law in fp32 in host memory.
+        device; of a law it is fp32 in host memory.
 
-    It needs a byte a weight for up to 255 ranks and one-bit reports, else four, while it runs.
+    While it runs it needs a byte for each weight with one-bit reports and up to 255 ranks, else four.
 
     >>> import torch, ldpkernels.distributed
     >>> torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())

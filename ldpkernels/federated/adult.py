@@ -47,8 +47,8 @@ FEATURES = (
 def load(root: str | Path, *, seed: int = 0, test: float = 0.2) -> Dataset:
     """Read `root`/adult: all 48,842 examples, a fifth of them for the test, as fp32 [N, 88].
 
-    Han and Xue's parties hold 7,814 examples, which is a fifth of four fifths of all: so they divided both files
-    together, and kept those with unknown values. `seed` decides the division.
+    Han and Xue's parties hold 7,814 examples each, a fifth of four fifths of all. So the authors must have divided both
+    files together, unknown values included. `seed` decides the division.
     """
     folder = Path(root) / "adult"
     parts = [read(folder / name) for name in ("adult.data", "adult.test")]

@@ -65,7 +65,7 @@ class Upload:
 
     @classmethod
     def of(cls, update: Mapping[str, torch.Tensor], terms: Terms, alpha: float, key: Generator) -> Upload:
-        """Clip to [-c, c], round to rho digits, sample: every value of the terms' tensors, and no other tensor."""
+        """Clip to [-c, c], round to rho digits, and sample: every value of the terms' tensors, and no other tensor."""
         parts = [update[name] for name in terms.names]
         if tuple(tuple(p.shape) for p in parts) != terms.shapes:
             raise ValueError(f"the update has shapes {[tuple(p.shape) for p in parts]}: send {list(terms.shapes)}")

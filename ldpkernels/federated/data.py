@@ -23,8 +23,8 @@ from ldpkernels.common.optional import require
 class Dataset:
     """Images as fp32 [N, channels, height, width], normalised by public constants, and labels as int64 [N].
 
-    `span` is the least and the greatest number that an example may have: what everybody knows of any image of the kind,
-    not what these examples happen to have. None is unknown.
+    `span` is the least and the greatest number that an example may have. It is what everybody knows of such images, and
+    not taken from these examples. None means unknown.
     """
 
     name: str
@@ -77,11 +77,12 @@ def load(name: str, root: str | Path | None = None) -> Dataset:
 def deal(
     labels: torch.Tensor, clients: int, seed: int, *, skew: float | None = None, uneven: float | None = None
 ) -> list[torch.Tensor]:
-    """Which examples each client holds: as many for each, at random; examples that do not divide evenly are left out.
+    """Which examples each client holds: as many for each, at random; a remainder is left out.
 
-    `skew` is the concentration of a Dirichlet distribution over the classes, one draw for each client: .1 gives most
-    clients one or two classes, 100 is nearly even. None deals regardless of labels. `uneven` is that of one Dirichlet
-    distribution over the clients: .5 gives some a hundred times what others have, and everyone at least one example.
+    `skew` is the concentration of a Dirichlet distribution over the classes, drawn once for each client: .1 gives most
+    clients one or two classes, 100 is nearly even. None ignores labels. `uneven` is the concentration of one Dirichlet
+    distribution over the clients: with .5 some have a hundred times as many examples as others, and all have at least
+    one.
 
     >>> [len(part) for part in deal(torch.arange(10) % 2, clients=3, seed=0)]
     [3, 3, 3]
@@ -210,7 +211,7 @@ def _cifar_batch(root: Path, name: str) -> tuple[Bytes, Array]:
             batch = _ArraysOnly(io.BytesIO(pickled.read_bytes()), encoding="bytes").load()
             data, labels = batch[b"data"], np.asarray(batch[b"labels"])
             if data.dtype != np.uint8 or data.shape != (len(labels), 3072) or labels.dtype.kind not in "iu":
-                raise TypeError(f"data of shape {data.shape} beside labels of {labels.dtype}")
+                raise TypeError(f"data of shape {data.shape} and labels of {labels.dtype}")
         except pickle.UnpicklingError:
             raise
         except Exception as wrong:  # a damaged pickle may fail in any way

@@ -21,12 +21,12 @@ class Recipe:
     """How generators are trained.
 
     `sound=False` is Algorithm 1, lines 10 to 16: the losses of real examples are clipped to C, added and noised, and
-    the gradient is that of this noisy loss. **Its noise is a constant in the weights, so nothing of it arrives there.**
-    `sound=True` clips the gradient of each real example to C and noises their sum, on Poisson samples of rate
-    batch / examples: a subsampled Gaussian mechanism of noise multiplier sigma in each step.
+    the gradient is that of this noisy loss. **The noise is a constant for the weights, so the gradient has none of
+    it.** `sound=True` clips the gradient of each real example to C and noises their sum, on Poisson samples of rate
+    batch / examples: each step is a subsampled Gaussian mechanism of noise multiplier sigma.
 
-    Algorithm 1 takes the loss as an input; `loss` is a discriminator's (`generators.Discriminator`). None is "squares"
-    where losses are clipped, which leaves them alone, and "log" where gradients are.
+    Algorithm 1 leaves the loss open; `loss` is a discriminator's (`generators.Discriminator`). None is "squares" if
+    losses are clipped, because clipping leaves those alone, and "log" if gradients are.
     """
 
     steps: int = 1000
@@ -55,7 +55,7 @@ class Recipe:
     def rate(self, examples: int) -> float:
         """The probability of an example to be in a Poisson sample of so many, as `chosen` draws and reports count it.
 
-        It draws multiples of 2^-24, so that the rate is one: batch / examples, to within 2^-23.
+        It is batch / examples to within 2^-23, because `chosen` draws multiples of 2^-24.
         """
         return math.ceil(float(torch.tensor(self.batch / examples)) * 2**24) / 2**24
 
@@ -100,9 +100,9 @@ class Training:
             optimizer.load_state_dict(saved)
 
     def step(self, x: torch.Tensor, key: Key) -> None:
-        """One step on a party's examples x. The key is the party's: steps fold their numbers into it.
+        """One step on a party's examples x. The key is the party's; each step folds its number into it.
 
-        What a step draws but for the noise of privacy, it draws on the host: the same batches on every device.
+        Everything but the noise of privacy is drawn on the host, so that batches are the same on every device.
         """
         key = key.fold_in(self.done)
         coins = generator_of(key)

@@ -23,10 +23,10 @@ LOSSES = ("squares", "log")
 class Discriminator(nn.Module):
     """The losses of a discriminator D(x) = sigmoid(logit(x)).
 
-    "squares" (Mao et al. 2017) are (1 - D(x))^2 for real examples and D(s)^2 for synthetic samples: they stay below 1,
-    so that clipping at C = 1 leaves them alone. "log" are -log D(x) and -log(1 - D(s)), those of equation (4). They
-    know no bound, and where the loss is clipped, an example above C has no gradient: once the real examples of a batch
-    are there, the discriminator learns from synthetic samples alone, and never recovers.
+    "squares" (Mao et al. 2017) are (1 - D(x))^2 for real examples and D(s)^2 for synthetic samples. They stay below 1,
+    so clipping at C = 1 leaves them alone. "log" are -log D(x) and -log(1 - D(s)), those of equation (4). They have no
+    bound, and if the loss is clipped, an example above C has no gradient. Once all real examples of a batch are above
+    C, the discriminator learns from synthetic samples alone, and never recovers.
     """
 
     def __init__(self, logit: nn.Module, loss: str) -> None:

@@ -130,9 +130,9 @@ def _vote(state: State, world: World) -> tuple[State, Row]:
 
 
 def global_model(state: State, world: World) -> parties.Model:
-    """The global model of a run whose vote is done, trained again on the samples that were kept: what the run measured.
+    """The global model of a finished run, trained again on the samples that were kept: the model that the run measured.
 
-    Of a kind of network it is a `parties.Network`, and `.module` is the network.
+    A kind of network gives a `parties.Network`, whose `.module` is the network.
     """
     if state.labels is None or state.keep is None:
         raise ValueError("nothing is labelled yet: run all rounds(world.config) first")

@@ -17,10 +17,10 @@ NEIGHBOURS = "the parties' data sets, one example of one party added or removed"
 
 @dataclass(frozen=True)
 class Part:
-    """One thing that leaves a party, or does not: its guarantee, infinite where there is none, and why.
+    """One thing that leaves a party, or does not: its guarantee, infinite if there is none, and why.
 
-    `claimed` is the paper's epsilon, where it has one; `result` is None for what is not released, and for what is taken
-    to be known to all (`public`).
+    `claimed` is the paper's epsilon, if it gives one. `result` is None for what is not released, and for what is taken
+    to be known to everyone (`public`).
     """
 
     name: str
@@ -83,7 +83,7 @@ def labels(config: Config, samples: int) -> Part:
 
 
 def together(made: Part, votes: Part, config: Config) -> Part:
-    """The part about all that the global party learns of one example, and so about the global model."""
+    """Everything that the global party learns about one example, which covers the global model too."""
     name = "Global model, samples and labels together"
     if not (made.protected and votes.protected):
         return Part(name, _nothing(config, "whoever sees the global model"), "It is made of what is not protected.")

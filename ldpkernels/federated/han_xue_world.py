@@ -36,12 +36,12 @@ class Config:
             "cnn-3" for images.
         vote_sigma: None for exact votes; the noise on each count of `ldpkernels.noisy_vote`.
         queries: How many of the samples are labelled, at random; None for all.
-        samples: How many a party generates; None for as many as the smallest party has examples.
-        local_epochs, epochs: Of the parties' networks, and of the global model and the baseline.
+        samples: How many samples a party generates; None for as many as the smallest party has examples.
+        local_epochs, epochs: Epochs of the parties' networks, and of the global model and the baseline.
         baseline: Whether to train the baseline, the global model on all parties' real examples.
         chunk: Steps of a generator in a round.
-        delta: Of every epsilon.
-        seed: What everything random follows from.
+        delta: The delta of every epsilon.
+        seed: Everything random follows from it.
     """
 
     parties: int = 5
@@ -90,18 +90,19 @@ class State:
 class World:
     """A dataset dealt to parties. It holds no state but the samples that were made last.
 
-    To make one takes a step of each kind of generator on zeros, and a vote: what cannot run is refused before any work.
+    Making one takes a step of each kind of generator on zeros, and a vote, so that what cannot run is refused before
+    any work.
 
     Args:
-        dataset: Whose test examples measure all accuracies. Numbers outside its `span` are clipped to it; images that
-            have none are given that of all training examples, which a sound recipe refuses.
+        dataset: Its test examples measure all accuracies. Numbers outside its `span` are clipped to it. Images without
+            a span are given that of all training examples, which a sound recipe refuses.
         config: What the parties agree on.
-        models: One for each party, of the user's own; None for those of `config.models`. What they predict is one whole
-            number for each example.
-        shards: Which training examples each party has, as indices; None deals them alike. No example is in two: every
-            epsilon is of an example of one party, added or removed, for whoever sees its samples.
+        models: One for each party, of the user's own; None for those of `config.models`. They predict one whole number
+            for each example.
+        shards: Which training examples each party has, as indices; None deals the same number to each. No example is in
+            two: every epsilon is of an example of one party, added or removed, for whoever sees its samples.
         device: Where networks and generators are trained. Initial weights, batches and the samples' noise are drawn on
-            the host: they are the same on every device.
+            the host, and are the same on every device.
     """
 
     def __init__(
@@ -187,7 +188,7 @@ class World:
 
     @property
     def examples(self) -> int:
-        """The examples of the party that has fewest, N: of them every epsilon is (`World`)."""
+        """N, the number of examples of the party that has fewest. Every epsilon is that of its examples (`World`)."""
         return min(len(shard) for shard in self.shards)
 
     def party(self, i: int) -> Key:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """LDP-Fed (Truex, Liu, Chow, Gursoy and Wei, EdgeSys 2020): updates under alpha-CLDP, layer by layer.
 
-**The true guarantee.** Over the whole run, a client's uploads are alpha-CLDP: inputs that differ are told apart by at
-most e^(alpha distance), and the distance counts steps of 10^-rho. That is not a small epsilon: in the worst case it is
-alpha 2c 10^rho, 2e10 for the paper's alpha = 1, c = 1, rho = 10 (`honest_epsilon`). Selecting k of N clients does not
-lower it here: whoever collects the uploads sees them all (docs/federated/ldp_fed.md).
+**The true guarantee.** Over the whole run, a client's uploads are alpha-CLDP: whoever collects them can tell any two
+inputs apart by at most e^(alpha distance), and the distance counts steps of 10^-rho. That is not a small epsilon: in
+the worst case it is alpha 2c 10^rho, 2e10 for the paper's alpha = 1, c = 1, rho = 10 (`honest_epsilon`). Selecting k of
+N clients does not lower it here, because whoever collects the uploads sees them all (docs/federated/ldp_fed.md).
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ class Config:
     """What server and clients agree on.
 
     Args:
-        alpha: Each client's total budget, spent over all the rounds: a number, or one for each client by its id. None
-            sends the updates as they are, for comparison.
-        rounds: E, which the budget is divided by: it cannot be changed on the way.
-        method: "basic" sends every layer in every round, "single-layer" one layer at a time for an equal number of
-            rounds, "alpha-cldp-fed" for a number of rounds, and with a part of the budget, proportionate to its size.
+        alpha: Each client's total budget for all rounds: a number, or one for each client by its id. None sends the
+            updates without noise, for comparison.
+        rounds: E, by which the budget is divided. It cannot change during a run.
+        method: "basic" sends every layer in every round. "single-layer" sends one layer at a time, each for the same
+            number of rounds. "alpha-cldp-fed" gives each layer rounds and budget in proportion to its size.
         cycles: How often alpha-CLDP-Fed goes through all layers.
         c: Updates are clipped to [-c, c].
-        rho: Digits kept after the point.
+        rho: Digits that are kept after the decimal point.
         mechanism: "exponential" is the paper's; "laplace" is unbiased and has a quarter of its variance.
         metric: The distance of the guarantee. "linf" splits a round's budget over its values; "l1" gives all of it to
-            each of them, and promises less.
+            each value, and promises less.
         select: k, the uploads that a round takes; None takes all.
         selection: "fixed" takes exactly k, "poisson" each upload with probability k / N.
         trains: What a client trains: "layer", the round's layer alone, or "all".
         local: How a client trains.
-        seed: What everything random follows from.
-        weigh: "alike" is the paper's mean. "examples" weighs a client by the number of its examples, public then.
+        seed: Everything random follows from it.
+        weigh: "alike" is the paper's mean. "examples" weighs a client by its number of examples, which becomes public.
         dropout: The part of the selected clients that fail before their upload, at random; the mean is of the others.
-            Where all fail, the round changes nothing; its part of alpha is spent, as those that were not selected have
-            uploaded too.
+            If all fail, the round changes nothing, but its part of alpha is spent, because clients that were not
+            selected have uploaded too.
     """
 
     alpha: float | Mapping[int, float] | None = 1.0
@@ -202,10 +202,9 @@ def round_(
 ) -> tuple[State, Row]:
     """One round: select clients, train them, perturb the turn's updates, average, add.
 
-    `before_upload` is called with the turn before a client trains: a ledger that refuses it raises there, and what can
-    be refused of the round was refused before.
-    Rejected clients are not simulated at all, as nothing that they would compute is used. With `workers`
-    (`training.crew`) clients train beside each other.
+    `before_upload` is called with the turn before any client trains. A ledger that refuses it raises there, after all
+    other checks of the round. Clients that are not selected are not simulated, because nothing would use what they
+    compute. With `workers` (`training.crew`) clients train in parallel.
     """
     turns = plan(network, config)
     if state.round >= len(turns):
@@ -264,12 +263,12 @@ def honest_epsilon(network: nn.Module, config: Config, rounds: int) -> float:
 
 
 def difference(after: Weights, before: Weights, names: Sequence[str]) -> Weights:
-    """The update of these parameters, in fp64, in which the difference of two fp32 numbers is as good as exact."""
+    """The update of these parameters in fp64, where the difference of two fp32 numbers is as good as exact."""
     return {name: after[name].double() - before[name].double() for name in names}
 
 
 def add(weights: Weights, update: Weights) -> Weights:
-    """The weights moved by an update, of some of them or none."""
+    """The weights after an update of all, some or none of them."""
     moved = {name: weights[name].double() + step.to(weights[name].device) for name, step in update.items()}
     return weights | {name: value.to(weights[name].dtype) for name, value in moved.items()}
 

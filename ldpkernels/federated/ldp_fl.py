@@ -2,9 +2,10 @@
 """LDP-FL (Sun, Qian and Chen, IJCAI 2021), Algorithm 1, as written.
 
 **The true guarantee.** Each weight of each upload, on its own, is eps-locally differentially private within its public
-range. A client's whole upload of d weights, T times, is not eps but far more: d T eps by basic composition, and
-`honest_epsilon` by an exact one. The paper's claim that unlinkable parameters do not add up is wrong
-(docs/federated/ldp_fl.md); an ideal shuffler of every position would help, random delays are no such thing (`latency`).
+range: any two values of it, for whoever sees the upload. A client's whole upload of d weights, T times, is not eps but
+far more: d T eps by basic composition, and `honest_epsilon` by an exact one. The paper's claim that unlinkable
+parameters do not add up is wrong (docs/federated/ldp_fl.md). An ideal shuffler of every position would help; random
+delays are not one (`latency`).
 """
 
 from __future__ import annotations
@@ -46,21 +47,21 @@ class Config:
     """What cloud and clients agree on.
 
     Args:
-        eps: Of each weight of a round: any two values, for whoever sees a report. None sends weights as they are.
+        eps: Of each weight of a round: any two values, for whoever sees a report. None sends weights without noise.
         C: Centers of the ranges, by layer or one for all; None takes them from the initial weights, which are public.
         R: Radii, likewise.
-        upload: "weights" is Algorithm 1. "updates" sends their change since the cloud's weights, within the same
-            ranges, which a small radius cuts less off (docs/federated/ldp_fl.md).
+        upload: "weights" is Algorithm 1. "updates" sends the change since the cloud's weights within the same ranges,
+            of which a small radius cuts off less (docs/federated/ldp_fl.md).
         adaptive: New ranges from the averaged uploads after each round (`ldpkernels.ranges`); else they stay.
         ranges: Further arguments of `ldpkernels.ranges`: method, growth, quantile, by.
         fraction: The fraction of the clients that a round selects, k_l / n.
-        mechanism: "two-point" is the paper's; "piecewise" and "hybrid" have less variance where eps is above 0.61.
+        mechanism: "two-point" is the paper's; "piecewise" and "hybrid" have less variance if eps is above 0.61.
         local: How a client trains.
-        seed: What everything random follows from.
-        weigh: "alike" is the paper's mean. "examples" weighs a client by the number of its examples, which becomes
-            public: reports of one number are added, and their means are weighed. The privacy of weights is the same.
+        seed: Everything random follows from it.
+        weigh: "alike" is the paper's mean. "examples" weighs a client by its number of examples, which becomes public:
+            reports with the same number are added, and their means are weighed. The privacy of weights is the same.
         dropout: The part of the selected clients that fail before their upload, at random; the mean is of the others.
-            Where all fail, the round changes nothing.
+            If all fail, the round changes nothing.
     """
 
     eps: float | None
@@ -129,10 +130,10 @@ def round_(
 ) -> tuple[State, Row]:
     """Lines 5 to 14: select clients, train them, perturb, average, and choose the next ranges.
 
-    `before_upload` is called once before a client trains: a ledger that refuses the round raises there, and what can be
-    refused of the round was refused before. With `workers` (`training.crew`) clients train beside each other. With
-    `uploads` they train and perturb elsewhere (ldpkernels/flower/engine.py): its call prepares and may refuse, and the
-    bytes of the chosen clients' reports, in any order, are asked for when they are iterated over.
+    `before_upload` is called once before any client trains. A ledger that refuses the round raises there, after all
+    other checks of the round. With `workers` (`training.crew`) clients train in parallel. With `uploads` they train and
+    perturb elsewhere (ldpkernels/flower/engine.py). Calling it prepares and may refuse; iterating over what it returns
+    asks for the bytes of the chosen clients' reports, in any order.
     """
     check_weights(clients, config.weigh)
     if uploads is not None and (config.eps is None or config.weigh != "alike"):

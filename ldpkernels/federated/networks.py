@@ -15,7 +15,7 @@ def digits_mlp() -> nn.Module:
 
 
 def ldp_fl_cnn() -> nn.Module:
-    """PyTorch's basic example without its dropout, a reading of LDP-FL's "two-layer CNN", of which it tells no more.
+    """PyTorch's basic example without its dropout: a reading of LDP-FL's "two-layer CNN".
 
     >>> sum(p.numel() for p in ldp_fl_cnn().parameters())
     21840
@@ -55,7 +55,7 @@ def wide_cnn() -> nn.Module:
 
 
 def wide_cnn_mirrored() -> nn.Module:
-    """`wide_cnn` that trains on images of which half are mirrored, drawn anew at each step.
+    """`wide_cnn`, trained on images of which half are mirrored, drawn anew at each step.
 
     >>> network("wide-cnn-mirrored", 0).eval()(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])

@@ -25,7 +25,7 @@ _MOST = torch.finfo(torch.float32).max
 
 
 def function_of(text: str) -> Callable[[], object]:
-    """The function of a name, one that can be called without arguments."""
+    """The function with a name, if it can be called without arguments."""
     if not _NAME.fullmatch(text):
         raise ValueError(
             f"{text!r} is not the name of a function, package.module:function (letters, digits, _ and dots), and no "
@@ -63,7 +63,7 @@ def _built(text: str, what: str) -> object:
 
 
 def network(text: str, seed: int) -> nn.Module:
-    """The network that the function of a name builds, with the initial weights of a seed."""
+    """The network that the named function builds, with the initial weights of a seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         made = _built(text, "build a network")
@@ -73,10 +73,10 @@ def network(text: str, seed: int) -> nn.Module:
 
 
 def models(names: Sequence[str], count: int, seed: int) -> list[Model] | None:
-    """So many models for parties, dealt to them in turn, that functions of these names build; None if none is a name.
+    """Models for so many parties, dealt to them in turn, that the named functions build; None if none is a name.
 
-    Each is built with torch's generator at a seed of its own. A model that draws elsewhere needs a seed of its own too:
-    else a run that is resumed is another one.
+    Each is built with torch's generator at a seed of its own. A model that draws from elsewhere needs a seed of its own
+    too, or a resumed run would be a different one.
     """
     if not any(map(is_name, names)):
         return None
@@ -98,7 +98,7 @@ def models(names: Sequence[str], count: int, seed: int) -> list[Model] | None:
 
 
 def named(text: str, span: tuple[float, float] | None = None) -> Dataset:
-    """The dataset that the function of a name gives: the same at every call, as far as it draws from torch alone."""
+    """The dataset that the named function gives: the same at every call, if it draws from torch alone."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return dataset(_built(text, "give a dataset"), text, span)
@@ -120,12 +120,12 @@ def dataset(made: object, name: str = "your data", span: tuple[float, float] | N
 
     Args:
         made: Four tensors or arrays (training examples and labels, test examples and labels), two
-            `torch.utils.data.Dataset`s (training, test) of pairs, which are read once, transforms and all, or a
-            `Dataset` already. Examples are floating-point [N, ...], or int64 for networks that embed tokens; labels
-            are whole [N].
+            `torch.utils.data.Dataset`s (training, test) of pairs, which are read once, transforms included, or a
+            `Dataset`. Examples are floating-point [N, ...], or int64 for networks that embed tokens; labels are whole
+            [N].
         name: What it is called.
-        span: The least and the greatest number that an example may have, (0, 1) for some images, where everybody knows
-            them: Han and Xue's sound generators of images need it. Never take it from the examples.
+        span: The least and the greatest number that an example may have, if everybody knows them, such as (0, 1) for
+            some images. Han and Xue's sound generators of images need it. Never take it from the examples.
 
     >>> x, y = torch.rand(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
     >>> from torch.utils.data import TensorDataset

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The models that Han and Xue's parties train on their own data, of as many types as there are parties.
 
-A model is anything with `fit(x, y)` and `predict(x)` on NumPy arrays, x as fp32 [N, features]: any of scikit-learn's
-classifiers, and `Network` for one of torch.
+A model is anything with `fit(x, y)` and `predict(x)` on NumPy arrays, with x as fp32 [N, features]: any classifier of
+scikit-learn, and `Network` for one of torch.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Network:
 
 @contextlib.contextmanager
 def threads_of_torch() -> Iterator[None]:
-    """A context in which NumPy and scikit-learn use as many threads as torch: results may depend on their number."""
+    """A context in which NumPy and scikit-learn use as many threads as torch: results may depend on the number."""
     try:
         limits = require("threadpoolctl", "federated", "scikit-learn").threadpool_limits
     except ImportError:  # it comes with scikit-learn
@@ -157,7 +157,7 @@ def fit(model: Model, x: torch.Tensor, y: torch.Tensor, who: str) -> None:
 
 
 def predicted(model: Model, x: torch.Tensor, classes: int, who: str) -> Array:
-    """A model's labels, one class for each example: what has another shape would be broadcast, or counted wrongly."""
+    """A model's labels, one class for each example. Another shape is refused: it would be counted wrongly."""
     with _told_of(who, "predict"):
         found: object = model.predict(_array(x))
         labels: Array = found.detach().cpu().numpy() if isinstance(found, torch.Tensor) else np.asarray(found)

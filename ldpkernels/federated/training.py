@@ -54,13 +54,13 @@ class Local:
     """How a client trains: E epochs, batches of B, rate gamma.
 
     `together` trains all clients of a round at once with `torch.func.vmap` over stacked weights, or one after another.
-    None takes what was measured to be faster (benchmarks/test_federated.py): together on a GPU and for networks without
-    convolutions, whose many small operations cost more to launch than to compute; else one after another, and in C++
-    where the network is a chain of convolutions in fp32 (`chains`). False is torch's own steps. Networks with
-    dropout train one after another: each client draws from its own key.
+    None takes what was measured to be faster (benchmarks/test_federated.py). That is together on a GPU and for networks
+    without convolutions, whose many small operations cost more to launch than to compute. Otherwise it is one after
+    another, in C++ if the network is a chain of convolutions in fp32 (`chains`). False is torch's own steps. Networks
+    with dropout train one after another, because each client draws from its own key.
 
-    Only parameters are sent. A network with floating-point buffers is refused, as by `perturb_`, unless they are
-    constants: buffers="keep" leaves them as the network has them, with every client and with the server.
+    Only parameters are sent. As in `perturb_`, a network with floating-point buffers is refused, unless they are
+    constants: buffers="keep" leaves them as they are, with every client and with the server.
     """
 
     epochs: int = 1
@@ -82,7 +82,7 @@ class Local:
 
 
 def weights_of(network: nn.Module) -> Weights:
-    """A copy of what is trained and sent, by name: the parameters, but for frozen ones, which everybody has.
+    """A copy of what is trained and sent, by name: the parameters except frozen ones, which everybody has.
 
     >>> network = nn.Sequential(nn.Linear(2, 3).requires_grad_(False), nn.Linear(3, 2))
     >>> sorted(weights_of(network))
@@ -93,7 +93,7 @@ def weights_of(network: nn.Module) -> Weights:
 
 @contextlib.contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """A context in which the network is evaluated; afterwards every module is in its mode again."""
+    """A context in which the network is evaluated; afterwards every module is in its previous mode."""
     modes = [(module, module.training) for module in network.modules()]
     network.eval()
     try:
@@ -105,7 +105,7 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def own_draws(client: Client, round_: int) -> Iterator[None]:
-    """A context in which whatever draws from torch's generators follows from the client's key and the round."""
+    """A context in which everything drawn from torch's generators follows from the client's key and the round."""
     device = client.data[0].device
     seed = client.round_key(round_, BATCHES).fold_in(0).words[0] % 2**63
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -131,11 +131,11 @@ def train(
     only: Collection[str] | None = None,
     workers: Crew | None = None,
 ) -> Iterator[tuple[Client, Weights]]:
-    """Train every client from the same weights; each with what it arrives at, in the order of `clients`.
+    """Train every client from the same weights; yield each with its new weights, in the order of `clients`.
 
     `only` names the parameters to train; the others stay as they are. The network gives the architecture alone. Clients
-    that do not train all together are spread over `workers`, where there are some, to the same bits as on one thread.
-    What can be refused is refused by the call; training begins with the first client that is asked for.
+    that do not train all together are spread over `workers`, if given, with the same bits as on one thread. The call
+    refuses what can be refused; training begins when the first client is asked for.
     """
     found: Iterable[Weights]
     if trains_together(network, weights, local) and len({len(client.data[1]) for client in clients}) == 1:
@@ -207,7 +207,7 @@ def accuracy(
     batch: int = 500,
     workers: Crew | None = None,
 ) -> float:
-    """The fraction of examples that the network puts into their class; counted by `workers` that have the examples."""
+    """The fraction of examples that the network classifies correctly; `workers` that have the examples count."""
     alone = len(y) > batch and len(y) % batch == 1 and normalises(network)  # which it refuses: it joins the others
     ends = [*range(batch, len(y) - alone, batch), len(y)]
     parts = [slice(first, end) for first, end in zip([0, *ends], ends, strict=False)]
@@ -235,7 +235,7 @@ def _count_right(network: nn.Module, weights: Weights, x: torch.Tensor, y: torch
 
 
 def scores_of(network: nn.Module, weights: Weights, x: torch.Tensor) -> torch.Tensor:
-    """What the network gives for examples when it is evaluated; of a user's network it may be anything."""
+    """What the network gives for examples when it is evaluated. A user's network may give anything."""
     try:
         with torch.no_grad(), evaluating(network):
             scores: torch.Tensor = torch.func.functional_call(network, weights, (x,))
@@ -277,7 +277,7 @@ def draws(module: nn.Module) -> bool:
 
 
 def trains_together(network: nn.Module, weights: Weights, local: Local) -> bool:
-    """Whether all clients of a round train at once; a ValueError where that was asked for and cannot be."""
+    """Whether all clients of a round train at once; a ValueError if that was asked for and is impossible."""
     random = next((name for name, module in network.named_modules() if draws(module)), None)
     if local.together is None:
         on_gpu = any(w.is_cuda for w in weights.values())

@@ -48,14 +48,15 @@ class Mean:
         self._weight += weight
 
     def mean(self) -> Weights:
-        """The mean of what was added; nothing where nothing was added."""
+        """The mean of what was added; nothing if nothing was added."""
         return {name: (total / self._weight).to(self._dtypes[name]) for name, total in self._sum.items()}
 
 
 def weighed_mean(sums: Mapping[int, Sum]) -> Weights:
-    """The mean of all uploads, from a sum for each weight that clients have; nothing where there is no sum.
+    """The mean of all uploads, from one sum for each weight that clients have; nothing if there is no sum.
 
-    Uploads of one weight are added as they are, in integers: only the sums' means are weighed in floating point.
+    Uploads with the same weight are added as they are, in integers. Only the means of these sums are weighed in
+    floating point.
 
     >>> import ldpkernels
     >>> sums = {1: ldpkernels.Aggregate(), 3: ldpkernels.Aggregate()}
@@ -80,12 +81,12 @@ def alike_clients(sums: Mapping[int, Sum]) -> int:
 
 
 def weight_of(client: Client, weigh: Weigh) -> int:
-    """The client's weight in the mean; its number of examples is public where examples count."""
+    """The client's weight in the mean. If examples count, its number of examples is public."""
     return 1 if weigh == "alike" else len(client.data[1])
 
 
 def check_options(weigh: str, dropout: float) -> None:
-    """Refuse what is no way to weigh, and no part of the clients."""
+    """Refuse an unknown way to weigh, and a dropout that is not a part of the clients."""
     if weigh not in ("alike", "examples"):
         raise ValueError(f"weigh={weigh!r} must be 'alike' or 'examples'")
     if not 0 <= dropout < 1:

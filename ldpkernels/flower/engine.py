@@ -93,7 +93,7 @@ def client_app(config: ldp_fl.Config, cast: Cast) -> ClientApp:
 def uploads(grid: Grid, config: ldp_fl.Config, clients: int, timeout: float = 3600) -> ldp_fl.Uploads:
     """What the nodes of so many clients send to `ldp_fl.round_`, as it arrives. A node that fails ends the run.
 
-    Nodes are found, and what they are sent is made, before the round is spent: nothing is asked of them before that.
+    Nodes are found, and their messages made, before the round is spent: nothing is asked of them before that.
     """
     assert config.eps is not None
     release = EachWeight(config.eps, config.mechanism)

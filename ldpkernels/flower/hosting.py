@@ -81,8 +81,7 @@ class House:
         for name in ("ledger", "budget"):
             if name not in settings.settings:
                 raise ValueError(
-                    f"{self.file} has no {name}: set it, since a node that runs cannot overrule keeps a ledger with a "
-                    "budget"
+                    f"{self.file} has no {name}: set it, because only a ledger with a budget binds every run"
                 )
         unit = settings.more.get("unit", UNITS[0])
         if unit not in UNITS:

@@ -46,55 +46,56 @@ KeyOf = Callable[[Message, Context], Generator]
 class LdpMod:
     """What a Flower client sends of a round's training: a report, and nothing else that was not allowed.
 
-    Give the ServerApp's `LdpFedAvg` the same settings; a round with others is refused, so that no server chooses a
-    client's eps. C and R of the round come from the server. Only "train" messages are answered: replies to "evaluate"
-    and "query" would leave as they are, and are refused before the app sees them. **A training that fails is reported
-    as one that changed nothing.** Its reason stays in this client's log: an error would be an exact bit about the data.
+    Give the ServerApp's `LdpFedAvg` the same settings. A round with others is refused, so that no server chooses a
+    client's eps. C and R of the round come from the server. Only "train" messages are answered. "evaluate" and "query"
+    are refused before the app sees them, because their replies would leave as they are. **A training that fails is
+    reported as one that changed nothing**, because an error would be an exact bit about the data. Its reason stays in
+    this client's log.
 
     **eps is the privacy of each weight of a report on its own** ("two-point", "piecewise", "hybrid"), or of a whole
-    update ("privunitg", "k-of-d", "gaussian", with `norm`): any two of them, for whoever sees the report. What a client
-    spends in all is what its ledger says. The app that holds this mod comes to a SuperNode from whoever starts the run:
-    `from_node` takes the numbers from the node's owner instead.
+    update ("privunitg", "k-of-d", "gaussian", with `norm`): between any two of them, for whoever sees the report. The
+    client's ledger says what it spends in total. On a SuperNode the app with this mod comes from whoever starts the
+    run; there `from_node` takes the numbers from the node's owner.
 
     Args:
         eps: Privacy parameter; None with a law.
         law: Exactly what is released, as `plan` finds it: `TwoPoint`, `Piecewise`, `Hybrid`, `PrivUnitG`, `KOfD`,
             `VectorGaussian`, `ProjectedCode`; or `DistributedGaussian` or `DistributedSkellam`, whose shares of noise
-            leave by a secure sum and by nothing else.
-        central: A `CentralGaussian`: the update leaves clipped and **without noise**, as the server adds it. The server
+            leave only by a secure sum.
+        central: A `CentralGaussian`: the update leaves clipped and **without noise**, which the server adds. The server
             is trusted with every update.
         threshold: What is sent leaves by a secure sum (docs/secure_sums.md), which is opened for so many clients or
-            more. Less `colluders` it must be `law.clients` of a law of shares. Reports of a bit or byte a weight can
-            be summed too. The ledger charges what the sum costs: that is right against a server that follows the
-            protocol, or with a roster, and the log has what one upload costs by itself.
-        colluders: How many clients may be in league with the server, or with whoever reads the model; that one counts
-            itself if it is a client.
+            more. With a law of shares, threshold - `colluders` must be `law.clients`. Reports of a bit or byte a weight
+            can be summed too. The ledger charges the cost of the sum, which is right against a server that follows the
+            protocol, or with a roster. The log has the cost of one upload by itself.
+        colluders: How many clients may collude with the server, or with whoever reads the model. A client that reads
+            the model counts itself.
         roster: The Ed25519 public keys of those who may take part, by number (`secure_sums.new_identity`).
         identity: With a roster, this client's number and private key.
-        claims: With a threshold, a folder that all processes of this client share: a file in it stands for each step of
-            a round that was answered, so that none is answered twice. None is a folder of this user's among the
-            system's temporary ones, which processes in containers of their own do not share.
-        adaptive: With shares of noise or a trusted server, the norm of each round is the server's to say, and follows
-            the clients' median. The law is of one number more than the model has: whether an update was within.
+        claims: With a threshold, a folder that all processes of this client share. It gets a file for each step of a
+            round that was answered, so that none is answered twice. None is this user's folder among the system's
+            temporary files; processes in separate containers do not share that one.
+        adaptive: With shares of noise or a trusted server: the server sets the norm of each round, which follows the
+            clients' median. The law has one more number than the model: whether an update was within the norm.
         mechanism: "two-point" (one bit a weight), "piecewise", "hybrid"; "privunitg", "k-of-d" or "gaussian".
         norm: For whole vectors, the L2 norm to which an update is clipped.
         bound: For "k-of-d", as for `perturb_vector`.
-        upload: "updates" is what training changed; "weights" is what it arrived at, as LDP-FL has it.
+        upload: "updates" is what training changed; "weights" is what it arrived at, as in LDP-FL.
         ledger: The file in which this client keeps what it has spent, over all runs. "{partition-id}" and other names
             of the node's configuration are filled in: clients that share a machine need a file each. A node's number is
-            no name: a server that gives a new one would open a new ledger.
-        budget: The epsilon in all that no round may pass; goes with `ledger`.
+            refused, because the server assigns it and a new number would open a new ledger.
+        budget: The total epsilon that no round may pass; needs `ledger`.
         delta: The delta of that epsilon, and with "gaussian" of eps.
-        metrics: Names of the app's metrics that leave as they are. They are in no epsilon: a loss is private, and so is
+        metrics: Names of the app's metrics that leave as they are. No epsilon covers them: a loss is private, and so is
             a number of examples.
         buffers: For models with the statistics of batch normalisation, "perturb" or "keep", as for `report`.
         like: What the server may ask a report of: a model, or arrays or tensors by name. Another layout is refused.
-            Without it, the layout of the first round in the ledger is pinned there.
-        answer_after: Seconds from a message's arrival before which no answer leaves, so that a shorter training is not
-            told from a longer one. A training that takes longer is told from others.
+            Without it, the ledger keeps the layout of its first round and refuses others.
+        answer_after: No answer leaves earlier than so many seconds after a message arrives. This hides how long a
+            training took, if it took less.
         generator: For simulations that must be reproduced, a function of (message, context) that gives the key of a
-            report. None draws a key from the operating system. A key for each client and round must not be used for
-            anything else, so that a message that comes twice makes this no privacy at all.
+            report. None draws a key from the operating system. A key may serve one client in one round only: a message
+            that comes twice would get the same noise twice, which protects nothing.
 
     >>> from flwr.clientapp import ClientApp
     >>> app = ClientApp(mods=[LdpMod(4.0)])
@@ -160,10 +161,10 @@ class LdpMod:
     ) -> NodesMod:
         """A mod whose numbers are the node's own: no app has them in its source, and no run makes them looser.
 
-        They are what the TOML file says when a message comes that the node's configuration names
-        (`--node-config "ldp='/etc/ldp/site.toml'"`), or from `ldp.eps=4.0` and the like there. Keys are named as the
-        arguments of `LdpMod`. A run's configuration may have a smaller `ldp.budget`. The ledger pins the first round's
-        layout. docs/integrations/flower.md has a file.
+        They are in a TOML file that the node's configuration names (`--node-config "ldp='/etc/ldp/site.toml'"`) and
+        that is read when a message comes, or in the configuration itself as `ldp.eps=4.0` and so on. Keys are named
+        like the arguments of `LdpMod`. A run's configuration may have a smaller `ldp.budget`. The ledger keeps the
+        first round's layout. docs/integrations/flower.md has a file.
 
         >>> from flwr.clientapp import ClientApp
         >>> app = ClientApp(mods=[LdpMod.from_node()])

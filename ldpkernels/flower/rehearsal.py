@@ -40,17 +40,18 @@ def rehearsed(
     rounds: int = 1,
     run_config: Config | None = None,
 ) -> Callable[[Config], list[object]]:
-    """A function for `ldpkernels.audit.audit_client`: a node's configuration in, what its app answers out.
+    """A function for `ldpkernels.audit.audit_client`: it takes a node's configuration and gives what its app answers.
 
     Args:
         app: The client.
-        strategy: What asks it: `LdpFedAvg` or another strategy of Flower's, as the ServerApp has it.
+        strategy: What asks it: `LdpFedAvg` or another strategy of Flower's, as in the ServerApp.
         arrays: The model that it sends, in every round.
         rounds: Messages in a run, all with one context.
         run_config: What the app reads as `context.run_config`.
 
-    A node's configuration is {"partition-id": 0}, say, where the app takes its data from there. What the two of an
-    audit differ in and the app sends along, its number for one, is seen as a leak: let them differ in the data alone.
+    A node's configuration is for example {"partition-id": 0}, if the app chooses its data by that. Let the two
+    configurations of an audit differ in the data alone: if the app sends along anything else in which they differ, such
+    as its number, that is seen as a leak.
 
     >>> import numpy as np
     >>> from flwr.app import Array, RecordDict

@@ -22,7 +22,7 @@ Evaluate: TypeAlias = "Callable[[int, ArrayRecord], MetricRecord | None]"
 
 
 class NoReportsError(RuntimeError):
-    """A run in which no round had a report: its model has seen nothing. `result` is what `start` would return."""
+    """A run in which no round had a report: its model was never trained. `result` is what `start` would return."""
 
     def __init__(self, message: str, result: Result) -> None:
         super().__init__(message)

@@ -40,7 +40,7 @@ class LdpFedAvg(Rounds):
     """Federated averaging of reports from clients that use `LdpMod` with the same settings.
 
     Reports are added as they arrive, into a counter for each weight. A reply that is not a report of this round, model,
-    ranges and eps is left out and counted. So are an error, and a client's second reply. Every report counts alike,
+    ranges and eps is left out and counted; so are errors, and a client's second reply. Every report counts the same,
     because a number of examples is private.
 
     Args:
@@ -48,28 +48,28 @@ class LdpFedAvg(Rounds):
         law: As for `LdpMod`, and so are `mechanism`, `threshold`, `colluders`, `roster`, `adaptive`, `norm`, `bound`,
             `delta`, `upload` and `buffers`.
         central: A `CentralGaussian`. **This server sees every update and must be trusted**: it adds them, adds the
-            noise once, and divides by the number of clients that the law expects, whoever came.
+            noise once, and divides by the number of clients that the law expects, however many came.
         ledger: With central, the file in which the server keeps what its models have cost, over all runs.
-        budget: The epsilon in all, at `delta`, that no model may pass; goes with `ledger`. The run ends before it.
-        at_least: A round of fewer usable reports is dropped: the model stays, and what clients spent stays spent.
+        budget: The total epsilon, at `delta`, that no model may pass; needs `ledger`. The run ends before it does.
+        at_least: A round with fewer usable reports is dropped: the model stays, and what clients spent stays spent.
         C: Centers of the ranges of the first round: a number, or one for each array or module by name.
-        R: Radii, likewise. With upload="updates" they are of what a round of training changes. Both are public, and
-            must not come from one client's data. Whole vectors have a `norm` instead.
+        R: Radii, likewise. With upload="updates" they bound what a round of training changes. Both are public, and must
+            not come from one client's data. Whole vectors have a `norm` instead.
         ranges: How the next ranges are found from the mean: "noise-subtracted", "quantile" or "minmax", of
             `ldpkernels.ranges`. None leaves them.
-        growth: The most by which a radius may grow in a round.
+        growth: The largest factor by which a radius may grow in a round.
         by: What shares a range.
-        server_optimizer: A function that makes a torch optimizer of a list of tensors. Its gradient is the way from the
-            clients' noisy mean back to the model: torch.optim.SGD of rate 1 with momentum is FedAvgM, Adam is FedAdam.
-            None moves the model to the mean.
-        save: A folder that has the state after the last round.
-        resume: Go on from `save`; without it, a folder that has a state is refused.
+        server_optimizer: A function that makes a torch optimizer of a list of tensors. Its gradient is the model minus
+            the clients' noisy mean: torch.optim.SGD of rate 1 with momentum is FedAvgM, Adam is FedAdam. None moves the
+            model to the mean.
+        save: A folder for the state after the last round.
+        resume: Go on from `save`. Without it, a folder that has a state is refused.
         options: Of Flower's FedAvg: fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, ...
-            Evaluation by clients is off: their answers would leave unperturbed.
+            Evaluation by clients is off, because their answers would leave without noise.
 
     `skipped` and `reasons` say what was left out in the last round, and `refusals` what clients answered instead of a
-    report. The metrics of a round are the numbers of reports, of replies that were skipped, of failures, of clients
-    that did not answer, and the largest epsilon that a client says to have spent.
+    report. The metrics of a round are the numbers of reports, of replies that were skipped, of failures and of clients
+    that did not answer, and the largest epsilon that a client says it has spent.
 
     >>> strategy = LdpFedAvg(4.0, R=0.05, ranges="noise-subtracted", fraction_train=0.5, min_train_nodes=1)
     >>> strategy.fraction_train, strategy.fraction_evaluate
@@ -172,7 +172,7 @@ class LdpFedAvg(Rounds):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Add reports as they come; the next model, and what there is to say of the round."""
+        """Add reports as they come; return the next model, and the metrics of the round."""
         if not isinstance(self.release, Reported):
             raise TypeError("secure sums are computed by start, so there are no replies to aggregate")
         total = self.release.total(self._like, Asked(self.ranges, self._run, server_round))

@@ -114,7 +114,7 @@ class Member:
         kept = context.state.config_records.get(SUM)
         asked = _asked(message, context)
         if kept is None or kept["round"] != asked.round:
-            raise ProtocolError("this client is in no such round")
+            raise ProtocolError("this client has not begun this round")
         state = State.from_bytes(bytes(kept["state"]), self.summed.sum_terms(asked))
         if state.stage != _FROM[given["stage"]]:
             raise ProtocolError(f"this client's state is {state.stage!r}, and the step is for another")

@@ -35,15 +35,14 @@ UP = 1 + 2.0**-40
 class AdaptiveClipping:
     """A norm that follows a quantile of the clients' lengths, by one noised bit from each client and round.
 
-    A client's bit says whether its update is within the norm. Bits count as plus or minus 1, so that one client changes
-    their sum by 1 against a client that is not there (zeros), and by 2 against any other. Whoever sees
-    the sums is the adversary.
+    A client's bit says whether its update is within the norm. Bits count as plus or minus 1: one client changes their
+    sum by 1 against zeros in its place, and by 2 against any other client. The adversary sees the sums.
 
     Args:
-        noise_multiplier: z, what bit and update are worth **together**: the update gets `update_multiplier`, the bits
-            2 `bit_stddev`.
+        noise_multiplier: z, the multiplier that bit and update have **together**. The update gets `update_multiplier`,
+            the bits get 2 `bit_stddev`.
         clients: How many are expected in a round.
-        quantile: Where the norm shall be: 0.5 is the clients' median.
+        quantile: Which part of the clients should be within the norm: 0.5 makes it their median.
         rate: How fast: the norm is multiplied by exp(-rate (fraction within - quantile)).
         bit_stddev: Deviation of the noise on the number of bits; None for clients / 20, as in the paper.
 
@@ -85,22 +84,22 @@ class AdaptiveClipping:
 
     @property
     def update_multiplier(self) -> float:
-        """(z^-2 - (2 bit_stddev)^-2)^(-1/2): with it, both together are a Gaussian of multiplier z; rounded up."""
+        """(z^-2 - (2 bit_stddev)^-2)^(-1/2), rounded up: with it, bits and update together have the multiplier z."""
         z, b = self.noise_multiplier, self.bit_multiplier
         return z / math.sqrt((1 - z / b) * (1 + z / b)) * UP
 
     @property
     def event(self) -> SkellamEvent:
-        """The bits' sum alone, by shares of at least `clients` under secure aggregation: a client against none."""
+        """The bits' sum alone, from shares of at least `clients` by secure aggregation: a client against zeros."""
         return SkellamEvent(self.clients * self._share_variance / UP, 1.0, 1.0, slack=self.clients * DISTANCE)
 
     @property
     def noised_event(self) -> GaussianEvent:
-        """The bits' sum alone, by `noised`; compose it by method="rdp"."""
+        """The bits' sum alone, as `noised` gives it; compose it with method="rdp"."""
         return GaussianEvent(self.bit_multiplier, slack=DISTANCE, scope=CENTRAL)
 
     def bit(self, length: float, norm: float) -> int:
-        """A client's bit: 1 where its update's length is within the norm, -1 elsewhere and where it is not a number."""
+        """A client's bit: 1 if its update's length is within the norm, -1 if it is longer or not a number."""
         return 1 if length <= norm else -1
 
     def share(self, length: float, norm: float, *, generator: Generator = None) -> int:
@@ -113,7 +112,7 @@ class AdaptiveClipping:
         return self.bit(length, norm) + _draw(skellam_table(self._share_variance), generator)
 
     def noised(self, bits: Iterable[int], *, generator: Generator = None) -> int:
-        """The sum of bits with a discrete Gaussian of deviation 2 bit_stddev at least, where a server is trusted."""
+        """The sum of bits plus a discrete Gaussian of deviation 2 bit_stddev or more, for a trusted server."""
         bits = list(bits)
         if any(one not in (-1, 1) for one in bits):
             raise ValueError("bits are 1 or -1")
@@ -124,7 +123,7 @@ class AdaptiveClipping:
         return (total / arguments.count("clients", clients) + 1) / 2
 
     def next_norm(self, norm: float, total: int, clients: int) -> float:
-        """The next round's norm, from the noised sum of this one's bits: a function of it, so free."""
+        """The next round's norm. It depends only on the noised sum of this round's bits, so it costs nothing more."""
         step = -self.rate * (min(max(self.fraction(total, clients), -1.0), 2.0) - self.quantile)
         return arguments.positive("norm", norm) * math.exp(step)
 

@@ -26,16 +26,16 @@ MOST_CLIENTS = 2**30  # integers of 32 bits, of which int64 holds the sum
 class CentralGaussian:
     """Clip to `norm`, cut to a grid of sigma / 2^22, add up as integers, add a discrete Gaussian of deviation sigma.
 
-    Neighbours are a client's update and zeros in its place, so that the distance is the norm: who takes part is no
-    secret, as rounds of too few clients are seen. **The server sees every update and is trusted**: the guarantee is
-    against whoever sees what it makes of the sums. A `VectorLaw`
-    (ldpkernels/laws/vector_law.py), and the grid and the proof are those of `VectorGaussian`.
+    Neighbours are a client's update and zeros in its place, so their distance is the norm. Who takes part is not a
+    secret, because rounds of too few clients are visible. **The server sees every update and is trusted**: the
+    guarantee holds against whoever sees what it makes of the sums. This is a `VectorLaw`
+    (ldpkernels/laws/vector_law.py), with the grid and the proof of `VectorGaussian`.
 
     Args:
         sigma: The noise on a sum, in the weights' unit.
         dimension: Numbers of an update.
         norm: The L2 norm to which an update is clipped.
-        clients: How many are expected in a round. Sums are divided by it, whoever came: that number is public.
+        clients: How many are expected in a round. Sums are divided by this public number, however many came.
 
     >>> law = CentralGaussian.calibrated(8.0, 1e-5, dimension=1_000_000, clients=100, rounds=20)
     >>> round(law.sigma, 2), law.epsilon(1e-5, rounds=20) <= 8.0
@@ -59,15 +59,17 @@ class CentralGaussian:
     def calibrated(
         cls, eps: float, delta: float, *, dimension: int, clients: int, norm: float = 1.0, rounds: int = 1
     ) -> CentralGaussian:
-        """The least noise under which so many rounds are (eps, delta)-DP together, in the view of the class: zeros in a
-        client's place, for whoever sees what the server makes of the sums.
+        """The least noise with which so many rounds together are (eps, delta)-DP.
+
+        Neighbours and adversary are those of the class: zeros in a client's place, for whoever sees what the server
+        makes of the sums.
         """
         sigma = least_sigma(lambda s: cls(s, dimension, norm, clients).epsilon(delta, rounds), eps, norm)
         return cls(sigma, dimension, norm, clients)
 
     @property
     def grid(self) -> VectorGaussian:
-        """The law whose grid, norm and noise these are."""
+        """The law that has this grid, norm and noise."""
         return VectorGaussian(self.sigma, self.dimension, self.norm)
 
     @property
@@ -81,21 +83,21 @@ class CentralGaussian:
         return replace(self._alike.event, scope=self.scope)
 
     def epsilon(self, delta: float, rounds: int = 1) -> float:
-        """The eps of so many sums at delta, an update against zeros, for whoever sees what is made of them."""
+        """The eps of so many sums at delta: an update against zeros, for whoever sees what is made of them."""
         return composed_epsilon([(self, arguments.count("rounds", rounds))], arguments.excluded(delta))
 
     def mean_error(self, clients: int) -> float:
-        """Expected squared distance of a released mean from the mean of the clipped updates, at most."""
+        """An upper bound on the expected squared distance of a released mean from the mean of the clipped updates."""
         clients = arguments.count("clients", clients)
         return self.dimension * ((self.sigma / clients) ** 2 + self.grid.unit**2)
 
     @property
     def bytes(self) -> int:
-        """An update in fp32."""
+        """The bytes of an update in fp32."""
         return 4 * self.dimension
 
     def integers(self, x: Array) -> Integers:
-        """One client's clipped update in units of the grid. Raises OverflowError if it is not a vector of numbers."""
+        """One client's clipped update in units of the grid. Raises OverflowError if a weight is not a finite number."""
         x = np.ascontiguousarray(x)
         dtype = FLOAT64 if x.dtype == np.float64 else FLOAT32
         integers, _ = self.grid.integers([x.ctypes.data], [dtype], [x.size], None)
@@ -103,7 +105,7 @@ class CentralGaussian:
         return found
 
     def released(self, total: Integers, *, generator: Generator = None) -> Floats:
-        """What may be released of a sum of clients' integers, **once**: it over `clients`, with the noise.
+        """What may be released of a sum of clients' integers, **once**: the noised sum over `clients`.
 
         >>> law = CentralGaussian(0.5, dimension=3, clients=100)
         >>> total = sum(law.integers(np.full(3, 0.1)) for _ in range(100))

@@ -68,7 +68,7 @@ def check(C: Sequence[float], sigma: float, noise: str, clipping: str, dtypes: S
 def divisor_of(divisor: float, rows: int) -> float:
     """What the sum is divided by: 0 stands for the number of rows."""
     if divisor == 0 and rows == 0:
-        raise ValueError("x has no rows, so they have no mean: pass batch_size, the expected size of a batch")
+        raise ValueError("x has no rows, and so no mean: pass batch_size, the expected size of a batch")
     return divisor or float(rows)
 
 

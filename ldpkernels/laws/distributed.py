@@ -35,7 +35,7 @@ Law = TypeVar("Law", bound="Shares")
 
 
 def rounded_square(c: float, size: int, beta: float) -> float:
-    """What the squared norm of a vector of norm c passes after rounding at random with a probability of beta, at most.
+    """A bound on the squared norm of a vector of norm c after rounding at random: passed with probability beta at most.
 
     >>> rounded_square(10.0, 4, 0.01) < 12.0**2
     True
@@ -51,14 +51,14 @@ LEAST_LIKE_A_GAUSSIAN = 16.0  # of a share's standard deviation: tau is nothing 
 class Shares:
     """What both mechanisms share. A client sends integers modulo 2^bits, one for each weight after padding.
 
-    A `VectorLaw` (ldpkernels/laws/vector_law.py) about the sum: nobody sees a client's integers, which alone are worth
-    little (a share of the noise is small). Use the subclasses' `calibrated`.
+    This is a `VectorLaw` (ldpkernels/laws/vector_law.py) about the sum. Nobody may see the integers of one client,
+    whose share of the noise protects little. Use the subclasses' `calibrated`.
 
     Args:
         dimension: d. The update is padded to `padded`, a power of two, and rotated.
         norm: The L2 norm to which an update is clipped.
-        clients: Of how many honest clients the noise is in the sum **at least**: plan for dropouts, and count out
-            whoever might collude with the server. With fewer, decoding is refused.
+        clients: How many honest clients' noise is in the sum **at least**. Allow for dropouts, and do not count clients
+            that might collude with the server. With fewer, decoding is refused.
         grid_norm: `norm` in units of the grid; a unit is norm / grid_norm.
         stddev: Deviation of a client's noise, in units.
         bits: An integer of the sum is known modulo 2^bits.
@@ -106,12 +106,12 @@ class Shares:
         wrap: float = WRAP,
         clipping: AdaptiveClipping | None = None,
     ) -> Law:
-        """The finest grid under which all rounds together are (eps, delta)-DP and a sum stays in its range.
+        """The finest grid with which all rounds together are (eps, delta)-DP and a sum stays in its range.
 
         That is between an update and zeros in its place, for whoever sees the sums.
 
-        With `clipping`, its bits are summed in every round too, and the total is of both. Its norms scale the grid and
-        nothing else: the law of another norm is the same in units.
+        With `clipping`, its bits are summed in every round too, and the total covers both. Its norms only scale the
+        grid: in units the law is the same for every norm.
 
         >>> law = DistributedGaussian.calibrated(8.0, 1e-5, dimension=1_000_000, clients=1000)
         >>> law.epsilon(1e-5) <= 8.0, law.wrap_probability(1000) <= 1e-6, law.bytes
@@ -139,19 +139,19 @@ class Shares:
     def square_bound(self) -> int:
         """The largest squared norm of a client's integers before noise; a rounding beyond it is drawn again.
 
-        With c = grid_norm: the lesser of (c + sqrt(D))^2 and c^2 + D/4 + sqrt(2 ln(1/beta)) (c + sqrt(D)/2), which a
-        rounding passes with a probability of at most beta.
+        With c = grid_norm it is the smaller of (c + sqrt(D))^2 and c^2 + D/4 + sqrt(2 ln(1/beta)) (c + sqrt(D)/2),
+        which a rounding passes with probability beta at most.
         """
         return math.ceil(rounded_square(self.grid_norm, self.padded, BETA) * UP)
 
     @property
     def l2(self) -> float:
-        """What one client adds to the sum at most, in units."""
+        """An upper bound on what one client adds to the sum, in units."""
         return math.sqrt(self.square_bound) * UP
 
     @property
     def l1(self) -> float:
-        """What one client adds to the sum at most as a sum of magnitudes, which are whole numbers."""
+        """An upper bound on the sum of magnitudes that one client adds, a whole number."""
         return min(math.sqrt(self.padded) * self.l2, float(self.square_bound)) * UP
 
     @property
@@ -170,7 +170,7 @@ class Shares:
         return self.padded * self.clients * DISTANCE
 
     def with_clients(self: Law, clients: int) -> Law:
-        """This law with the same noise of so many honest clients in the sum: what dropouts leave."""
+        """This law with the same noise from another number of honest clients in the sum, for example after dropouts."""
         return replace(self, clients=clients, invited=max(clients, self.invited))
 
     def epsilon(self, delta: float, rounds: int = 1, clipping: AdaptiveClipping | None = None) -> float:
@@ -266,7 +266,7 @@ def _least_noise(law: Law, eps: float, delta: float, rounds: int, clipping: Adap
 class DistributedGaussian(Shares):
     """Discrete Gaussian shares (Kairouz, Liu and Steinke, ICML 2021), whose sum is nearly a discrete Gaussian.
 
-    An eps is of a client's update against zeros in its place, for whoever sees the sums (`Shares`).
+    eps is between a client's update and zeros in its place, for whoever sees the sums (`Shares`).
 
     >>> law = DistributedGaussian(1000, 1.0, clients=100, grid_norm=100.0, stddev=10.0, bits=16, invited=100)
     >>> round(law.event.rho, 4)
@@ -278,7 +278,7 @@ class DistributedGaussian(Shares):
 
     @property
     def table(self) -> NoiseTable:
-        """A discrete Gaussian."""
+        """The noise of a share: a discrete Gaussian."""
         return gaussian_table(self.stddev)
 
     def _log_moment(self, t: float) -> float:
@@ -286,7 +286,10 @@ class DistributedGaussian(Shares):
 
     @property
     def tau(self) -> float:
-        """How far the sum's log-probabilities are from a discrete Gaussian's: 10 sum of e^(-2 pi^2 s^2 k/(k+1))."""
+        """A bound on the distance of the sum's log-probabilities from a discrete Gaussian's.
+
+        It is 10 times the sum of e^(-2 pi^2 s^2 k/(k+1)).
+        """
         rate = 2 * math.pi**2 * self.stddev**2
         few = min(self.clients, 64)  # terms fall with k: the others are as many times the next
         terms = [math.exp(-rate * k / (k + 1)) for k in range(1, few)]
@@ -294,12 +297,12 @@ class DistributedGaussian(Shares):
         return 10 * (math.fsum(terms) + rest) * UP
 
     def multiplier(self, norm: float) -> float:
-        """The noise multiplier of a sum, for one row of that norm among those that a client added up in its update.
+        """The noise multiplier of a sum for one row of that norm, where a client's update is a sum of rows.
 
         Clipping is a projection, and rounding at random compares each weight with a draw of its own. So two updates
-        that are such a row apart become integers whose difference is a rounding at random of a row as short: its square
-        passes `rounded_square` with a probability of `FAR_APART`. Updates are at most `rows_norm` long, so that no
-        rounding is drawn again but with that probability: both are in `rows_slack`.
+        that differ by such a row become integers whose difference is a rounding at random of a row that is no longer.
+        Its square is above `rounded_square` with probability `FAR_APART`. Updates are at most `rows_norm` long, so that
+        a rounding is drawn again with that probability only. `rows_slack` covers both.
         """
         if self.stddev < LEAST_LIKE_A_GAUSSIAN:
             raise ValueError(
@@ -314,12 +317,12 @@ class DistributedGaussian(Shares):
 
     @property
     def rows_norm(self) -> float:
-        """What a client's sum of rows is clipped to before it is encoded."""
+        """The norm to which a client's sum of rows is clipped before it is encoded."""
         return self.norm * ROOM
 
     @property
     def rows_slack(self) -> float:
-        """The distance of a sum of rows from its law."""
+        """The distance of the sum of rows from its law."""
         return self._slack + 2 * FAR_APART
 
     @property
@@ -333,7 +336,7 @@ class DistributedGaussian(Shares):
 class DistributedSkellam(Shares):
     """Skellam shares (Agarwal, Kairouz and Liu, NeurIPS 2021), which add up to a Skellam number exactly.
 
-    An eps is of a client's update against zeros in its place, for whoever sees the sums (`Shares`).
+    eps is between a client's update and zeros in its place, for whoever sees the sums (`Shares`).
 
     >>> law = DistributedSkellam(1000, 1.0, clients=100, grid_norm=100.0, stddev=10.0, bits=16, invited=100)
     >>> round(law.event.variance)
@@ -344,7 +347,7 @@ class DistributedSkellam(Shares):
 
     @property
     def table(self) -> NoiseTable:
-        """The difference of two Poisson numbers."""
+        """The noise of a share: the difference of two Poisson numbers."""
         return skellam_table(self.stddev**2)
 
     def _log_moment(self, t: float) -> float:

@@ -33,9 +33,9 @@ from ldpkernels.laws.weightwise import DRAWS, Output, Record, Weightwise
 class Hybrid(CellMechanism):
     """The hybrid mechanism at eps for each weight: between any two values of it, against the server.
 
-    Its variance is nearly the same for every weight. It is the best of the three where eps is from 0.61 to about 7.7.
-    Below, the coin alone is better, which is the two-point mechanism, and above, the piecewise mechanism alone:
-    `mechanism="hybrid"` runs `executed`.
+    Its variance is nearly the same for every weight, and the least of the three for eps from 0.61 to about 7.7. It
+    mixes two mechanisms by a coin. Below 0.61 the two-point mechanism alone is better, and above 7.7 the piecewise
+    mechanism alone: `mechanism="hybrid"` runs `executed`.
 
     >>> Hybrid(1.0).worst_variance < min(TwoPoint(1.0).scale ** 2, Piecewise(1.0).worst_variance)
     True
@@ -53,7 +53,7 @@ class Hybrid(CellMechanism):
 
     @classmethod
     def report_variances(cls, eps: float) -> tuple[float, float] | None:
-        """The variance of a report on [-1, 1], at worst and at the center; None where there is no room for a coin."""
+        """The variance of a report on [-1, 1], at worst and at the center; None if there is no room for a coin."""
         found = variances_of(hybrid_cells, eps)
         return found if found and cls(eps)._unit.coin else None
 

@@ -32,7 +32,7 @@ class KOfD(PureVectorLaw):
     """k of d coordinates, chosen uniformly, each reported under eps / k and scaled by d / k: unbiased.
 
     eps is between any two vectors, against the server. Coordinates lie in [-bound, bound] and the vector in the ball of
-    radius `norm`. k and the coordinates' mechanism are those of least worst-case error.
+    radius `norm`. k and the coordinates' mechanism are those with the least worst-case error.
 
     >>> mechanism = KOfD(8.0, dimension=21_840, norm=1.0, bound=21_840**-0.5)
     >>> mechanism.k, mechanism.coordinate.name, round(mechanism.worst_error)
@@ -71,7 +71,7 @@ class KOfD(PureVectorLaw):
 
     @property
     def worst_error(self) -> float:
-        """An upper bound of the expected squared distance from any vector of the domain, plus its squared length."""
+        """An upper bound on the expected squared distance from any vector of the domain, plus its squared length."""
         return self.dimension**2 * self.bound**2 * self._plan[2]
 
     def error(self, x: Array) -> float:
@@ -82,17 +82,17 @@ class KOfD(PureVectorLaw):
         return float(self.dimension / self.k * second - np.sum(x * x, dtype=np.float64))
 
     def sample(self, x: Array, key: Key) -> Floats:
-        """A report of x, as a vector: k of its coordinates are not 0."""
+        """A report of x as a vector of which k coordinates are not 0."""
         chosen, out = self.coordinates(key), np.zeros(self.dimension)
         out[chosen] = self.report(x[chosen], key)
         return out
 
     def coordinates(self, key: Key) -> Integers:
-        """Which k are reported, ascending."""
+        """Which k coordinates are reported, in ascending order."""
         return subset(self.dimension, self.k, key)
 
     def report(self, values: Array, key: Key) -> Floats:
-        """What a report has at these coordinates, for their values."""
+        """The values that a report has at these coordinates."""
         mechanism = self.coordinate
         values, cells = np.ascontiguousarray(values, np.float64), np.zeros(self.k, np.uint8)
         spans = span_table([values.ctypes.data], [cells.ctypes.data], [self.k], [FLOAT64])

@@ -31,8 +31,8 @@ LARGEST_PMF = 2**20
 class OrdinalCLDP:
     """alpha-condensed local differential privacy of a weight in [-c, c], as an integer of steps of 10^-rho.
 
-    P(y | v) / P(y | v') <= e^(alpha |v - v'|) for any two integers v, v' in [-M, M], M = c 10^rho, and every output y:
-    so much does the server learn, which sees y. All methods are in integers: divide by 10^rho for weights.
+    The server sees y, and P(y | v) / P(y | v') <= e^(alpha |v - v'|) for any two integers v, v' in [-M, M], M = c
+    10^rho, and every output y. All methods use integers: divide by 10^rho for weights.
 
     >>> mechanism = OrdinalCLDP(alpha=0.1, c=1.0, rho=2)
     >>> mechanism.M, mechanism.effective_alpha <= 0.1, round(mechanism.variance(0))
@@ -56,7 +56,7 @@ class OrdinalCLDP:
 
     @property
     def M(self) -> int:
-        """c 10^rho, c being the decimal number that it prints as: inputs are the integers in [-M, M]."""
+        """c 10^rho, where c is the decimal number that it prints as. Inputs are the integers in [-M, M]."""
         return largest_integer(self.c, self.rho)
 
     @property
@@ -73,7 +73,7 @@ class OrdinalCLDP:
     def worst_case_eps(self) -> float:
         """The eps between any two values of [-M, M], for whoever sees a report; rounded up.
 
-        By the metric alone it is 2 M alpha, and laplace's is; the exponential mechanism's is M alpha
+        The metric alone gives 2 M alpha, and that is the eps of laplace. The exponential mechanism's is M alpha
         (docs/mechanisms/ordinal_cldp.md).
 
         >>> OrdinalCLDP(alpha=1.0, c=1.0, rho=10).worst_case_eps
@@ -91,9 +91,9 @@ class OrdinalCLDP:
         return MetricEvent(self.effective_alpha, "linf", 2.0 * self.M, scope=LOCAL.per(Unit.WEIGHT))
 
     def pmf(self, v: int) -> Floats:
-        """P(y | v) for y from -M to M, of the integers that are executed; for M up to 2^20.
+        """P(y | v) of the integers that are executed, for y from -M to M; for M up to 2^20.
 
-        The laplace mechanism's outputs go on outside, so that its numbers here sum to less than 1.
+        The laplace mechanism has outputs outside too, so its numbers here sum to less than 1.
 
         >>> OrdinalCLDP(alpha=2.0, c=1.0, rho=0).pmf(1).round(4)
         array([0.09  , 0.2447, 0.6652])
@@ -110,7 +110,7 @@ class OrdinalCLDP:
         return weights
 
     def bias(self, v: int) -> float:
-        """Expected output less v: towards 0 for the exponential mechanism, 0 for laplace.
+        """Expected output minus v: towards 0 for the exponential mechanism, 0 for laplace.
 
         >>> OrdinalCLDP(alpha=0.1, c=1.0, rho=2).bias(100) < -15
         True

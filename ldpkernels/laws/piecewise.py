@@ -113,8 +113,8 @@ class CellMechanism:
 class Piecewise(CellMechanism):
     """The piecewise mechanism at eps for each weight: between any two values of it, against the server.
 
-    The band's width is the one of least worst-case variance, which is wider than the published one and better at every
-    weight but near the center.
+    The width of its band has the least worst-case variance. It is wider than the published one, and better for every
+    weight that is not near the center.
 
     >>> mechanism = Piecewise(4.0)
     >>> mechanism.effective_eps <= 4.0
@@ -137,7 +137,7 @@ class Piecewise(CellMechanism):
 
     @classmethod
     def report_variances(cls, eps: float) -> tuple[float, float] | None:
-        """The variance of a report on [-1, 1], at worst and at the center; None where eps is too small for cells."""
+        """The variance of a report on [-1, 1], at worst and at the center; None if eps is too small for cells."""
         return variances_of(piecewise_cells, eps)
 
     def record(self, c: float, r: float, dtype: Dtype, output: Output) -> Record:

@@ -36,9 +36,9 @@ _DECISIONS, _NORMALS = 0, 1  # keystreams
 class PrivUnitG(PureVectorLaw):
     """A Gaussian vector, moved into a cap around the update with probability p, scaled to be unbiased.
 
-    eps is between any two updates, against the server, in real arithmetic. The cap is the half-space <g, v> >= gamma; a
-    standard Gaussian is in it with probability q. p, q and gamma are those of least error under p (1 - q) / ((1 - p) q)
-    <= e^eps.
+    eps is between any two updates, against the server, in real arithmetic. The cap is the half-space <g, v> >= gamma,
+    and q is the probability that a standard Gaussian lies in it. p, q and gamma have the least error for which p (1 -
+    q) / ((1 - p) q) <= e^eps.
 
     >>> mechanism = PrivUnitG(8.0, dimension=21_840)
     >>> round(mechanism.gamma, 2), round(mechanism.p, 2), round(mechanism.worst_error)
@@ -74,25 +74,25 @@ class PrivUnitG(PureVectorLaw):
 
     @property
     def threshold(self) -> int:
-        """How many of 2^64 draws choose the cap: rounded so that the odds are at most e^eps q / (1 - q)."""
+        """How many of 2^64 draws choose the cap, rounded so that the odds are at most e^eps q / (1 - q)."""
         odds = math.exp(-self.eps) * (1 - self.q) / self.q / (1 - _MARGIN)
         return min(math.floor(2**64 / (1 + odds)), 2**64 - 1)
 
     @property
     def effective_eps(self) -> float:
-        """The eps of these numbers, were the Gaussians real: any two updates, for whoever sees a report."""
+        """The eps of these numbers if Gaussians were real numbers: any two updates, for whoever sees a report."""
         q = self.q
         return min(self.eps, math.log(self.threshold / (2**64 - self.threshold)) + math.log1p(-q) - math.log(q) + 1e-15)
 
     @property
     def shrinkage(self) -> float:
-        """E<g, v> of a report g for a unit vector v: what a report is divided by."""
+        """E<g, v> of a report g for a unit vector v. Reports are divided by it."""
         p, q = self.p, self.q
         return _density(self.gamma) * (p / q - (1 - p) / (1 - q))
 
     @property
     def worst_error(self) -> float:
-        """Expected squared distance of the output from 0, which is the distance from x plus its squared length."""
+        """Expected squared distance of the output from 0: the distance from x plus its squared length."""
         along = 1 + self.gamma * self.shrinkage
         return self.norm**2 * (self.dimension - 1 + along) / self.shrinkage**2
 
@@ -120,16 +120,16 @@ class PrivUnitG(PureVectorLaw):
         *,
         unit: float = 1.0,
     ) -> None:
-        """A report of an update whose parts lie at these addresses, in a `unit`, to arrays: fp64 for fp64, else fp32.
+        """Write a report of an update, whose parts lie at these addresses in a `unit`, to arrays.
 
-        Everything is on one device; None is the host. A vector within the ball is taken for one on the sphere: x / |x|
-        or its opposite, with the probabilities that make it x / norm on average. Raises OverflowError, before anything
-        is written, where |x| is not between 2^-500 and 2^500: fp64 squares do not say it to the last bits, and what is
-        no unit vector has no guarantee.
+        The arrays are fp64 for fp64, else fp32. Everything is on one device; None is the host. A vector inside the ball
+        becomes one on the sphere: x / |x| or its opposite, with the probabilities that make it x / norm on average.
+        Raises OverflowError before anything is written unless |x| is between 2^-500 and 2^500: beyond that, fp64
+        squares lose their last bits, and a vector that is not a unit vector has no guarantee.
         """
         sizes = [math.prod(out.shape) for out in outs]
         if sum(sizes) != self.dimension:
-            raise ValueError(f"an update of {sum(sizes)} weights, where dimension={self.dimension}")
+            raise ValueError(f"the update has {sum(sizes)} weights, and dimension={self.dimension}")
         spans = span_table(addresses, [flat.address(out) for out in outs], sizes, dtypes)
         length = launch.norm(spans, device)
         if not 2.0**-500 <= length <= 2.0**500:

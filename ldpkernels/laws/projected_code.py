@@ -39,8 +39,9 @@ class ProjectedCode(PureVectorLaw):
 
     eps is between any two updates, against the server, which knows the key that is shared.
 
-    The update is projected to k = 2^(bits - 1) numbers at random; of the 2 k vectors that are plus or minus a column of
-    a random rotation, `near` are nearest to it. One of those is sent with probability p, one of the others else.
+    The update is projected at random to k = 2^(bits - 1) numbers. The 2 k codewords are the columns of a random
+    rotation and their opposites; `near` of them are nearest to the projection. With probability p one of those is sent,
+    otherwise one of the others.
 
     >>> law = ProjectedCode(8.0, dimension=1_000_000)
     >>> law.bytes, law.near, round(law.worst_error / law.dimension, 3), law.effective_eps <= 8.0
@@ -61,7 +62,7 @@ class ProjectedCode(PureVectorLaw):
 
     @property
     def projected(self) -> int:
-        """k, the numbers to which an update is projected."""
+        """k, the number of numbers to which an update is projected."""
         return 1 << (self.bits - 1)
 
     @property
@@ -71,7 +72,7 @@ class ProjectedCode(PureVectorLaw):
 
     @property
     def stretch(self) -> float:
-        """How much longer than `norm` a projection may be: 3.5 of its deviations. What is longer is clipped."""
+        """How much longer than `norm` a projection may be: 3.5 of its deviations. Longer ones are clipped."""
         return 1.0 if self.padded == self.projected else 1 + 3.5 / math.sqrt(2 * self.projected)
 
     @property
@@ -93,12 +94,12 @@ class ProjectedCode(PureVectorLaw):
 
     @property
     def length(self) -> float:
-        """That of a decoded codeword among the projections."""
+        """The length of a decoded codeword, on the scale of the projections."""
         return self.norm * self.stretch / self._plan.shrinkage
 
     @property
     def worst_error(self) -> float:
-        """Expected squared distance of a decoded report from 0: that from the update plus its squared length."""
+        """Expected squared distance of a decoded report from 0: that from the update, plus its squared length."""
         return self.length**2 * (self.dimension / self.projected + self._plan.second)
 
     @property

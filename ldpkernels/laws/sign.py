@@ -19,7 +19,7 @@ from ldpkernels.laws.weightwise import DRAWS, Output, Record, Weights
 
 @dataclass(frozen=True)
 class Sign(TwoPoint):
-    """Unbiased for c + r * sign(w - c), and not for w: of a weight it tells the side, and no more of the size.
+    """Unbiased for c + r * sign(w - c), and not for w: it reports the side of a weight, and nothing else of its size.
 
     eps is between any two values of a weight, against the server.
 
@@ -33,7 +33,7 @@ class Sign(TwoPoint):
 
     @classmethod
     def report_variances(cls, eps: float) -> None:
-        """None: the others' variances are those of estimates of the weight, which this is not."""
+        """None: the other mechanisms' variances are those of estimates of the weight, and this is no estimate of it."""
 
     def record(self, c: float, r: float, dtype: Dtype, output: Output) -> Record:
         """The fields of csrc's SignLaw: the two-point thresholds of the range's ends and of its center."""
@@ -47,7 +47,7 @@ class Sign(TwoPoint):
         return super().variance(c + r * side_of(w, c), c, r, dtype)
 
     def bias(self, w: Weights, c: float, r: float) -> Weights:
-        """Expected output less w: what lies between w and the end of the range on its side."""
+        """Expected output minus w: the distance from w to the end of the range on its side."""
         return c + r * side_of(w, c) - w
 
 

@@ -64,7 +64,7 @@ class TwoPoint:
 
     @property
     def lowest_threshold(self) -> int:
-        """The least T that is executed; the greatest is 2^32 less this."""
+        """The least T that is executed; the greatest is 2^32 minus this."""
         return lowest_threshold_of(self.eps)
 
     @property
@@ -89,7 +89,7 @@ class TwoPoint:
 
     @classmethod
     def report_variances(cls, eps: float) -> tuple[float, float] | None:
-        """The variance of a report on [-1, 1], at worst and at the center: both are at the center."""
+        """The variance of a report on [-1, 1], at worst and at the center, which is where it is worst."""
         most = cls(eps).scale ** 2
         return most, most
 
@@ -108,7 +108,7 @@ class TwoPoint:
         return executed_range(c, r, dtype)
 
     def outputs(self, c: float, r: float, dtype: DtypeLike | None = None) -> tuple[float, float]:
-        """The two values: of `perturb_` on tensors of `dtype`, or without one those to which a report decodes.
+        """The two values: those of `perturb_` on tensors of `dtype`, or without a dtype those that a report decodes to.
 
         >>> TwoPoint(1.0).outputs(0.0, 1.0, "bfloat16")
         (-2.171875, 2.171875)
@@ -123,7 +123,7 @@ class TwoPoint:
         return (upper - x) * (x - lower)
 
     def bias(self, w: Weights, c: float, r: float) -> Weights:
-        """Expected output less w: what clipping to [c - r, c + r] moves, and nothing else.
+        """Expected output minus w: the part that clipping to [c - r, c + r] cuts off, and nothing else.
 
         >>> TwoPoint(1.0).bias(3.0, c=0.0, r=1.0)
         -2.0
@@ -131,8 +131,9 @@ class TwoPoint:
         return clipping_bias(w, c, r)
 
     def executed_eps(self, c: float, r: float, dtype: DtypeLike) -> float:
-        """The eps that `perturb_` executes on tensors of `dtype`, `effective_eps` at most: any two weights, for whoever
-        sees one.
+        """The eps that `perturb_` executes on tensors of `dtype`: any two weights, for whoever sees one.
+
+        It is at most `effective_eps`.
         """
         law = two_point_law(c, r, self.eps, dtype_named(dtype), "values")
         t_lo, t_hi = DRAWS // 2 + law.k_lo, DRAWS // 2 + law.k_hi

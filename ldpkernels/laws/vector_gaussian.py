@@ -42,8 +42,8 @@ MARGIN = 2.0**-16  # of the noise multiplier: pays for the discrete Gaussian's d
 class VectorGaussian:
     """Clip to `norm`, cut to a grid of sigma / 2^22, add a discrete Gaussian of deviation sigma to every weight.
 
-    Neighbours are any two updates, so the distance is twice the norm; the adversary is the server. A `VectorLaw`
-    (ldpkernels/laws/vector_law.py).
+    Neighbours are any two updates, so their distance is twice the norm; the adversary is the server. This is a
+    `VectorLaw` (ldpkernels/laws/vector_law.py).
 
     >>> law = VectorGaussian.calibrated(8.0, 1e-5, dimension=1_000_000, norm=1.0)
     >>> round(law.sigma, 3), law.epsilon(1e-5) <= 8.0, law.bytes
@@ -76,7 +76,7 @@ class VectorGaussian:
     def calibrated(
         cls, eps: float, delta: float, *, dimension: int, norm: float = 1.0, rounds: int = 1
     ) -> VectorGaussian:
-        """The least noise under which so many reports of one client are (eps, delta)-LDP together.
+        """The least noise with which so many reports of one client together are (eps, delta)-LDP.
 
         That is between any two updates, against the server.
         """
@@ -89,7 +89,7 @@ class VectorGaussian:
 
     @property
     def square_bound(self) -> int:
-        """The largest sum of squares of an update in units of the grid: no integer vector beyond it is released."""
+        """The largest sum of squares of an update in units of the grid. No integer vector beyond it is released."""
         return math.floor((Fraction(self.norm) / Fraction(self.unit)) ** 2)
 
     @property
@@ -104,21 +104,21 @@ class VectorGaussian:
 
     @property
     def event(self) -> GaussianEvent:
-        """What one report costs, the distance of each weight's noise from its law, below 1e-23, included."""
+        """What one report costs. The distance of each weight's noise from its law, below 1e-23, is included."""
         slack = self.dimension * (self.table.distance + 2.0**-90)
         return GaussianEvent(self.noise_multiplier, slack=slack, scope=LOCAL)
 
     def epsilon(self, delta: float, rounds: int = 1) -> float:
         """The eps of so many reports at delta, between any two updates, against the server; rounded up.
 
-        The table's distance from its law, times e^eps, has to be a part of delta: at delta = 1e-5 and 10,000 weights no
-        eps above 33 has a smaller sigma, at a million none above 28.
+        The table's distance from its law, times e^eps, is taken out of delta. So beyond some eps the noise cannot get
+        smaller: at delta = 1e-5 that is 33 for 10,000 weights, and 28 for a million.
         """
         return composed_epsilon([(self, arguments.count("rounds", rounds))], arguments.excluded(delta))
 
     @property
     def variance(self) -> float:
-        """The variance of a weight of a report, at most."""
+        """An upper bound on the variance of a weight of a report."""
         return self.sigma**2
 
     @property
@@ -127,17 +127,17 @@ class VectorGaussian:
         return self.dimension * (self.variance + self.unit**2)
 
     def mean_error(self, clients: int) -> float:
-        """Expected squared distance of the mean of so many reports from the mean of their clipped updates, at most."""
+        """An upper bound on the expected squared distance of the reports' mean from that of their clipped updates."""
         clients = arguments.count("clients", clients)
         return self.dimension * (self.variance / clients + self.unit**2)
 
     @property
     def bytes(self) -> int:
-        """A report of numbers in fp32."""
+        """The bytes of a report in fp32."""
         return 4 * self.dimension
 
     def error(self, x: Array) -> float:
-        """Expected squared distance of a report from x, a vector within the norm, at most; for any such x."""
+        """An upper bound on the expected squared distance of a report from x, the same for any x within the norm."""
         return self.worst_error
 
     def sample(self, x: Array, key: Key) -> Floats:
@@ -154,10 +154,10 @@ class VectorGaussian:
         key: Key,
         device: torch.device | None = None,
     ) -> None:
-        """A report of an update whose parts lie at these addresses, to arrays of their sizes, fp32 or fp64.
+        """Write a report of an update, whose parts lie at these addresses, to arrays of their sizes, fp32 or fp64.
 
-        Everything is on one device; None is the host. Raises OverflowError, before anything is written, where a weight
-        or the norm is not a finite number.
+        Everything is on one device; None is the host. Raises OverflowError before anything is written if a weight or
+        the norm is not a finite number.
         """
         sizes = [math.prod(out.shape) for out in outs]
         integers, places = self.integers(addresses, dtypes, sizes, device)
@@ -171,7 +171,7 @@ class VectorGaussian:
     ) -> tuple[AnyArray, list[int]]:
         """The clipped update in units of the grid, as int32, and where its parts lie; raises as `write` does."""
         if sum(sizes) != self.dimension:
-            raise ValueError(f"an update of {sum(sizes)} weights, where dimension={self.dimension}")
+            raise ValueError(f"the update has {sum(sizes)} weights, and dimension={self.dimension}")
         integers = launch.empty(self.dimension, np.int32, device)
         places = [flat.address(integers) + 4 * sum(sizes[:i]) for i in range(len(sizes))]
         spans = span_table(addresses, places, sizes, dtypes)

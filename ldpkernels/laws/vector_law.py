@@ -11,10 +11,10 @@ from ldpkernels.common.arguments import count
 
 
 class VectorLaw(Protocol):
-    """A claim about d weights of L2 norm at most `norm`, a frozen dataclass. Errors leave clipping aside.
+    """A claim about d weights of L2 norm at most `norm`, a frozen dataclass. Errors do not include clipping.
 
-    The adversary and the neighbours are the event's: any two updates for a report that a server sees, an update or
-    nothing for a sum that secure aggregation gives it.
+    The event says who the adversary is and what the neighbours are: any two updates for a report that a server sees, an
+    update or zeros for a sum by secure aggregation.
     """
 
     @property
@@ -33,15 +33,15 @@ class VectorLaw(Protocol):
         """The eps of one round at delta, in the event's scope: by `composed_epsilon`."""
 
     def mean_error(self, clients: int) -> float:
-        """Expected squared L2 distance of the mean of so many reports from the mean of the clipped updates, at most."""
+        """An upper bound on the expected squared L2 distance of the reports' mean from that of the clipped updates."""
 
     @property
     def bytes(self) -> int:
-        """What a client sends in a round."""
+        """How many bytes a client sends in a round."""
 
 
 class PureVectorLaw:
-    """What follows for a report, and for a mean of reports, of one eps at any delta. A subclass is the dataclass."""
+    """What follows for reports and their mean from one eps that holds at any delta. A subclass is the dataclass."""
 
     dimension: int
 
@@ -52,14 +52,17 @@ class PureVectorLaw:
 
     @property
     def worst_error(self) -> float:
-        """Expected squared distance of a report from 0, at most: that from the update plus its squared length."""
+        """An upper bound on the expected squared distance of a report from 0.
+
+        It is the distance from the update plus the update's squared length.
+        """
         raise NotImplementedError
 
     @property
     def event(self) -> PureEvent:
         """What one report costs, for `ldpkernels.accounting`, between any two updates against the server.
 
-        It is not a randomised response, which shuffles better.
+        It is not a randomised response, for which shuffling does more.
         """
         return PureEvent(self.effective_eps)
 
@@ -68,10 +71,10 @@ class PureVectorLaw:
         return composed_epsilon([(self.event, 1)], delta)
 
     def mean_error(self, clients: int) -> float:
-        """Expected squared distance of the mean of so many reports from the mean of the clipped updates, at most."""
+        """An upper bound on the expected squared distance of the reports' mean from that of the clipped updates."""
         return self.worst_error / count("clients", clients)
 
     @property
     def bytes(self) -> int:
-        """A report as `perturb_vector` returns it, in fp32."""
+        """The bytes of a report as `perturb_vector` returns it, in fp32."""
         return 4 * self.dimension

@@ -52,7 +52,7 @@ class Weightwise(Hashable, Protocol):
 
     @property
     def lowest_threshold(self) -> int:
-        """The fewest of the 2^32 draws with which a weight is reported in some way: the integer that proves eps."""
+        """The fewest of the 2^32 draws that give a weight some report: the integer that proves eps."""
 
     @property
     def event(self) -> Event:
@@ -78,10 +78,10 @@ class Weightwise(Hashable, Protocol):
         """Variance of the output for a weight w (a number, an array or a tensor)."""
 
     def bias(self, w: Weights, c: float, r: float) -> Weights:
-        """Expected output less w."""
+        """Expected output minus w."""
 
     def outputs(self, c: float, r: float, dtype: DtypeLike | None = None) -> tuple[float, float] | Floats:
-        """The values of `perturb_` on tensors of `dtype`, or without one those to which a report decodes."""
+        """The values of `perturb_` on tensors of `dtype`, or without a dtype those that a report decodes to."""
 
 
 def checked_eps(eps: object) -> float:

@@ -101,30 +101,30 @@ class LdpFilter(_Agreed):
 
     Give the server's `LdpDecoder` the same settings. **A result that is not an update of the task's model is reported
     as no change**: an error's code, a metric, a whole model where an update was agreed on. The round is spent, and the
-    reason stays in the client's log. Meta properties (numbers of steps, metrics) and headers do not
-    leave. The result of a task for which this filter did not run is emptied, and what another filter made of a report
-    is undone. A task without a model, and a round past the budget, get the code of a filter's error.
+    reason stays in the client's log. Meta properties (numbers of steps, metrics) and headers do not leave. If this
+    filter did not run for a task, its result is emptied. If another filter changed the report, that is undone. A task
+    without a model, and a round past the budget, get the code of a filter's error.
 
-    A site's own policy (local/privacy.json) has it among its `components`, with `tasks`: for the jobs of all who submit
-    some, whatever filters they bring.
+    A site's own policy (local/privacy.json) can have it among its `components`, with `tasks`. It then applies to the
+    jobs of all who submit some, whatever filters they bring.
 
     Args:
         eps: Of each weight for "two-point", "piecewise" and "hybrid", of the whole update for "privunitg", "k-of-d" and
             "gaussian", which need `norm`: any two of them, for whoever sees the report.
         mechanism: One of these.
-        C: Center of the ranges: a number, or one for each array or module by name. Public, as is R.
+        C: Center of the ranges: a number, or one for each array or module by name. It is public, and so is R.
         R: Radius, likewise.
         norm: For whole vectors, the L2 norm to which an update is clipped.
         bound: For "k-of-d", as for `perturb_vector`.
-        delta: Of the ledger's epsilon, and with "gaussian" of eps.
+        delta: The delta of the ledger's epsilon, and with "gaussian" of eps.
         upload: "updates" takes results of kind WEIGHT_DIFF, "weights" of kind WEIGHTS.
         buffers: For models with the statistics of batch normalisation, "perturb" or "keep", as for `report`.
-        law: In place of eps and mechanism, exactly what is released, as plain data, since NVFLARE writes it down:
-            `{"kind": "VectorGaussian", "sigma": 5.37, "dimension": 21840}`.
+        law: In place of eps and mechanism, exactly what is released, as plain data, because NVFLARE writes it to a
+            file: `{"kind": "VectorGaussian", "sigma": 5.37, "dimension": 21840}`.
         ledger: The file in which this client keeps what it has spent, over all jobs; "{site}" is its name.
-        budget: The epsilon in all that no round may pass; goes with `ledger`.
+        budget: The total epsilon that no round may pass; needs `ledger`.
         tasks: For a component of a site's policy, which is in no chain of filters: the tasks whose results it reports.
-            Those of others leave empty.
+            Results of other tasks leave empty.
 
     >>> LdpFilter(4.0, R=0.05, ledger="{site}.ledger", budget=1000.0).upload
     'updates'
@@ -155,7 +155,7 @@ class LdpFilter(_Agreed):
         self._answer: bytes | None = None  # the report that may leave
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """NVFLARE's call: a new result that has the report, or an error's code."""
+        """NVFLARE's call: a new result with the report, or an error's code."""
         self._answer = None
         try:
             report = self._report(shareable, fl_ctx)
@@ -165,7 +165,7 @@ class LdpFilter(_Agreed):
         return DXO(DataKind.APP_DEFINED, {REPORT: report}).to_shareable()
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """NVFLARE's call, of every event. A task's model is noted, and what is sent is made anew from the report."""
+        """NVFLARE's call at every event: it notes a task's model, and makes what is sent anew from the report."""
         if event_type == EventType.AFTER_TASK_DATA_FILTER:
             self._asked, self._answer = self._received(fl_ctx), None
         elif event_type == EventType.BEFORE_TASK_EXECUTION:
@@ -253,19 +253,17 @@ class LdpFilter(_Agreed):
 
 
 class LdpDecoder(_Agreed):
-    """A report becomes the numbers that a workflow averages: for the server's task results.
+    """The server's filter for task results: it turns a report into the numbers that a workflow averages.
 
     A result that is not a report of the global model under these settings is refused, and counts as a client's error.
-    Every report counts alike, whatever a client says of its steps.
-
-    The arguments are those of `LdpFilter`.
+    Every report counts the same, whatever a client says about its steps. The arguments are those of `LdpFilter`.
 
     >>> LdpDecoder(4.0, R=0.05).mechanism
     'two-point'
     """
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """NVFLARE's call: the client's result with numbers in the place of the report."""
+        """NVFLARE's call: the client's result with numbers in place of the report."""
         if shareable.get_return_code() != ReturnCode.OK:
             return shareable
         model = fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)

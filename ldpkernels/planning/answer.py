@@ -27,17 +27,17 @@ class Answer:
     """One way to keep the total, as a mechanism's function gives it.
 
     Attributes:
-        name: Of the mechanism, as calls have it.
+        name: The mechanism's name in calls.
         parameter: What was calibrated: the eps of a report, or the multiplier of the noise.
-        call: What to run in each round, on `update` (or, where the server runs it, `updates`, one in each row).
+        call: What to run in each round, on `update` (or, if the server runs it, on `updates`, one in each row).
         mean: What the server makes of the round's reports: a sentence.
         guarantee: The total for one client over all rounds, with its adversary, neighbours and assumptions.
-        expected_error: The squared L2 distance to be expected between the mean that the server gets and the clients'
-            mean, for the updates within radius and norm for which it is largest. What clipping moves isn't in it.
+        expected_error: The expected squared L2 distance between the mean that the server gets and the clients' mean,
+            for the worst updates within radius and norm. It does not include what clipping moves.
         bytes: What a client sends in a round.
-        setting: What it was found for.
-        law: The mechanism itself, with the parameter in it: `law.event`, composed over the rounds (and the weights,
-            where each has a report), is the total. None where a server draws clients in secret.
+        setting: The setting that it answers.
+        law: The mechanism itself, with the parameter: `law.event`, composed over the rounds (and over the weights, if
+            each has a report), is the total. None if a server draws clients in secret.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Answer:
 
     @property
     def noise_to_signal_of_run(self) -> float:
-        """The same of all rounds' means together, of updates that all point one way: signal adds up, noise averages."""
+        """The same for all rounds together, if all updates point the same way: signal adds up, noise averages."""
         return self.noise_to_signal / math.sqrt(self.setting.rounds)
 
     @property
@@ -77,7 +77,7 @@ class Answer:
 
     @property
     def adaptive(self) -> bool:
-        """Whether the norm is the plan's in the first round, and follows the clients' median from there."""
+        """Whether the norm is the plan's only in the first round, and then follows the clients' median."""
         return self.name.startswith("adaptive ")
 
     def to_dict(self) -> dict[str, object]:
@@ -179,7 +179,7 @@ def of_sums(setting: Setting, mixed: PrivacyResult) -> PrivacyResult:
 
 
 def assuming(answer: Answer, *assumptions: str) -> Answer:
-    """The answer, if these assumptions are true too."""
+    """The answer, with these assumptions added."""
     guarantee = answer.guarantee
     more = dataclasses.replace(guarantee, assumptions=(*guarantee.assumptions, *assumptions))
     return dataclasses.replace(answer, guarantee=more)

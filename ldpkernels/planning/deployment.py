@@ -40,10 +40,10 @@ def written(law: object, **names: str) -> str:
 
 @dataclass(frozen=True)
 class Deployment:
-    """The lines that run a law. Where a framework cannot, its part is empty and the notes say why.
+    """The lines that run a law. If a framework cannot run it, its part is empty and the notes say why.
 
     Attributes:
-        law: The law as code, which every client and the server have alike.
+        law: The law as code, the same for every client and the server.
         client: The arguments of Flower's `LdpMod`.
         server: The arguments of Flower's `LdpFedAvg`.
         ranks: A call for the ranks of torch.distributed.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`plan`: the table of mechanisms, each calibrated to one total, in the order of their error.
+"""`plan`: every mechanism, calibrated to one total, in the order of their error.
 
 A mechanism is an entry of `ENTRIES`. Its function turns a setting into an answer, or raises `Unsuitable` with the
-reason: it finds the parameter (calibration.py), asks the accountant for the total of what the call executes, and states
+reason. It finds the parameter (calibration.py), asks the accountant for the total of what the call executes, and states
 the largest expected error of the mean in closed form.
 """
 
@@ -59,7 +59,7 @@ class Candidate(Answer):
     """A call that keeps the total, with all that a reader needs to choose it; its attributes are those of an answer."""
 
     def better(self) -> dict[str, float]:
-        """What would lower the noise to the signal, and to what; each is calibrated anew, which takes its time."""
+        """What would lower the noise-to-signal ratio, and to what. Each change is calibrated anew, which takes time."""
         setting = self.setting
         fewer, shorter = max(1, setting.weights // STEP), max(1, setting.rounds // STEP)
         changes: dict[str, tuple[Setting, str | None]] = {
@@ -79,7 +79,7 @@ class Candidate(Answer):
 
 
 class Plan(list[Candidate]):
-    """Candidates, the one of least expected error first; `left_out` says why others aren't among them."""
+    """Candidates, the one of least expected error first; `left_out` says why others are not among them."""
 
     def __init__(self, setting: Setting, found: list[Candidate], left_out: dict[str, str]) -> None:
         super().__init__(sorted(found, key=lambda one: (one.expected_error, one.bytes)))
@@ -150,40 +150,40 @@ def plan(
 ) -> Plan | SiloPlan:
     """The calls that keep a total epsilon for one client over all rounds, the one of least expected error first.
 
-    The error is that of a round's mean, not of one report; every candidate says what a client sends, against whom its
+    The error is that of a round's mean, not of one report. Every candidate says what a client sends, against whom its
     total holds, and under which assumptions. Needs SciPy and dp-accounting (`pip install ldpkernels[accounting]`).
 
-    With unit="example" or "person" the total is for one record, or one person with all of them, of a silo that trains
-    by DP-SGD: docs/silos.md. It takes rounds, examples, batch, epochs, most, and clients, weights and norm for shares.
+    With unit="example" or "person" the total is for one record, or one person with all records, of a silo that trains
+    by DP-SGD: docs/silos.md. Such a plan takes rounds, examples, batch, epochs and most; for shares of noise also
+    clients, weights and norm.
 
     Args:
-        epsilon: The total for everything that one client ever sends: between any two inputs of it, or where only sums
-            are seen, an input and none. Every candidate's `guarantee` says which, and against whom.
+        epsilon: The total for everything that one client ever sends: between any two inputs of it, or, if only sums are
+            seen, an input and none. Every candidate's `guarantee` says which, and against whom.
         delta: The probability that the total excludes; 0 only with trust="local".
-        unit: Who is protected: a client, or below one an "example" or a "person".
-        rounds: Rounds in which the client takes part, at most.
-        clients: How many report in a round, and don't collude: the mean is theirs. With participation below 1, how
-            many it takes on average. Without at_least and threshold all of them are needed in every round.
+        unit: Who is protected: a "client", or inside a silo an "example" or a "person".
+        rounds: The most rounds in which the client takes part.
+        clients: How many report in a round and do not collude: the mean is theirs. With participation below 1, their
+            number on average. Without at_least and threshold every round needs all of them.
         weights: Numbers in an update.
-        trust: "local": no one. "shuffled": a shuffler that mixes the reports of every position (or whole reports, of
-            mechanisms for vectors). "secure-aggregation": a protocol that shows nothing but sums. "central": a server
+        trust: "local": no one. "shuffled": a shuffler that mixes the reports of every position (or whole reports, for
+            mechanisms of vectors). "secure-aggregation": a protocol that shows nothing but sums. "central": a server
             that sees all updates.
         radius: The largest coordinate of an update, to which each is clipped.
-        norm: The L2 norm to which an update is clipped. One of the two may be missing. Neither may come from private
-            data.
-        participation: The probability of taking part in a round, by a fresh draw. With trust="central" the draw is
-            kept secret, which makes the total smaller. Elsewhere the total is that of a client who is always drawn;
-            behind a shuffler and in secure sums it is calibrated for the smallest round that is to be expected, and a
-            tenth of delta pays for smaller ones.
-        at_least: Behind a shuffler and in secure sums, the fewest honest clients of a round: servers drop a smaller
-            one (`LdpFedAvg(at_least=...)`), and what clients hide in is that many.
+        norm: The L2 norm to which an update is clipped. Give radius, norm or both. Neither may come from private data.
+        participation: The probability of taking part in a round, drawn anew for each. With trust="central" the draw is
+            kept secret, which makes the total smaller. Otherwise the total is that of a client who is always drawn.
+            Behind a shuffler and in secure sums it is calibrated for the smallest round to be expected, and a tenth of
+            delta pays for smaller ones.
+        at_least: Behind a shuffler and in secure sums, the fewest honest clients of a round, among whom each client
+            hides. The server drops a smaller round (`LdpFedAvg(at_least=...)`).
         invited: The most clients that may upload to a secure sum, which its integers must hold. By default as many as
             may come, and one more.
-        threshold: The fewest clients whose secure sum is opened, of which one may collude; behind a shuffler, of the
-            sum that serves in its stead. By default all honest ones, and one more.
-        examples: Below a client, how many examples (or persons) a silo holds.
+        threshold: The fewest clients whose secure sum is opened, of which one may collude; behind a shuffler, that of
+            the sum that serves in its place. By default all honest ones, and one more.
+        examples: Inside a silo, how many examples (or persons) it holds.
         batch: How many of them are in a batch, on average. Silos of other sizes keep the rate, and so the noise.
-        epochs: How often a round goes through them. One step a round where it is None.
+        epochs: How often a round goes through them. None is one step a round.
         most: With unit="person", how many records of a person are taken in a step.
 
     >>> import ldpkernels

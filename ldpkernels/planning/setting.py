@@ -89,13 +89,13 @@ class Setting:
         return min(corner, math.inf if self.norm is None else self.norm)
 
     def of_clients(self, times: int) -> Setting:
-        """The same with so many times the clients."""
+        """The same setting with so many times the clients."""
         counts = {name: getattr(self, name) for name in ("clients", "at_least", "invited", "threshold")}
         return replace(self, **{name: times * count for name, count in counts.items() if count is not None})
 
     @property
     def enforced(self) -> bool:
-        """Whether whoever serves is told the fewest clients of a round."""
+        """Whether the server is told the fewest clients of a round."""
         return self.at_least is not None or (self.trust in HIDING and self.threshold is not None)
 
     @property
@@ -115,12 +115,12 @@ class Setting:
 
     @property
     def population(self) -> int:
-        """Of how many clients those of a round are drawn."""
+        """How many clients there are, of whom those of a round are drawn."""
         return turnout.population(self.clients, self.participation)
 
     @property
     def sure(self) -> int:
-        """How many honest clients are in every round, with what they add to hide each other."""
+        """How many honest clients are in every round, whose noise hides each of them."""
         if self.drawn:
             return max(1, turnout.smallest(self.population, self.participation, self.excluded / self.rounds))
         sure = min(self.clients, self.at_least or self.clients)

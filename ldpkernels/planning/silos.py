@@ -90,7 +90,7 @@ class SiloSetting:
 
     @property
     def steps(self) -> int:
-        """Of a round, each with a batch of its own."""
+        """The steps of a round, each with a batch of its own."""
         return 1 if self.epochs is None else max(1, round(self.epochs / self.q))
 
 
@@ -99,13 +99,13 @@ class SiloCandidate:
     """One way for silos to train under the total.
 
     Attributes:
-        name: Of the way.
+        name: What the way is called.
         parameter: The noise multiplier of a step: the noise that the guarantee counts, over the norm.
-        event: What a step costs, which a ledger counts.
+        event: What a step costs; a ledger counts it.
         guarantee: The total for an example or a person over all rounds, with its adversary, neighbours and assumptions.
         noise: The deviation of a weight's noise in a step's mean gradient over all silos, over the norm.
-        setting: What it was found for.
-        law: The law of a silo's share of the noise, None where each has all.
+        setting: The setting that it answers.
+        law: The law of a silo's share of the noise. None if every silo adds all of the noise itself.
     """
 
     name: str
@@ -175,7 +175,7 @@ class SiloCandidate:
 
 
 class SiloPlan(list[SiloCandidate]):
-    """Candidates, the one of least noise first; `left_out` says why others aren't among them."""
+    """Candidates, the one of least noise first; `left_out` says why others are not among them."""
 
     def __init__(self, setting: SiloSetting, found: list[SiloCandidate], left_out: dict[str, str]) -> None:
         super().__init__(sorted(found, key=lambda one: one.noise))

@@ -49,7 +49,7 @@ def released(
         if (law is not None and central is not None) or eps is not None or norm is not None or bound is not None:
             raise ValueError("a law has its own eps and norm: pass law, or central, without eps, norm or bound")
     elif eps is None:
-        raise ValueError("pass eps, or a law (with its threshold, where it is for a sum), or central")
+        raise ValueError("pass eps, or a law (with its threshold, if it is for a sum), or central")
     if adaptive and not (central or isinstance(law, Shares)):
         raise ValueError("adaptive is for noise on a sum of updates: pass central, or a law of shares")
     if roster is not None and threshold is None:

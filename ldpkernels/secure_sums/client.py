@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client's steps of a secure sum. Each takes the state that the step before gave, and gives the next with a message.
+"""A client's steps of a secure sum. Each takes the state of the step before, and returns the next one and a message.
 
-Keep the new state before the message leaves, and never go back to an old one: a client that answers `disclose` twice,
+Keep the new state before the message leaves, and never go back to an old one. A client that answers `disclose` twice,
 with two lists of who is present, opens integers that nobody should see. `State.to_bytes` is for that.
 """
 
@@ -38,7 +38,7 @@ class State:
     present: bytes = b""
 
     def to_bytes(self) -> bytes:
-        """The state as bytes, without the terms: those are the client's own, and it makes them again."""
+        """The state as bytes, without the terms, which the client makes again from its own settings."""
         boxes = messages.written(self.boxes)
         return b"".join([
             bytes([STAGES.index(self.stage)]), self.number.to_bytes(8, "little"), self.terms.digest, self.root,
@@ -47,7 +47,7 @@ class State:
 
     @classmethod
     def from_bytes(cls, data: bytes, terms: Terms) -> State:
-        """A state that was kept; refuses that of a round with other terms."""
+        """Read a state that was kept; refuse that of a round with other terms."""
         if len(data) < _HEAD + 8 or data[0] >= len(STAGES) or data[9:41] != terms.digest:
             raise ProtocolError("the state that was kept belongs to no round with these terms")
         end = _HEAD + int.from_bytes(data[73:_HEAD], "little")
@@ -84,7 +84,7 @@ def begin(terms: Terms, number: int, identity: bytes | None = None) -> tuple[Sta
 
 
 def share(state: State, keys: bytes) -> tuple[State, bytes]:
-    """Step 2: split this client's secrets among those on the server's list, in a box for each that it alone opens."""
+    """Step 2: split this client's secrets among those on the server's list, in a box for each that only it can open."""
     _expect(state, "begun")
     peers = _listed(state, keys)
     seeds, mask_keys = (_shares(state, peers, label) for label in (b"seed", b"mask key"))
@@ -97,10 +97,10 @@ def share(state: State, keys: bytes) -> tuple[State, bytes]:
 
 
 def mask(state: State, boxes: bytes, integers: Array) -> tuple[State, bytes]:
-    """Step 3: this client's integers under masks of its own and of each pair with who has shared its secrets.
+    """Step 3: this client's integers under its own mask, and one for each client that shared its secrets.
 
-    What is sent is one of 2^bits numbers for each integer, all alike likely to whoever knows less than a threshold of
-    shares. Spend what the sum costs before it leaves.
+    For whoever knows fewer shares than the threshold, each integer that is sent is equally likely to be any of 2^bits
+    numbers. Spend the cost of the sum before it leaves.
 
     Args:
         state: What `share` gave.
@@ -120,10 +120,10 @@ def mask(state: State, boxes: bytes, integers: Array) -> tuple[State, bytes]:
 
 
 def mask_pairs(state: State, keys: bytes, integers: Array) -> tuple[State, Array]:
-    """Instead of steps 2 to 5 where nobody may be lost: this client's integers under the masks of pairs alone.
+    """In place of steps 2 to 5 if nobody may be lost: this client's integers under the masks of pairs alone.
 
-    The sum of everyone on the list has no mask left, and is the integers' times 2^(terms.width - terms.bits). A sum
-    without one of them is noise that nobody can open: no secret was shared.
+    In the sum of everyone on the list no mask is left; it is the sum of the integers times 2^(terms.width -
+    terms.bits). A sum without one of them is noise that nobody can open, because no secret was shared.
     """
     _expect(state, "begun")
     peers = _listed(state, keys)
@@ -134,8 +134,8 @@ def mask_pairs(state: State, keys: bytes, integers: Array) -> tuple[State, Array
 def agree(state: State, present: bytes, identity: bytes | None = None) -> tuple[State, bytes]:
     """Step 4: agree to the server's list of those whose integers are in the sum; with a roster, sign it.
 
-    Everyone on the list must have shared secrets with this client: a client that was shown few others refuses here, so
-    that too few are left to open its masks (docs/secure_sums.md has the count).
+    Everyone on the list must have shared secrets with this client. A client that was shown too few others refuses here,
+    so that too few are left to open its masks (docs/secure_sums.md has the count).
     """
     _expect(state, "masked")
     listed, threshold = messages.read(present, 0), state.terms.threshold
@@ -150,8 +150,9 @@ def agree(state: State, present: bytes, identity: bytes | None = None) -> tuple[
 def disclose(state: State, present: bytes, consents: bytes = b"") -> tuple[State, bytes]:
     """Step 5: this client's shares of what opens the sum, and nothing else; its own secrets are forgotten.
 
-    Of a client who is present that is a share of its own mask's seed, of one who is lost a share of its key for the
-    masks of pairs: never both. With a roster, as many as the threshold have signed the same list.
+    Of a client that is present, that is a share of the seed of its own mask. Of a client that is lost, it is a share of
+    its key for the masks of pairs. It is never both. With a roster, as many as the threshold must have signed the same
+    list.
     """
     _expect(state, "agreed")
     if present != state.present:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's steps of a secure sum. What a client sends wrongly loses that client, and is told by name."""
+"""A server's steps of a secure sum. A client that sends something wrong is left out, and is named."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TRIES = 64  # of shares to join a secret from, where some are wrong
 
 
 class RoundLost(RuntimeError):
-    """Too few clients are left to open the sum, or their shares are wrong: nobody learns anything of the round."""
+    """Too few clients are left to open the sum, or their shares are wrong. Nobody learns anything about the round."""
 
 
 class Server:
@@ -60,7 +60,7 @@ class Server:
         return hello.fault(self.terms, number)
 
     def keys(self, announcements: Mapping[int, bytes]) -> bytes:
-        """From step 1: the list of keys, for every client on it."""
+        """Step 1: the list of keys, for every client on it."""
         rows: dict[int, bytes] = {}
         for number, message in announcements.items():
             fault = self.fault(number, message)
@@ -75,7 +75,7 @@ class Server:
         return self._peers.data
 
     def shares(self, sent: Mapping[int, bytes]) -> dict[int, bytes]:
-        """From step 2: the boxes for each client that goes on."""
+        """Step 2: the boxes for each client that goes on."""
         everyone = self._peers.hellos.keys()
         rows: dict[int, dict[int, bytes]] = {}
         for number, message in sent.items():
@@ -96,7 +96,7 @@ class Server:
         }
 
     def masked(self, number: int, message: bytes) -> bool:
-        """From step 3: add a client's masked integers. False, and nothing is added, where they are not to be had."""
+        """Step 3: add a client's masked integers. False if they cannot be used; then nothing is added."""
         if number not in self._sharing or number in self._present or self._closed:
             reason = "its integers came twice" if number in self._present else "it shared no secrets, or came too late"
         elif len(message) != self._sum.nbytes:
@@ -109,13 +109,13 @@ class Server:
         return False
 
     def present(self) -> bytes:
-        """Whose integers are in the sum, for every one of them. Nobody is added after this."""
+        """The list of those whose integers are in the sum, for every one of them. Nobody is added after this."""
         self._closed = True
         self._enough(self._present, "sent their integers")
         return self._listed()
 
     def consents(self, sent: Mapping[int, bytes]) -> bytes:
-        """From step 4: the signatures, for every client that gave one; empty without a roster."""
+        """Step 4: the signatures, for every client that gave one; empty without a roster."""
         if self.terms.roster is None:
             return b""
         text = self._peers.consent_text(self._listed())
@@ -129,7 +129,7 @@ class Server:
         return messages.written(rows)
 
     def total(self, disclosed: Mapping[int, bytes]) -> Array:
-        """From step 5: the sum modulo 2^bits, of those in `clients`."""
+        """Step 5: the sum modulo 2^bits, of those in `clients`."""
         shares = self._opened(disclosed)
         seeds: list[bytes] = []
         added: list[bool] = []

@@ -27,16 +27,16 @@ class ProtocolError(RuntimeError):
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of one round. A client makes them from its own settings; what a server says is compared with them.
+    """The terms of one round. A client makes them from its own settings, and compares with them what a server says.
 
     Args:
-        round: Bytes that no other round of these clients has: a run's name and the number of the round.
+        round: Bytes that no other round of these clients has, such as a run's name and the number of the round.
         length: How many integers a client sends.
         bits: From 2 to 32; sums are modulo 2^bits. An integer travels as 16 or 32 bits.
         threshold: The fewest clients whose sum is opened. So many of them together can open anyone's integers.
         invited: The most clients that take part.
-        colluders: How many of the clients may be in league with the server, or with whoever reads the sum. Whoever
-            reads the model and is a client counts itself: 1 at least.
+        colluders: How many clients may collude with the server, or with whoever reads the sum. If clients read the
+            model, each of them counts itself: use at least 1.
         purpose: What the integers mean, as bytes that everyone compares: a law, a rotation, a model's layout.
         roster: The Ed25519 public keys of those who may take part, by number. With it keys are signed, a server cannot
             invent clients, and clients sign who is present before anything is opened.
@@ -98,7 +98,7 @@ class Terms:
         roster: Mapping[int, bytes] | None = None,
         cipher: Literal["aes", "chacha20"] = "aes",
     ) -> Terms:
-        """The terms for `ldpkernels.updates.encode` under this law: the threshold leaves it the noise it needs.
+        """The terms for `ldpkernels.updates.encode` under this law; the threshold leaves enough noise in the sum.
 
         >>> import ldpkernels
         >>> law = ldpkernels.DistributedGaussian.calibrated(8.0, 1e-5, dimension=100, clients=20, invited=30)
@@ -122,12 +122,12 @@ class Terms:
 
     @property
     def width(self) -> int:
-        """Bits of an integer on its way."""
+        """Bits of an integer as it is sent."""
         return 16 if self.bits <= 16 else 32
 
     @property
     def honest(self) -> int:
-        """How many honest clients every sum that is opened has at least, if those who take part are real."""
+        """How many honest clients are at least in every sum that is opened, if those who take part are real."""
         return self.threshold - self.colluders
 
     @cached_property

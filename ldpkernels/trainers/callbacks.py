@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def huggingface(upload: Upload) -> TrainerCallback:
     """A callback for Hugging Face's `Trainer`: `trainer.add_callback(huggingface(upload))`.
 
-    `upload.report` is there when `trainer.train()` returns, in the process of rank 0.
+    When `trainer.train()` returns, the process of rank 0 has `upload.report`.
     """
     base = require("transformers", "trainers", "a callback of Hugging Face's Trainer").TrainerCallback
 
@@ -38,7 +38,7 @@ def huggingface(upload: Upload) -> TrainerCallback:
 def lightning(upload: Upload) -> Callback:
     """A callback for Lightning's `Trainer(callbacks=[lightning(upload)])`.
 
-    `upload.report` is there when `trainer.fit(...)` returns, in the process of rank 0.
+    When `trainer.fit(...)` returns, the process of rank 0 has `upload.report`.
     """
     base = require("lightning", "trainers", "a callback of Lightning's Trainer").Callback
 

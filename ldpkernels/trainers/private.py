@@ -48,32 +48,32 @@ def train_privately(
 ) -> PrivacyResult:
     """Take steps of DP-SGD on a silo's data, once its ledger has counted them all.
 
-    The ledger refuses a run past its budget before the first step. What it counts holds for one example, or with
-    `persons` for one person with all records of it, added or removed, against whoever sees the model after each step,
-    the federation's server included. It does not protect the silo as a whole. No loss and no accuracy is returned: they
-    would leave without noise, and `measure_privately` adds it. **A gradient that fails counts as zero**, as an error
-    would be an exact bit about it; the silo's log says so. What fails for an example of zeros, as a wrong shape does,
-    is refused before the ledger is asked. The noise is proved in real arithmetic, and drawn in floats.
+    The ledger refuses a run past its budget before the first step. Its epsilon protects one example, or with `persons`
+    one person with all records: added or removed, against whoever sees the model after each step, the federation's
+    server included. It does not protect the silo as a whole. No loss and no accuracy is returned, as they would leave
+    without noise: use `measure_privately`. **A gradient that fails counts as zero**, because an error would be an exact
+    bit about it; the silo's log has the error. What fails even for an example of zeros, such as a wrong shape, is
+    refused before the ledger is asked. The noise is proved in real arithmetic, and drawn in floats.
 
-    With `shares` the silos of a process group of torch.distributed train one model together, a masked sum in every step
-    (`ldpkernels.distributed.mean`). A silo adds a share of the noise, and the guarantee is against whoever sees the
-    sums, as long as `shares.clients` silos besides do as they should. All silos start from one model, and pass the same
+    With `shares`, the silos of a process group of torch.distributed train one model together, by a masked sum in every
+    step (`ldpkernels.distributed.mean`). Each silo adds a share of the noise, and the guarantee is against whoever sees
+    the sums, if `shares.clients` other silos follow the protocol. All silos start from the same model and pass the same
     numbers.
 
     Args:
-        model: A module whose layers don't mix the samples of a batch.
+        model: A module whose layers do not mix the samples of a batch.
         optimizer: A torch optimizer that needs no closure.
         loss: `loss(output, *rest)` of a batch of one example: a number.
-        data: Tensors with the same number of rows: the model's input, and what the loss takes besides.
+        data: Tensors with the same number of rows: the model's input, and the other arguments of the loss.
         ledger: The silo's own, kept over all runs.
         steps: How many steps.
         q: The probability with which an example, or a person, is in a batch.
         C, sigma: The norm to clip to, and the noise multiplier of a step.
         batch_size: The divisor of a sum: a public number near q times the number of examples or persons, of all silos
             with `shares`.
-        persons: Whose record each row is, as integers. A person is in a batch with all records of it, and what is
-            clipped is the gradient of their mean loss. None takes each row for a person of its own.
-        most: Of a person with more records, so many are drawn in each step.
+        persons: Whose record each row is, as integers. A person is in a batch with all records, and the gradient of
+            their mean loss is clipped. None takes each row for a person of its own.
+        most: The most records of a person in a step; if there are more, so many are drawn in each step.
         shares: The law of the noise in a sum of all silos, from `plan`.
         generator: Where batches and noise come from. A `torch.Generator` makes a run repeatable, and is for tests.
 
@@ -177,19 +177,19 @@ def measure_privately(
 ) -> dict[str, float]:
     """The means of a model's loss, accuracy or the like on a silo's data: clipped, noised, and counted first.
 
-    One release of them all, in the ledger: between a run with a person's records (an example, without `persons`) and
-    one without, against whoever sees what leaves the silo. The noise on a mean has a deviation of
-    sigma * most_of_metric * sqrt(len(metrics)) / (2 * size).
+    The ledger counts all of them as one release: a person's records (without `persons`, an example) are added or
+    removed, against whoever sees what leaves the silo. The noise on a mean has a deviation of sigma * most_of_metric *
+    sqrt(len(metrics)) / (2 * size).
 
     Args:
         model: As for `train_privately`.
-        metrics: By name, a function `metric(output, *rest)` of a batch of one example, and the most that it counts:
-            values are clipped to between 0 and that. A person counts with the mean of its records; one with a value
-            that is not a number counts half.
+        metrics: By name, a function `metric(output, *rest)` of a batch of one example, and its upper bound: values are
+            clipped to between 0 and that. A person counts with the mean of its records; one with a value that is not a
+            number counts half.
         data, persons, most, generator: As for `train_privately`.
         ledger: The silo's own, which training spends from too.
         sigma: The noise multiplier.
-        size: The divisor: a public number near that of the people.
+        size: The divisor: a public number near the number of persons.
 
     >>> import torch
     >>> from ldpkernels.accounting import Ledger

@@ -29,8 +29,8 @@ logger = logging.getLogger("ldpkernels.trainers")
 def trainable(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """A model's parameters that require gradients, by the names that reports have: of a LoRA model, its adapters.
 
-    `report`, `perturb_`, `ranges`, `expected` and `load` take it where they take the model. They take all parameters of
-    a module, frozen ones too: whether a number is private is not told by who trains it. Passing these instead says
+    Pass it to `report`, `perturb_`, `ranges`, `expected` and `load` in place of the model. Given a module, they take
+    all of its parameters, frozen ones too, because a frozen number may be private as well. Passing these instead says
     that the others do not leave, or are public.
 
     >>> import torch, ldpkernels.trainers
@@ -48,22 +48,22 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 class Upload:
     """What one client sends after it trained: a report of its trainable parameters, in place of them.
 
-    `start` before training and `finish` after it, or a callback that calls both: `huggingface(upload)`,
+    Call `start` before training and `finish` after it, or use a callback that calls both: `huggingface(upload)`,
     `lightning(upload)`. Then `report` holds what may leave. **Nothing else may**: neither the model, nor checkpoints or
     logged losses of the trainer.
 
-    **A training that fails must not be told from others**: where it raises, call `failed`, which reports no change.
+    **A training that fails must look like any other**: if it raises, call `failed`, which reports no change.
 
     Args:
         C, R, eps, mechanism, generator: As for `ldpkernels.report`: eps is between any two values of a weight, for
             whoever sees the report. The server chooses C and R for what is sent.
-        law: In place of eps and mechanism, exactly what is released, as `plan` finds it: `TwoPoint`, `Piecewise` or
-            `Hybrid`, with C and R; or `VectorGaussian`, `PrivUnitG` or `KOfD` of the whole update, without. Then
+        law: In place of eps and mechanism, exactly what is released, as `plan` finds it. `TwoPoint`, `Piecewise` and
+            `Hybrid` need C and R. `VectorGaussian`, `PrivUnitG` and `KOfD` of the whole update do not; with them
             `report` is what `perturb_vector` gives: noised tensors by name.
         sent: "update", what training added to each parameter, or "weights".
         ledger: The file in which this client keeps what it has spent, over all runs.
-        budget: The epsilon in all that no report may pass; goes with `ledger`. `start` spends, before anything is
-            trained, and raises `accounting.BudgetExceeded`: what was started is spent, also where it is never sent.
+        budget: The total epsilon that no report may pass; needs `ledger`. `start` spends, before anything is trained,
+            and raises `accounting.BudgetExceeded`. What it spent stays spent, even if no report is sent.
         delta: The delta of that epsilon.
 
     >>> import torch, ldpkernels
@@ -112,9 +112,9 @@ class Upload:
         self._before: dict[str, torch.Tensor] | None = None
 
     def start(self, model: torch.nn.Module, first: bool = True) -> None:
-        """Note what training starts from, the server's model, and spend: from here on a report leaves.
+        """Note the model from which training starts, the server's, and spend: from here on a report leaves.
 
-        `first`: of several processes that train one model this is the one that spends.
+        If several processes train one model, `first` is true in the one that spends.
         """
         self.report = None
         before = {name: p.detach().clone() for name, p in trainable(model).items()}
@@ -128,10 +128,10 @@ class Upload:
         self._before = before
 
     def finish(self, model: torch.nn.Module, first: bool = True) -> Report | dict[str, torch.Tensor] | None:
-        """Make the report. What went wrong with the parameters is logged, and reported as no change.
+        """Make the report. If something is wrong with the parameters, that is logged, and reported as no change.
 
-        `first`: of several processes that hold one model this is the one that reports it. Processes that hold parts of
-        it (DTensor) all report, together, and all have the report.
+        If several processes hold one model, `first` is true in the one that reports it. Processes that hold parts of it
+        (DTensor) all report together, and all have the report.
         """
         if self._before is None:
             raise RuntimeError("finish was called before start, so what training started from is unknown")

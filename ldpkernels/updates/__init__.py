@@ -4,9 +4,9 @@
 - `rotate_`, `rotate_back_`: a random rotation, whose signs come from a public key.
 - `encode`, `decode`: a client's integers for a secure sum, and the mean of the clients from it.
 - `report_code`, `mean_of_codes`: an update in some 11 bits, for a server that nobody trusts.
-- `widened`, `narrowed`: a norm that follows the clients' median, by one number more in an update.
+- `widened`, `narrowed`: a norm that follows the clients' median, by one more number in an update.
 
-What they are worth is said by laws: `ldpkernels.DistributedGaussian`, `DistributedSkellam`, `ProjectedCode`.
+The laws say what each is worth: `ldpkernels.DistributedGaussian`, `DistributedSkellam`, `ProjectedCode`.
 """
 
 from ldpkernels.updates.following import narrowed, widened

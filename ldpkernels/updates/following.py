@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A norm that follows the clients' median: one number more in an update says whether it was within the norm.
+"""A norm that follows the clients' median: one more number in an update says whether it was within the norm.
 
-The update and that number are one vector, which is never longer than a law's norm, whatever the norm of the round: the
-law is the same in every round, and so is what a round costs. docs/mechanisms/adaptive_clipping.md has the reasons.
+The update and that number are one vector, which is never longer than a law's norm, whatever the norm of the round. So
+the law is the same in every round, and so is the cost of a round: docs/mechanisms/adaptive_clipping.md.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def widened(update: Weights, norm: float, length: float, *, buffers: Buffers | N
 
     Args:
         update: A module, a tensor, an array, or a sequence or mapping of them.
-        norm: That of the round, which the server published. A client that finds one by itself gives it away.
-        length: `norm` of the law under which the vector leaves; its `dimension` is that of the update and one more.
+        norm: The norm of the round, which the server published. A client that chooses its own reveals it.
+        length: `norm` of the law under which the vector leaves. The law's `dimension` is that of the update plus one.
         buffers: As for `perturb_`.
 
     >>> import numpy as np
@@ -47,9 +47,9 @@ def widened(update: Weights, norm: float, length: float, *, buffers: Buffers | N
 
 
 def narrowed(mean: Array, norm: float, length: float) -> tuple[Floats, float]:
-    """The clients' mean update, from that of their vectors; and the norm of the next round, which is made of it.
+    """The clients' mean update, from the mean of their vectors, and the norm of the next round.
 
-    The norm grows where fewer than half of the clients seem to be within, and shrinks where more are, by 22% at most.
+    The norm grows if fewer than half of the clients seem to be within, and shrinks if more are, by 22% at most.
 
     >>> import numpy as np
     >>> mean, after = narrowed(widened(np.array([3.0, 4.0]), 10.0, 1.0), 10.0, 1.0)

@@ -52,7 +52,7 @@ def add_masks(numbers: Array, keys: Sequence[Key], signs: Sequence[int], *, firs
     if len(keys) != len(signs) or any(sign not in (1, -1) for sign in signs):
         raise ValueError(f"signs={signs} must have 1 or -1 for each of the {len(keys)} keys")
     if any(not isinstance(key, Key) or len(key.words) == 1 for key in keys):
-        raise TypeError("keys must be ldpkernels keys of AES or ChaCha20: Philox's masks could be taken off by anyone")
+        raise TypeError("keys must be ldpkernels keys of AES or ChaCha20: anyone could remove the masks of Philox")
     if not (0 <= first <= 2**64 - numbers.size and 0 <= stream < 2**32):
         raise ValueError(f"first={first} must be from 0 to 2^64 less the numbers, and stream={stream} below 2^32")
     launch.add_masks(numbers, keys, [sign < 0 for sign in signs], stream, first)

@@ -34,8 +34,8 @@ def report_code(
         update: A module, a tensor, an array, or a sequence or mapping of them, `law.dimension` weights in all. It is
             clipped to `law.norm` and not changed.
         law: `ProjectedCode`.
-        shared: A public key **of this client in this round**, which the server knows: `round_key.fold_in(client)`.
-            Clients with one key between them would all be projected alike, and their errors would not average out.
+        shared: A public key **of this client in this round**, which the server knows: `round_key.fold_in(client)`. If
+            clients shared one key, all would be projected alike, and their errors would not average out.
         generator: The client's own secret, as for `perturb_`; None for a key from the operating system.
         buffers: As for `perturb_`.
 
@@ -52,7 +52,7 @@ def report_code(
 
 
 def mean_of_codes(codes: Iterable[int], law: ProjectedCode, shared: Iterable[Key]) -> Singles:
-    """The mean of clients' updates from their reports and the keys that they shared: unbiased.
+    """The mean of clients' updates, unbiased, from their reports and the keys that they shared.
 
     >>> import numpy as np, ldpkernels
     >>> law = ldpkernels.ProjectedCode(8.0, dimension=16, bits=5)
@@ -71,7 +71,7 @@ def mean_of_codes(codes: Iterable[int], law: ProjectedCode, shared: Iterable[Key
         total += rotate_back_(x, key.fold_in(_SIGNS))[: law.dimension]
         clients += 1
     if not clients:
-        raise ValueError("no codes: nobody's update has a mean")
+        raise ValueError("no codes to average: add at least one")
     mean: Singles = (total / clients).astype(np.float32)
     return mean
 

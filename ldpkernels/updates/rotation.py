@@ -30,13 +30,13 @@ Singles = NDArray[np.float32]
 def rotate_(x: Singles, key: Key) -> Singles:
     """Rotate a vector in place: every number becomes a sum of all with random signs, over sqrt(n).
 
-    A rotation changes no length, and makes all coordinates of about the same size. It is no privacy: the key is public,
-    and the same for everyone whose vectors are to be added.
+    A rotation keeps lengths, and makes all coordinates about the same size. It does not protect anything: the key is
+    public, and the same for everyone whose vectors are to be added.
 
     Args:
-        x: fp32 numbers in one piece, a power of two of them: pad with zeros.
-        key: Of a round, known to the server and all its clients. It says the signs and must not be used for anything
-            else.
+        x: Contiguous fp32 numbers, a power of two of them: pad with zeros.
+        key: The key of a round, known to the server and all its clients. It decides the signs and must not be used for
+            anything else.
 
     >>> import numpy as np, ldpkernels
     >>> x = np.zeros(1024, np.float32)
@@ -51,7 +51,7 @@ def rotate_(x: Singles, key: Key) -> Singles:
 
 
 def rotate_back_(x: Singles, key: Key) -> Singles:
-    """Undo `rotate_` with the same key, up to fp32's rounding.
+    """Undo `rotate_` with the same key, up to the rounding of fp32.
 
     >>> import numpy as np, ldpkernels
     >>> x = np.arange(4, dtype=np.float32)

@@ -44,8 +44,9 @@ def encode(
         buffers: As for `perturb_`.
 
     Returns:
-        `law.padded` integers below 2^bits, uint32, in host memory: of an update on a GPU where there is Triton, nothing
-        else goes there. Add them modulo 2^bits before anyone looks: what wraps later tells how many were negative.
+        `law.padded` integers below 2^bits, uint32, in host memory. With Triton, an update on a GPU is encoded there,
+        and only its integers go to the host. Add them modulo 2^bits before anyone sees the sum: a later reduction would
+        show how many were negative.
 
     >>> import numpy as np, ldpkernels
     >>> law = ldpkernels.DistributedGaussian.calibrated(8.0, 1e-5, dimension=100, clients=1000, bits=24)
@@ -90,10 +91,11 @@ def decode(
 
     Args:
         total: The sum, `law.padded` integers of any type; whole multiples of 2^bits are dropped.
-        law: The round's law. Its eps, of an update against zeros for whoever sees sums, is for at least `law.clients`
+        law: The round's law. Its eps, of an update against zeros for whoever sees sums, needs at least `law.clients`
             honest clients in the sum.
         rotation: The round's public key.
-        clients: How many are in the sum. Fewer than `law.clients` are refused: their noise is less than was promised.
+        clients: How many are in the sum. Fewer than `law.clients` are refused, because their noise is less than
+            promised.
         like: A model whose shapes and container the mean takes; None for one array.
         buffers: As for `encode`.
     """

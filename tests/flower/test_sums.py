@@ -398,7 +398,7 @@ def test_a_message_out_of_turn_is_refused():
         message = Message(RecordDict({sums.SUM: record}), NODES[0], "train")
         return mod(message, context, raises)
 
-    assert "no such round" in asked(sums.DISCLOSED, present=b"", consents=b"").error.reason
+    assert "not begun this round" in asked(sums.DISCLOSED, present=b"", consents=b"").error.reason
     assert not asked(sums.KEYS).has_error()
     assert "'begun'" in asked(sums.DISCLOSED, present=b"", consents=b"").error.reason
     assert "has no keys" in asked(sums.SHARES).error.reason

@@ -31,11 +31,11 @@ def perturb_(
     """Perturb every weight in place, by default by the two-point mechanism of LDP-FL, and return the model.
 
     A weight w becomes one of two values, C +- R (e^eps + 1) / (e^eps - 1), with the probabilities that make it w on
-    average. "piecewise" and "hybrid" have many values, likelier near w, and less variance where eps is above 0.61:
-    `ldpkernels.best_mechanism(eps)` says how much. **Each weight on its own** is eps-locally differentially private:
-    between any two values of it in [C - R, C + R], against whoever sees the model, a server for one; a model of d
-    weights released whole is d * eps (`ldpkernels.accounting` composes it). C and R must not depend on private data:
-    the output values reveal them.
+    average. "piecewise" and "hybrid" have many values, likelier near w, and less variance if eps is above 0.61:
+    `ldpkernels.best_mechanism(eps)` says how much less. **Each weight on its own** is eps-locally differentially
+    private: between any two values of it in [C - R, C + R], against whoever sees the model, such as a server. Releasing
+    a model of d weights costs up to d * eps (`ldpkernels.accounting` has the exact figure). C and R must not depend on
+    private data: the output values reveal them.
 
     Args:
         model: A module, a tensor, a NumPy array, or a sequence or mapping of them, in fp32, fp64, bf16 or fp16.
@@ -43,18 +43,18 @@ def perturb_(
             module's name.
         R: Radius of the range, likewise. Weights outside are clipped.
         eps: Privacy parameter of each weight.
-        mechanism: "two-point", "piecewise" or "hybrid", which are right on average; docs/mechanisms has others.
-        generator: None (or "secure") for a key from the operating system, whatever was seeded. To
-            reproduce, an `ldpkernels.key`, a key tensor, or a seeded `torch.Generator` (`torch.default_generator` is
-            one; for arrays a `numpy.random.Generator`).
-        buffers: "perturb" or "keep", for a module with floating-point buffers, or a mapping with the statistics of
-            batch normalisation. A running variance needs a range whose outputs are not negative, and a count of
-            batches must be zero. With "keep", nothing but the parameters may leave.
+        mechanism: "two-point", "piecewise" or "hybrid", all of which are right on average. docs/mechanisms has others.
+        generator: None (or "secure") for a key from the operating system, even after `torch.manual_seed`. To reproduce
+            a run, an `ldpkernels.key`, a key tensor, or a seeded `torch.Generator` (also `torch.default_generator`; for
+            arrays a `numpy.random.Generator`).
+        buffers: "perturb" or "keep", for a module with floating-point buffers. Also a mapping with the statistics of
+            batch normalisation: a running variance needs a range whose outputs are not negative, and a count of batches
+            must be zero. With "keep", only the parameters may leave.
 
-    Everything is checked before the first write, and what would leave with a module unperturbed is refused: extra
-    states, packed weights, tensors that are attributes. (`torch.save` of a view stores all of its storage: save a
-    clone.) A NaN weight is reported as C, an infinite one as the end of the range. Autograd does not see it, as under
-    `torch.no_grad`: gradients pass through as if nothing was changed.
+    Everything is checked before the first write. Whatever would leave with a module without noise is refused: extra
+    states, packed weights, tensors that are attributes. `torch.save` of a view stores all of its storage, so save a
+    clone. A NaN weight is reported as C, an infinite one as the end of the range. As under `torch.no_grad`, autograd
+    does not see the change: gradients pass through.
 
     >>> import numpy as np, ldpkernels
     >>> w = np.full(100_000, 0.3, np.float32)

@@ -35,11 +35,12 @@ def prepare(
     mechanism: MechanismName = "two-point",
     buffers: Buffers | None = None,
 ) -> Prepared[Model]:
-    """`perturb_` for a loop: everything is checked and computed now, and `perturb()` is a call of the same tensors.
+    """`perturb_` for a loop: everything is checked and computed once, and `perturb()` then perturbs the same tensors.
 
-    The arguments are those of `perturb_`; the generator is the call's own, as a key is used once. Every call looks
-    again at all that could have changed and refuses what did: which tensors are registered, where they lie, their
-    shapes, dtypes and devices, what else would leave with the model. Their values may change, and ranges may not.
+    The arguments are those of `perturb_`, except the generator: each call of `perturb` takes its own, because a key is
+    used once. Every call checks again what could have changed, and refuses if it did: which tensors are registered,
+    where they lie, their shapes, dtypes and devices, and what else would leave with the model. Values may change;
+    ranges may not.
 
     >>> import numpy as np, ldpkernels
     >>> w = np.zeros(8, np.float32)

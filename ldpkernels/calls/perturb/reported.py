@@ -32,10 +32,10 @@ def report(
 ) -> Report:
     """Randomise every weight as `perturb_` does, and return one bit or byte for each, which `aggregate` averages.
 
-    The arguments and the guarantee are those of `perturb_`, between any two values of a weight, for whoever sees the
-    report; the model is not changed. A report carries the names and shapes, C, R and eps, and the bits ("two-point") or
-    bytes ("piecewise", "hybrid"). (A report breaks the graph of torch.compile: in one,
-    `torch.ops.ldpkernels.two_point_report` or a sibling give the bits alone.)
+    The arguments and the guarantee are those of `perturb_`: eps is between any two values of a weight, for whoever sees
+    the report. The model is not changed. A report has the names and shapes, C, R and eps, and the bits ("two-point") or
+    bytes ("piecewise", "hybrid"). It breaks the graph of torch.compile; inside of one,
+    `torch.ops.ldpkernels.two_point_report` and its siblings give the bits alone.
 
     >>> import numpy as np, ldpkernels
     >>> one = ldpkernels.report({"w": np.zeros((3, 5))}, C=0.0, R=1.0, eps=1.0)

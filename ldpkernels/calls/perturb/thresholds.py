@@ -38,9 +38,9 @@ def two_point_threshold(
 ) -> AnyArray:
     """The integers T that are executed, as int64: the report is "upper" with probability exactly T / 2^32.
 
-    `output="report"` is the law of `report`, and `output="values"` the law of `perturb_` on tensors of x's dtype, whose
-    two values are rounded to that dtype (`TwoPoint.outputs`). Check privacy by comparing any two T, unbiasedness by
-    decoding: lower + (upper - lower) * T / 2^32.
+    `output="report"` is the law of `report`. `output="values"` is the law of `perturb_` on tensors of x's dtype, whose
+    two values are rounded to that dtype (`TwoPoint.outputs`). To check privacy, compare any two T. To check
+    unbiasedness, decode: lower + (upper - lower) * T / 2^32.
 
     >>> import numpy as np
     >>> two_point_threshold(np.float32([-1, 0, 1, np.nan]), c=0.0, r=1.0, eps=1.0)
