@@ -135,7 +135,7 @@ ptx: $(STAMP)
 	$(PY) -m pytest -m exhaustive tests/triton/test_static.py
 	LDPKERNELS_TEST_PTX=$(PTX_ARCH) $(PY) -m pytest -m exhaustive tests/ptx tests/test_narrow_laws.py
 	LDPKERNELS_TEST_PTX=$(PTX_ARCH) $(PYTEST) -m "not gpu" tests/triton --ignore tests/triton/test_static.py \
-	  --ignore tests/triton/test_first_launch.py --ignore tests/triton/test_vectors.py
+	  --ignore tests/triton/test_vectors.py
 	for backend in triton cuda; do \
 	  $(PY) -m tests.ptx.coverage --arch $(PTX_ARCH) --backend $$backend && \
 	  $(PY) -m tests.ptx.changes --arch $(PTX_ARCH) --backend $$backend $(SOME) || exit 1; done

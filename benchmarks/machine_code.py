@@ -63,42 +63,32 @@ def moved(dtype: str, output: str) -> float:
 
 def cuda_lines(folder: Path) -> list[list[str]]:
     """The kernels of weights, of one format each."""
-    lines = []
-    cubin = static_cost.compile_kernels(ARCH, folder, dtypes=static_cost.DTYPES)
-    for cipher, output, dtype in product(static_cost.CIPHERS, static_cost.RESULTS, static_cost.DTYPES):
-        cost = static_cost.kernel_cost(cubin, cipher, output, dtype)
-        lines.append(line(f"two-point, {output} {dtype}, {cipher}", cost, moved(dtype, output)))
-    cubin = static_cost.compile_cells(ARCH, folder)
-    choices = product(static_cost.CIPHERS, static_cost.CELL_OUTPUTS, static_cost.DTYPES, static_cost.CELLS)
-    for cipher, output, dtype, mechanism in choices:
-        cost = static_cost.cells_cost(cubin, mechanism, cipher, output, dtype)
-        lines.append(line(f"{mechanism}, {output} {dtype}, {cipher}", cost, moved(dtype, output)))
-    return lines
+    of, kernels = static_cost, {}
+    for cipher, output, dtype in product(of.CIPHERS, ("values", "bits"), of.DTYPES):
+        kernels[f"two-point, {output} {dtype}, {cipher}"] = of.two_point(cipher, output, dtype)
+    for cipher, output, dtype, m in product(of.CIPHERS, ("values", "cells"), of.DTYPES, ("piecewise", "hybrid")):
+        kernels[f"{m}, {output} {dtype}, {cipher}"] = of.cells(m, cipher, output, dtype)
+    costs = of.costs(ARCH, folder, kernels)
+    return [line(name, cost, moved(*name.split(", ")[1].split()[::-1])) for name, cost in costs.items()]
 
 
 def resource_lines(folder: Path) -> list[list[str]]:
     """Registers and stacks of kernels whose work depends on draws or shapes, and of those that serve all formats."""
-    clipped = static_cost.compile_clipped_sums(ARCH, folder, discrete=False)
-    cldp = static_cost.compile_cldp(ARCH, folder)
-    costs = {f"clipped {k}": disassembly.analyse_cubin(clipped, f"clipped_{k}_kernel") for k in ("norms", "squares")}
-    for cipher, name in static_cost.CIPHERS.items():
-        costs[f"ordinal cldp, {cipher}"] = disassembly.analyse_cubin(cldp, f"ordinal_cldp_kernel.*{name}")
-    cubin = static_cost.compile_kernels(ARCH, folder, dtypes=["all"])
-    for cipher, output in product(static_cost.CIPHERS, static_cost.RESULTS):
-        name = f"two-point of all formats, {output}, {cipher}"
-        costs[name] = static_cost.kernel_cost(cubin, cipher, output, "all")
+    of = static_cost
+    kernels = {f"clipped {kind}": of.clipped(kind) for kind in ("norms", "squares")}
+    kernels |= {f"ordinal cldp, {cipher}": of.ordinal_cldp(cipher) for cipher in of.CIPHERS}
+    for cipher, output in product(of.CIPHERS, ("values", "bits")):
+        kernels[f"two-point of all formats, {output}, {cipher}"] = of.two_point(cipher, output, "all")
+    costs = of.costs(ARCH, folder, kernels)
     return [[name, str(cost.registers), str(cost.stack_bytes)] for name, cost in costs.items()]
 
 
 def clipped_lines(folder: Path) -> list[list[str]]:
     """Sums of clipped rows: two passes read an element once each, of which this is the second."""
-    lines = []
-    for discrete, noise in ((False, "normal"), (True, "discrete")):
-        cubin = static_cost.compile_clipped_sums(ARCH, folder, discrete)
-        for dtype in static_cost.DTYPES:
-            cost = static_cost.clipped_sums_cost(cubin, discrete, dtype)
-            lines.append([f"{dtype}, {noise} noise", *counts(cost), str(cost.loads_at_once)])
-    return lines
+    choices = product(((False, "normal"), (True, "discrete")), static_cost.DTYPES)
+    kernels = {f"{dtype}, {noise} noise": static_cost.clipped_sums(of, dtype) for (of, noise), dtype in choices}
+    costs = static_cost.costs(ARCH, folder, kernels)
+    return [[name, *counts(cost), str(cost.loads_at_once)] for name, cost in costs.items()]
 
 
 def triton_costs(folder: Path) -> dict[str, dict[str, Cost]]:

@@ -10,20 +10,23 @@ all else.
 """
 
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+os.environ.pop("TRITON_INTERPRET", None)  # it is read when triton is imported
+
 import torch
 
 from benchmarks.disassembly import analyse_cubin
-from benchmarks.gpu.first_launch import Compiled, absent
 from benchmarks.gpu.operations import KEYS
 from ldpkernels import launch
 from ldpkernels.launch.proved import Subject, ask
 from ldpkernels.triton import rotation
+from tests.ptx.device import Compiled, compiling
 
 ARCH = 90
 NARROW = ("float32", "bfloat16", "float16", "float64")
@@ -93,7 +96,7 @@ def is_looked_at(one: Compiled) -> bool:
 def costs() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Group, name and cost of every kernel, which is named once."""
     seen = set()
-    with absent(ARCH) as compiled, tempfile.TemporaryDirectory() as folder:
+    with compiling(ARCH) as compiled, tempfile.TemporaryDirectory() as folder:
         for group, subjects in GROUPS.items():
             for subject in subjects:
                 first = len(compiled)

@@ -7,8 +7,12 @@ the line before runs a block where X can be imported; `<!-- not run: why -->` is
 """
 
 import ast
+import base64
+import contextlib
 import doctest
 import importlib.util
+import io
+import json
 import re
 import sys
 from pathlib import Path
@@ -183,3 +187,77 @@ def test_the_reference_names_what_other_libraries_are_needed_for(name):
     public = re.search(r"^__all__ = (\[.*\])$", (ROOT / f"ldpkernels/{name}/__init__.py").read_text(), re.M)
     text = (ROOT / "docs/reference/integrations.md").read_text()
     assert sorted(re.findall(rf"^::: ldpkernels\.{name}\.(\w+)$", text, re.M)) == ast.literal_eval(public[1])
+
+
+PAGE = (ROOT / "docs/adding_a_mechanism.md").read_text()
+BLOCKS = re.findall(r"^```\w+ (\S+)\n(.*?)\n```$", PAGE, re.DOTALL | re.MULTILINE)
+OWN = [
+    "docs/mechanisms/sign.md",
+    "ldpkernels/laws/sign.py",
+    "ldpkernels/reference/sign.py",
+    "csrc/mechanisms/sign.h",
+    "ldpkernels/triton/sign.py",
+    "tests/test_sign.py",
+]
+REGISTRIES = {
+    "csrc/mechanisms/registry.h": 2,
+    "csrc/tables.h": 1,
+    "ldpkernels/laws/registry.py": 3,
+    "ldpkernels/reference/registry.py": 2,
+    "ldpkernels/triton/registry.py": 2,
+}
+SUFFIXES = (".py", ".pyi", ".h", ".cpp", ".cu", ".cuh", ".md")
+NAMED = re.compile(r'"sign"|\bSign(Law)?\b|\bsign\.(h|py|md|launch)\b|import .*\bsign\b')
+
+
+def named_in(path):
+    return [line for line in (ROOT / path).read_text().splitlines() if NAMED.search(line)]
+
+
+def files(*folders):
+    every = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES]
+    return [path.relative_to(ROOT).as_posix() for path in every]
+
+
+def test_every_block_is_in_the_tree():
+    assert len(BLOCKS) == PAGE.count("```") // 2 > 10, "a block names no file"
+    for path, text in BLOCKS:
+        assert f"\n{text}\n" in (ROOT / path).read_text(), f"{path} has no\n{text}"
+
+
+def test_a_mechanism_is_named_in_the_registries_and_nowhere_else():
+    assert {path: len(named_in(path)) for path in REGISTRIES} == REGISTRIES
+    assert sum(REGISTRIES.values()) == 10
+    for path, lines in REGISTRIES.items():
+        assert f"{path} ({lines})" in PAGE
+    sources = [path for path in files("ldpkernels", "csrc") if path not in (*OWN, *REGISTRIES)]
+    sources = [path for path in sources if "/ordinal_cldp" not in path]  # a column of its law is called so
+    assert not {path: lines for path in sources if (lines := named_in(path))}
+
+
+TOUR = Path(__file__).resolve().parent.parent / "examples/tour.ipynb"
+
+
+def run_cell(source, space):
+    """What a cell prints, and the value of its last line, as a notebook has it."""
+    tree = ast.parse(source)
+    last = tree.body.pop().value if isinstance(tree.body[-1], ast.Expr) else ast.Constant(None)
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        exec(compile(tree, TOUR.name, "exec"), space)
+        value = eval(compile(ast.fix_missing_locations(ast.Expression(last)), TOUR.name, "eval"), space)
+    return said.getvalue(), value
+
+
+def test_the_tour_says_what_it_is_seen_to_say():
+    pytest.importorskip("matplotlib")
+    cells = [cell for cell in json.loads(TOUR.read_text())["cells"] if cell["cell_type"] == "code"]
+    space, pictures = {}, 0
+    for cell in cells:
+        said, value = run_cell("".join(cell["source"]), space)
+        texts = ["".join(out["text"]) for out in cell["outputs"] if out["output_type"] == "stream"]
+        shown = [out["data"]["image/png"] for out in cell["outputs"] if "image/png" in out.get("data", {})]
+        assert said == "".join(texts)
+        assert (len(shown) == 1) is hasattr(value, "savefig")
+        assert all(base64.b64decode(one).startswith(b"\x89PNG") for one in shown)
+        pictures += len(shown)
+    assert pictures == 3

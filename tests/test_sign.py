@@ -14,12 +14,11 @@ import ldpkernels.ops
 from ldpkernels import _native, accounting, aggregate, perturb_, report
 from ldpkernels.common.dtypes import DTYPES, compute_dtype, power_of_two
 from ldpkernels.common.keys import Key
-from ldpkernels.inputs.spans import span_table
 from ldpkernels.laws.registry import law_table, mechanism_named
 from ldpkernels.laws.sign import Sign, side_of
 from ldpkernels.laws.two_point import TwoPoint, two_point_law
-from ldpkernels.reference import registry as reference
 from tests.kernels import unpack
+from tests.launches import BITS, GUARD, bits_of, launcher, written
 from tests.laws import N, executed, within_exp
 from tests.statistics import fits, mean_test, rejected
 
@@ -29,7 +28,6 @@ RANGES = [
     *[(0.0, 1.0), (1.0, 0.01), (1.0, 0.001), (-0.37, 0.2), (100.0, 3e-5), (0.1, 0.0), (0.0, 0.0), (0.0, 1e-38)],
     *[(1.0, 1e-12), (-2.5, 1e-300), (2.0**-57, 2.0**-96), (60.0, 5.0), (1 - 2.0**-8, 0.3), (2.0**-149, 1e-30)],
 ]
-BITS = {"float32": np.uint32, "float64": np.uint64, "bfloat16": np.uint16, "float16": np.uint16}
 TORCH = {name: getattr(torch, name) for name in BITS}
 
 
@@ -106,31 +104,6 @@ def numbers(bits, dtype):
     return bits.view(dtype).astype(np.float32) if dtype == "float16" else bits.view(dtype)
 
 
-def on_triton(output, spans, laws, key, out):
-    from ldpkernels.triton import registry
-
-    registry.launch("sign", output, spans, laws, torch.from_numpy(key.view(np.int64)), out)
-
-
-def run(backend, output, tensors, laws, key, first=0):
-    """The bytes that a backend makes of tensors, given as bits with the names of their formats."""
-    data = [bits.copy() for _, bits in tensors]
-    sizes = [{"values": 0, "bits": -(-x.size // 8), "thresholds": 8 * x.size}[output] for x in data]
-    out = torch.zeros(sum(sizes) + 8, dtype=torch.uint8)
-    starts = [out.data_ptr() + sum(sizes[:i]) for i in range(len(data))]
-    formats = [DTYPES[name] for name, _ in tensors]
-    spans = span_table([x.ctypes.data for x in data], starts, [x.size for x in data], formats)
-    spans["first"] += first
-    words = key.uint32()
-    if backend == "reference":
-        reference.launch("sign", output, spans, laws, words)
-    elif backend == "triton":
-        on_triton(output, spans, laws, words, None if output == "values" else out)
-    else:
-        _native.launch("sign", output, spans, laws, words, backend, 1)
-    return b"".join([*(x.tobytes() for x in data), out.numpy().tobytes()])
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_weight_has_the_threshold_of_its_side(dtype):
     for c, r, output in ((0.0, 1.0, "report"), (1.0, 0.01, "values"), (-6e-8, 1e-9, "values")):
@@ -142,9 +115,9 @@ def test_every_weight_has_the_threshold_of_its_side(dtype):
         every = {backend: 1 for backend in (*_native.isas(), "reference")} | {"triton": 29}
         for backend, step in every.items():  # what is interpreted gets some, and a prime apart: all low and high bits
             some = bits[len(bits) % step :: step].copy() if len(bits) == 2**16 else bits
-            found = run(backend, "thresholds", [(dtype, some)], laws, Key((0,)))[some.nbytes :]
+            _, found = written(launcher(backend, "sign", Key((0,))), "thresholds", [(dtype, some, 0)], laws)
             part = expected[len(bits) % step :: step] if len(bits) == 2**16 else expected
-            assert np.array_equal(np.frombuffer(found, np.int64)[:-1], part), backend
+            assert np.array_equal(np.frombuffer(found, np.int64)[GUARD // 8 :][: some.size], part), backend
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
@@ -154,21 +127,20 @@ def test_every_backend_has_the_same_bits(output, key):
     tensors = []
     for name, n in [*itertools.product(DTYPES, (1, 7, 8, 33)), ("bfloat16", 900)]:
         special = weights(name, 0.25)[-20:]
-        x = (0.25 + rng.normal(size=n) * 0.01).astype(np.float64 if name == "float64" else np.float32)
-        bits = x.astype(np.float16).view(np.uint16) if name == "float16" else x.view(BITS[name] if n else np.uint8)
-        bits = (x.view(np.uint32) >> 16).astype(np.uint16) if name == "bfloat16" else bits
+        bits = bits_of(0.25 + rng.normal(size=n) * 0.01, name)
         bits[: min(n, 3)] = special[: min(n, 3)]
-        tensors.append((name, bits))
+        tensors.append((name, bits, 0))
     kind = "values" if output == "values" else "report"
     everywhere = len(key.words) != 2  # AES has no kernels beyond the CPU's
     for some, backends in (
         (tensors, _native.isas()),
         (tensors[3::4], ("triton",) * everywhere),
     ):
-        ranges = [0.25] * len(some), [0.1] * len(some), [DTYPES[name] for name, _ in some]
-        arguments = output, some, law_table(Sign(0.8), *ranges, kind), key, 2**32 * 8 - 8 * 40
+        ranges = [0.25] * len(some), [0.1] * len(some), [DTYPES[name] for name, *_ in some]
+        arguments = output, some, law_table(Sign(0.8), *ranges, kind), 2**32 * 8 - 8 * 40
+        expected = written(launcher("reference", "sign", key), *arguments)
         for backend in backends:
-            assert run(backend, *arguments) == run("reference", *arguments), backend
+            assert written(launcher(backend, "sign", key), *arguments) == expected, backend
 
 
 SAMPLES = 1 << 19

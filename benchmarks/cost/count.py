@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -124,15 +125,12 @@ def machine_code() -> dict[str, Any]:
         return {"nvcc": "none", "kernels": {}}
     version = re.search(r"release [\d.]+, V([\d.]+)", disassembly.run_tool("nvcc", "--version"))
     with tempfile.TemporaryDirectory() as folder:
-        cubin = static_cost.compile_kernels("sm_90", Path(folder), dtypes=static_cost.DTYPES)
-        counts = {
-            f"two-point, {result} {dtype}, {cipher}": {
-                "instructions": static_cost.kernel_cost(cubin, cipher, result, dtype).instructions_per_element
-            }
-            for cipher in static_cost.CIPHERS
-            for result in static_cost.RESULTS
-            for dtype in static_cost.DTYPES
+        kernels = {
+            f"two-point, {output} {dtype}, {cipher}": static_cost.two_point(cipher, output, dtype)
+            for cipher, output, dtype in product(static_cost.CIPHERS, ("values", "bits"), static_cost.DTYPES)
         }
+        costs = static_cost.costs("sm_90", Path(folder), kernels)
+    counts = {name: {"instructions": cost.instructions_per_element} for name, cost in costs.items()}
     return {"nvcc": version[1] if version else "?", "kernels": counts}
 
 

@@ -239,7 +239,7 @@ def _correctness(run: Run, options: argparse.Namespace) -> None:
         plugins += ["--numprocesses", str(options.workers), "--dist", "worksteal"]
     chosen = ["tests/gpu", f"--ignore={known}", "tests/triton", "--ignore=tests/triton/test_static.py"]
     if options.rehearse:
-        chosen = ["tests/gpu", f"--ignore={known}", "tests/triton/test_votes.py"]
+        chosen = ["tests/gpu", f"--ignore={known}", "tests/triton/test_tally.py"]
     plugins += ["--continue-on-collection-errors", "--durations=10", "-rfE"]
     run.step(Step("tests", _pytest(*chosen, *plugins), 300, "correctness.log"))
 

@@ -23,10 +23,8 @@ if not __package__:  # called by its path: the same by its name
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.papers.all", *sys.argv[1:]])
 
 from benchmarks.papers import (
-    han_xue_figures,
     han_xue_runs,
     han_xue_tables,
-    ldp_fed_figures,
     ldp_fed_runs,
     ldp_fed_tables,
     ldp_fl_figures,
@@ -45,8 +43,8 @@ def pages(root: str, out: Path, workers: int) -> list[Page]:
     plan = [*ldp_fl_runs.jobs(root, workers), *ldp_fl_others.jobs(root)]
     return [
         Page(fl, plan, ldp_fl_tables.tables, ldp_fl_figures.draw),
-        Page(fed, ldp_fed_runs.jobs(root, workers), ldp_fed_tables.tables, ldp_fed_figures.draw),
-        Page(parties, han_xue_runs.jobs(root, workers, out), han_xue_tables.tables, han_xue_figures.draw),
+        Page(fed, ldp_fed_runs.jobs(root, workers), ldp_fed_tables.tables, ldp_fed_tables.draw),
+        Page(parties, han_xue_runs.jobs(root, workers, out), han_xue_tables.tables, han_xue_tables.draw),
     ]
 
 

@@ -11,9 +11,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ from torch import nn
 from benchmarks.papers import private_sgd
 from benchmarks.papers.private_sgd import PrivateSteps
 from ldpkernels.federated import training
-from ldpkernels.federated.checks import check, initial_weights
+from ldpkernels.federated.checks import initial_weights
 from ldpkernels.federated.cldp_upload import integers_of
 from ldpkernels.federated.ldp_fed import State, add, difference
 from ldpkernels.federated.runs import Row
@@ -29,7 +29,6 @@ from ldpkernels.federated.selection import select
 from ldpkernels.federated.training import Client, Crew, Local, Weights
 from ldpkernels.federated.weighing import Mean
 
-Method = Literal["non-private", "local", "smc", "dpsgd", "hybrid-one"]
 METHODS = ("non-private", "local", "smc", "dpsgd", "hybrid-one")
 
 
@@ -41,20 +40,13 @@ class Config:
     two with DP-SGD.
     """
 
-    method: Method
+    method: str
     select: int | None = None
     rho: int = 10
     C: float = 1.0
     sigma: float = 1.0
     local: Local = field(default_factory=Local)
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise ValueError(f"method={self.method!r} must be one of {', '.join(METHODS)}")
-        for name in ("C", "sigma"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and finite")
 
     def private(self, clients: int) -> PrivateSteps:
         """A participant's steps in a round of so many."""
@@ -77,19 +69,17 @@ def round_(
 
     With `workers` (`training.crew`) participants train beside each other.
     """
-    one = {name: w[0] for name, w in state.weights.items()} if config.method == "local" else state.weights
-    checked = private_sgd.check if config.method in ("dpsgd", "hybrid-one") else check
-    checked(network, one, clients, config.local, state.round)
     if config.method == "local":
         common = state.weights, config.local, state.round
-        if workers is None:
-            own = [train_alone(training.Shared(network, list(clients)), common, (i, i)) for i in range(len(clients))]
-        else:
-            places = training.places(workers, network, clients)
-            own = list(workers.map(train_alone, common, list(zip(places, range(len(clients)), strict=True))))
+        own = list(_each(train_alone, common, network, clients, workers))
         return State(state.round + 1, {n: torch.stack([w[n] for w in own]) for n in state.weights}), {"clients": 0}
     chosen, names = select(clients, config.select, config.seed, state.round), list(state.weights)
-    trained = _trained(state, chosen, network, config, config.private(len(chosen)), workers)
+    if config.method in ("dpsgd", "hybrid-one"):
+        private = state.weights, config.private(len(chosen)), state.round
+        trained = _each(_train_privately, private, network, chosen, workers)
+    else:
+        found = training.train(network, state.weights, chosen, config.local, state.round, workers=workers)
+        trained = (after for _, after in found)
     updates = (difference(after, state.weights, names) for after in trained)
     if config.method in ("smc", "hybrid-one"):
         mean = _secure_mean(list(updates), config.rho)
@@ -101,19 +91,17 @@ def round_(
     return State(state.round + 1, add(state.weights, mean)), {"clients": len(chosen)}
 
 
-def accuracy(
-    network: nn.Module, state: State, config: Config, x: torch.Tensor, y: torch.Tensor, workers: Crew | None = None
-) -> float:
-    """The accuracy of the weights; for "local", the mean of the participants'. Counted by `workers` that have x."""
+def accuracy(network: nn.Module, state: State, config: Config, x: torch.Tensor, y: torch.Tensor) -> float:
+    """The accuracy of the weights; for "local", the mean of the participants'."""
     if config.method != "local":
-        return training.accuracy(network, state.weights, x, y, workers=workers)
+        return training.accuracy(network, state.weights, x, y)
     count = len(next(iter(state.weights.values())))
     alone = [{name: w[i] for name, w in state.weights.items()} for i in range(count)]
-    return sum(training.accuracy(network, weights, x, y, workers=workers) for weights in alone) / count
+    return sum(training.accuracy(network, weights, x, y) for weights in alone) / count
 
 
 def honest_epsilon(clients: Sequence[Client], config: Config, rounds: int, delta: float = 1e-5) -> float:
-    """What an example of the participant that loses most does, to whoever sees what is sent.
+    """What an example of the participant that loses most does, to whoever sees what is sent; all have equally many.
 
     Neighbours: one example added or removed, which is to say zeros in its place, since the number of examples that
     batches and weights follow from is public. For an example replaced by another it is no bound.
@@ -134,21 +122,15 @@ def honest_epsilon(clients: Sequence[Client], config: Config, rounds: int, delta
         for client in chosen:
             rounds_of[client.id] += 1
     private = replace(config.private(1), sigma=least)
-    # Steps are whole, so that neither the fewest examples nor the most need be the worst.
-    most: dict[int, int] = {}  # rounds, by the number of examples
-    for client in clients:
-        size = len(client.data[1])
-        most[size] = max(most.get(size, 0), rounds_of[client.id])
-    told = (private_sgd.honest_epsilon(private, size, n, delta) for size, n in most.items() if size and n)
-    return max(told, default=0.0)
+    (examples,) = {len(client.data[1]) for client in clients}
+    return private_sgd.honest_epsilon(private, examples, max(rounds_of.values()), delta)
 
 
-def train_alone(shared: training.Shared, common: tuple[Weights, Local, int], item: tuple[int, int]) -> Weights:
-    """A participant that goes its own way: its place among the clients, and that of its weights in the stack."""
+def train_alone(shared: training.Shared, common: tuple[Weights, Local, int], place: int) -> Weights:
+    """A participant that goes its own way, whose weights have its place in the stack."""
     network, clients, _ = shared
     stacked, local, round_ = common
-    place, row = item
-    alone = {name: w[row] for name, w in stacked.items()}
+    alone = {name: w[place] for name, w in stacked.items()}
     return next(training.train(network, alone, [clients[place]], local, round_))[1]
 
 
@@ -159,24 +141,18 @@ def _train_privately(shared: training.Shared, common: tuple[Weights, PrivateStep
     return private_sgd.train(network, weights, clients[place], private, round_)
 
 
-def _trained(
-    state: State,
-    chosen: Sequence[Client],
+def _each(
+    task: Callable[[training.Shared, Any, int], Weights],
+    common: Any,
     network: nn.Module,
-    config: Config,
-    private: PrivateSteps,
+    clients: Sequence[Client],
     workers: Crew | None,
-) -> Iterator[Weights]:
-    if config.method not in ("dpsgd", "hybrid-one"):
-        for _, after in training.train(network, state.weights, chosen, config.local, state.round, workers=workers):
-            yield after
-        return
-    common = state.weights, private, state.round
-    if workers is None:
-        for i in range(len(chosen)):
-            yield _train_privately(training.Shared(network, list(chosen)), common, i)
-    else:
-        yield from workers.map(_train_privately, common, training.places(workers, network, chosen))
+) -> Iterable[Weights]:
+    """What a task gives for each of these participants, in their order."""
+    if workers is not None:
+        return workers.map(task, common, training.places(workers, network, clients))
+    shared = training.Shared(network, list(clients))
+    return (task(shared, common, i) for i in range(len(clients)))
 
 
 def _secure_mean(updates: Sequence[Weights], rho: int) -> Weights:

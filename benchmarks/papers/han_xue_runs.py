@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the runs of Han and Xue's tables are run.
 
-A cell of the sound variant is labelled twice: by exact votes, and by GNMax with the eps of the generators.
+A cell of the sound variant is labelled twice: by exact votes, and by GNMax with the eps of the generators. A run trains
+a baseline, the global model on all parties' real examples, where its setting says so, which is that of seed 0; cells of
+their own give the other seeds' theirs. Others have either source of the global model replaced: real samples for
+generated ones, or a better model's labels for the vote's. Where it is below the paper's, they say what each costs.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import resource
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers import han_xue_ablation, han_xue_baseline
+import torch
+
+from benchmarks.papers import han_xue_dssgd
 from benchmarks.papers.common import Cell, Job
-from benchmarks.papers.han_xue_plan import Setting, config_of, dataset_of, finish, plan
+from benchmarks.papers.han_xue_plan import OURS, Setting, config_of, dataset_of, finish, full, plan
+from ldpkernels.federated import han_xue, parties
 
 DELTA = 1e-5
 QUERIES = 1000  # samples that GNMax labels
@@ -23,16 +29,20 @@ QUERIES = 1000  # samples that GNMax labels
 def jobs(root: str, workers: int | None, out: Path) -> list[Job]:
     """The runs as jobs; pictures go to `out`."""
     runs = [Job(s.name, s.minutes, functools.partial(compute, s, root, out / s.picture, workers)) for s in plan()]
-    return [*runs, *han_xue_baseline.jobs(root), *han_xue_ablation.jobs(root, workers)]
+    for one in (run_of(dataset, seed) for dataset in BASELINE_MINUTES for seed in (1, 2, 3, 4)):
+        train = functools.partial(compute_baseline, one, root)
+        runs.append(Job(BASELINE + one.name, BASELINE_MINUTES[one.dataset], train))
+    for seed in range(3):  # of the dataset whose global model is furthest below the paper's
+        swap = functools.partial(compute_swapped, "fashion-mnist", seed, root, workers)
+        runs.append(Job(swapped("fashion-mnist", seed), 24.0, swap))
+    return [*runs, *han_xue_dssgd.jobs(root)]
 
 
 def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: Path) -> Cell:
     """Run it, and draw samples of it where the page shows them."""
-    import torch
-
     from ldpkernels.accounting import han_xue_eq18
-    from ldpkernels.commands import han_xue_picture
-    from ldpkernels.federated import han_xue, han_xue_privacy
+    from ldpkernels.commands import han_xue_run
+    from ldpkernels.federated import han_xue_privacy
 
     torch.set_num_threads(1)
     started, config = cpu_seconds(), config_of(s)
@@ -42,7 +52,7 @@ def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: P
     assert state.labels is not None
     q = config.recipe.batch / world.examples
     cell: Cell = {
-        **dataclasses.asdict(s),
+        **asdict(s),
         "examples": world.examples,
         "standalone": list(state.standalone),
         "global": state.accuracy,
@@ -51,13 +61,13 @@ def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: P
         "labels": torch.bincount(state.labels[state.keep].long(), minlength=world.dataset.classes).tolist(),
         "eq18": han_xue_eq18(q, s.sigma, s.steps, DELTA).claimed,
         "digest": digest(state.makers),
-        "ran": {"config": dataclasses.asdict(config), "examples of a party": world.examples},
+        "ran": {"config": asdict(config), "examples of a party": world.examples},
     }
     if s.sound:
         eps = han_xue_privacy.generators(config, world.examples).result.epsilon
         cell |= {"eps": eps} | gnmax(state, world, eps)
     if s.parties == 5 and s.sigma == 1 and s.seed == 0 and not s.wide:
-        han_xue_picture.draw(str(picture), world, state)
+        han_xue_run.draw(str(picture), world, state)
     return cell | {"CPU seconds": round(cpu_seconds() - started, 1)}
 
 
@@ -77,17 +87,124 @@ def digest(makers: Any) -> str:
 def gnmax(state: Any, world: Any, eps: float) -> Cell:
     """Some of the samples, labelled with the noise that costs eps, and the accuracy of a global model of these."""
     from ldpkernels.calls.votes import vote_epsilon
-    from ldpkernels.federated import han_xue
 
     low, high = 0.1, 1e5
     while high / low > 1.001:
         middle = (low * high) ** 0.5
         low, high = (low, middle) if vote_epsilon(QUERIES, middle, delta=DELTA).epsilon <= eps else (middle, high)
-    config = dataclasses.replace(world.config, vote_sigma=high, queries=QUERIES, baseline=False, epochs=20)
+    config = replace(world.config, vote_sigma=high, queries=QUERIES, baseline=False, epochs=20)
     noisy = han_xue.World(world.dataset, config)
     chosen = noisy.queried(len(state.votes[0]))
-    state = dataclasses.replace(state, votes=[v[chosen] for v in state.votes], labels=None, keep=None, accuracy=None)
+    state = replace(state, votes=[v[chosen] for v in state.votes], labels=None, keep=None, accuracy=None)
     for _ in range(2):
         state, _ = han_xue.round_(state, noisy)
     votes = vote_epsilon(QUERIES, high, delta=DELTA).epsilon
     return {"vote sigma": high, "vote eps": votes, "global gnmax": state.accuracy}
+
+
+BASELINE = "baseline "  # of the names of these cells
+BASELINE_MINUTES = {"adult": 0.5, "mnist": 5.0, "fashion-mnist": 5.0}  # of a quiet core
+
+
+def run_of(dataset: str, seed: int) -> Setting:
+    """The run of Table 1 that a baseline belongs to."""
+    adult = Setting(dataset, False, 5, 1.0, OURS["adult"][0], seed)
+    return adult if dataset == "adult" else replace(full(dataset, 5, "gan"), seed=seed)
+
+
+def compute_baseline(s: Setting, root: str, folder: Path) -> Cell:
+    """Train it: the last unit of a run whose others are not needed."""
+    torch.set_num_threads(1)
+    config = replace(config_of(s), baseline=True)
+    world = han_xue.World(dataset_of(s.dataset, root), config)
+    nothing = torch.empty(0)
+    before = han_xue.State(
+        makers=[{}] * s.parties, votes=[nothing] * s.parties, labels=nothing, keep=nothing, accuracy=0.0
+    )
+    after, _ = han_xue.round_(before, world)
+    return {
+        "dataset": s.dataset,
+        "seed": s.seed,
+        "baseline_accuracy": after.baseline,
+        "ran": {"config": asdict(config)},
+    }
+
+
+def joined(cells: dict[str, Cell]) -> dict[str, Cell]:
+    """The other cells. Runs without a baseline have that of another that differs in its generators alone."""
+    runs = {name: cell for name, cell in cells.items() if not name.startswith(BASELINE)}
+    known = {key_of(c): c["baseline_accuracy"] for c in runs.values() if c.get("baseline_accuracy") is not None}
+    for name, cell in cells.items():
+        if name.startswith(BASELINE):
+            known[key_of(asdict(run_of(cell["dataset"], cell["seed"])))] = cell["baseline_accuracy"]
+    return {name: {**c, "baseline_accuracy": known.get(key_of(c))} for name, c in runs.items()}
+
+
+def key_of(c: Cell) -> tuple[object, ...]:
+    """What a baseline depends on; generators have no part in it."""
+    return c["dataset"], c["seed"], c.get("parties"), bool(c.get("full")), bool(c.get("wide"))
+
+
+SWAPPED = "samples or labels "  # of the names of these cells
+PARTIES = 5
+TEACHER = 2**62  # what the world's key is folded into for the model of all real examples
+
+
+def swapped(dataset: str, seed: int) -> str:
+    """The key of the cell of a run of the paper's variant, in full, with a GAN in each party."""
+    return f"{SWAPPED}{dataset} n={PARTIES} seed={seed}"
+
+
+class Real(han_xue.World):
+    """The parties of a world, who label and learn from their real examples as if they had generated them."""
+
+    def begin(self) -> han_xue.State:
+        """After generators that are not needed."""
+        return han_xue.State(makers=[{}] * self.config.parties)
+
+    def samples(self, state: han_xue.State) -> torch.Tensor:
+        return self.dataset.train_x[torch.cat(self.shards)]
+
+
+def compute_swapped(of: str, seed: int, root: str, workers: int | None, folder: Path) -> Cell:
+    """Accuracies of the global model of each source, and how often the vote is right."""
+    torch.set_num_threads(1)
+    dataset, label = dataset_of(of, root), swapped(of, seed)
+    config = config_of(replace(full(of, PARTIES, "gan"), seed=seed))
+    world, real = han_xue.World(dataset, config), Real(dataset, config)
+    ended = finish(world, workers, folder / "generated", label)
+    of_real = finish(real, workers, folder / "real", f"{label}, real samples", real.begin(), 3)
+    assert ended.keep is not None
+    assert of_real.keep is not None
+
+    x, y = real.samples(of_real), dataset.train_y[torch.cat(real.shards)]
+    key = world.key.fold_in(TEACHER)
+    teacher = parties.build(world.global_kind, world.shape, dataset.classes, key, epochs=config.epochs)
+    teacher.fit(x.flatten(1).numpy(), y.numpy())
+    told, known = (predicted(teacher, some) for some in (world.samples(ended), dataset.test_x))
+    relabelled, _ = han_xue.round_(replace(ended, labels=told, accuracy=None), world)
+    return {
+        "dataset": of,
+        "seed": seed,
+        "standalone": list(ended.standalone),
+        "generated, vote": ended.accuracy,
+        "generated, teacher": relabelled.accuracy,
+        "real, vote": of_real.accuracy,
+        "teacher": float((known == dataset.test_y).float().mean()),
+        "vote is the teacher's": agreement(ended, told),
+        "vote is right of real": agreement(of_real, y),
+        "kept of generated": float(ended.keep.float().mean()),
+        "kept of real": float(of_real.keep.float().mean()),
+        "ran": {"config": asdict(config), "examples of a party": world.examples},
+    }
+
+
+def predicted(model: parties.Model, x: torch.Tensor) -> torch.Tensor:
+    """The labels that a model gives to samples."""
+    return torch.as_tensor(model.predict(x.flatten(1).numpy()))
+
+
+def agreement(state: han_xue.State, labels: torch.Tensor) -> float:
+    """The share of the kept samples whose label is this one."""
+    assert state.labels is not None
+    return float((state.labels == labels)[state.keep].float().mean())

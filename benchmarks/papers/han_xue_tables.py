@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of results/han-xue.md, from its cells."""
+"""The tables of results/han-xue.md and its Figures 6 and 8, from the cells that are there."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean, stdev
 
-from benchmarks.papers import han_xue_ablation as ablation
-from benchmarks.papers import han_xue_baseline as baseline
+from benchmarks.papers import han_xue_dssgd as dssgd
+from benchmarks.papers import han_xue_runs, pictures
 from benchmarks.papers.common import Cell, by_run, table
-from benchmarks.papers.han_xue_plan import FULL_EPOCHS, PAPER, Setting, plan
+from benchmarks.papers.han_xue_plan import FULL_EPOCHS, OURS, PAPER, Setting, plan
+from benchmarks.papers.pictures import Line, Panel
 
 NAMES = {"adult": "Adult", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
 Kept = dict[Setting, list[Cell]]  # of a setting with seed 0 and no baseline, one cell for each seed that was run
@@ -19,7 +21,7 @@ Kept = dict[Setting, list[Cell]]  # of a setting with seed 0 and no baseline, on
 
 def kept_of(cells: dict[str, Cell]) -> Kept:
     """The runs by setting, in the order of their seeds, with the baselines that belong to them."""
-    return by_run(baseline.joined(cells), plan(), baseline=False)
+    return by_run(han_xue_runs.joined(cells), plan(), baseline=False)
 
 
 def tables(cells: dict[str, Cell]) -> dict[str, str]:
@@ -31,8 +33,8 @@ def tables(cells: dict[str, Cell]) -> dict[str, str]:
         found[f"{dataset}-gain"] = gain(kept, dataset)
         found[f"{dataset}-table-2"] = table_2(kept, dataset)
         found[f"{dataset}-sound"] = table_sound(kept, dataset)
-    swapped = [cell for name, cell in cells.items() if name.startswith(ablation.PREFIX)]
-    return {**found, "samples-or-labels": samples_or_labels(swapped)}
+    swapped = [cell for name, cell in cells.items() if name.startswith(han_xue_runs.SWAPPED)]
+    return {**found, "samples-or-labels": samples_or_labels(swapped), "dp-dssgd": dssgd.shown(cells)}
 
 
 def recipe(s: Setting) -> str:
@@ -112,7 +114,8 @@ def rows_of(kept: Kept, dataset: str, sound: bool) -> list[Setting]:
 
 def printed(s: Setting) -> str:
     """The paper's global accuracy, which it prints for five parties alone."""
-    return f"{PAPER[s.dataset].table_2[s.sigma]:.4f}" if s.parties == 5 else "in a plot"
+    theirs = PAPER[s.dataset].table_2.get(s.sigma)
+    return "in a plot" if s.parties != 5 else "" if theirs is None else f"{theirs:.4f}"
 
 
 def table_2(kept: Kept, dataset: str) -> str:
@@ -165,3 +168,53 @@ def samples_or_labels(cells: list[Cell]) -> str:
     ]
     heads = ["samples", "labels", "kept by the vote", "it agrees", "global model"]
     return table(heads, [[*row, spread([c[of] for c in cells])] for *row, of in rows])
+
+
+PARTIES = (5, 10, 20)
+
+
+def draw(cells: dict[str, Cell], path: Path) -> None:
+    """Figures 6 and 8, a row for each dataset, and the sound variant apart, as its accuracies are elsewhere."""
+    kept = kept_of(cells)
+    pictures.save([make(dataset, kept) for dataset in NAMES for make in (of_sigma, of_parties)], path)
+    pictures.save([sound(dataset, kept) for dataset in NAMES], path.with_name(f"{path.stem}-sound.png"))
+
+
+def of_sigma(dataset: str, kept: Kept) -> Panel:
+    """Figure 6: five parties. The runs are of sigma = 1 and stand for all, as no sigma changes a bit."""
+    first, *others = of_five(kept, dataset)
+    base, alone, best = accuracies(kept[first])
+    lines = [("global", best), ("standalone", alone), ("baseline: all examples", base)]
+    lines += [("global, DCGANs, networks twice as wide", accuracies(kept[s])[2]) for s in others if s.wide]
+    theirs = list(PAPER[dataset].table_2.items())
+    every = [100 * a for _, accuracies in lines for a in accuracies] + [100 * a for _, a in theirs]
+    return Panel(
+        f"Figure 6: {NAMES[dataset]}, run at sigma = 1", "sigma", (min(every) - 1, max(every) + 1),
+        [(label, [(1.0, accuracies)]) for label, accuracies in lines],
+        crosses=[("paper, global", theirs, "k")], flat=True,
+    )  # fmt: skip
+
+
+def of_parties(dataset: str, kept: Kept) -> Panel:
+    """Figure 8 has 10 and 20 parties over sigma, in a plot alone; here over the parties."""
+    first = of_five(kept, dataset)[0]
+    runs = [(n, accuracies(kept[s])) for n in PARTIES if (s := replace(first, parties=n)) in kept]
+    lines: list[Line] = [("global", [(n, best) for n, (_, _, best) in runs])]
+    lines.append(("standalone", [(n, alone) for n, (_, alone, _) in runs]))
+    every = [100 * a for _, points in lines for _, found in points for a in found]
+    return Panel(
+        f"Figure 8: {NAMES[dataset]}, sigma = 1", "parties", (min(every) - 1, max(every) + 1), lines, ticks=PARTIES
+    )
+
+
+def sound(dataset: str, kept: Kept) -> Panel:
+    """The sound variant, by exact votes: of images with fewer steps, but for one run."""
+    runs = [s for s in kept if (s.dataset, s.sound) == (dataset, True)]
+
+    def line(label: str, chosen: list[Setting]) -> Line:
+        return label, [(s.sigma, [cell["global"] for cell in kept[s]]) for s in chosen]
+
+    lines = [line(f"{n} parties", [s for s in runs if s.parties == n and s.steps == OURS[dataset][1]]) for n in PARTIES]
+    lines.append(line(f"5 parties, T = {PAPER[dataset].steps:,}", [s for s in runs if s.full]))
+    title = f"{NAMES[dataset]}, sound: T = {OURS[dataset][1]:,}, exact votes"
+    return Panel(title, "sigma", (70, 88) if dataset == "adult" else (0, 100), lines)

@@ -227,8 +227,8 @@ def keeping(state: ldp_fed.State, clients: Any, network: Any, config: Any, worke
     """
     turn = ldp_fed.plan(network, config)[state.round]
     server, before = server_of(None, state), {name: w[1:] for name, w in state.weights.items()}
-    items = [(place, place) for place in training.places(workers, network, clients)]
-    own = list(workers.map(comparisons.train_alone, (before, config.local, state.round), items))
+    places = training.places(workers, network, clients)
+    own = list(workers.map(comparisons.train_alone, (before, config.local, state.round), places))
     chosen = select(clients, config.select, config.seed, state.round)
     terms = terms_of({n: server[n].shape for n in turn.names}, config.c, config.rho, config.mechanism)
     sums = UploadMean(terms)

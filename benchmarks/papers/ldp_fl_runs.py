@@ -29,11 +29,28 @@ def dataset_of(name: str, root: str) -> Any:
     return data.load(name, root)
 
 
+def network_of(s: Setting) -> Any:
+    """The network of a run; of the small VGG "batch" has batch normalisation where it has that of groups."""
+    from torch import nn
+
+    from ldpkernels.federated import networks
+
+    name, _, batch = (s.network or NETWORK[s.dataset]).partition(" ")
+    network: Any = networks.network(name, s.seed)
+    for i, layer in enumerate(network):
+        if batch and isinstance(layer, nn.GroupNorm):
+            network[i] = nn.BatchNorm2d(layer.num_channels, track_running_stats=False)
+    return network
+
+
 def config_of(s: Setting, network: Any) -> Any:
     """The configuration of a run."""
+    import ldpkernels
     from ldpkernels.federated import ldp_fl, training
 
     radii: Any = s.radius
+    if s.start != 1:
+        radii = {name: s.start * r for name, r in ldpkernels.ranges(training.weights_of(network))[1].items()}
     if s.norms:
         layers = {name: training.normalises(module) for name, module in network.named_children()}
         names = [name for name, _ in network.named_parameters()]
@@ -57,14 +74,14 @@ def compute(s: Setting, root: str, workers: int | None, folder: Path) -> Cell:
     import torch
 
     import ldpkernels
-    from ldpkernels.federated import data, ldp_fl, networks, runs, training
+    from ldpkernels.federated import data, ldp_fl, runs, training
     from ldpkernels.federated.selection import select
     from ldpkernels.federated.weighing import Mean
     from ldpkernels.federated.workers import available
 
     torch.set_num_threads(1)
     dataset = dataset_of(s.dataset, root)
-    network = networks.network(s.network or NETWORK[s.dataset], s.seed)
+    network = network_of(s)
     config = config_of(s, network)
     parts = data.deal(dataset.train_y, s.clients, s.seed)
     clients = training.clients_of(dataset.train_x, dataset.train_y, parts, ldpkernels.key(s.seed))

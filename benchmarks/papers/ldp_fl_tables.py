@@ -32,7 +32,11 @@ TABLE_1 = {
 }
 # Its noise-free accuracy: its headline and what it says that the noise costs.
 NOISE_FREE = {"mnist": 0.9721, "fashion-mnist": 0.8758, "cifar10": 0.6255}
-NETWORK_NAMES = {"small-vgg-normalised": "small VGG", "wide-cnn-mirrored": "wide, mirrored images"}
+NETWORK_NAMES = {
+    "small-vgg-normalised": "small VGG",
+    "small-vgg-normalised batch": "small VGG, batch normalisation",
+    "wide-cnn-mirrored": "wide, mirrored images",
+}
 NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 OTHER_NAMES = {"geyer": "Geyer et al.", "bhowmick": "Bhowmick et al."}
 WAYS = {
@@ -237,11 +241,12 @@ def cifar_table(kept: Kept) -> str:
     for s in chosen:
         paper = NOISE_FREE[s.dataset] if s.eps is None else in_table_1(s)
         clients = str(s.clients) if s.fraction == 1 else f"{s.fraction:.0%} of {s.clients}"
-        first = [perturbed(replace(s, network="")), eps_of(s), clients, str(s.trained or "all"), str(s.rounds)]
+        ran = [str(s.trained or "all"), str(s.rounds), str(s.epochs)]
+        first = [perturbed(replace(s, network="")), eps_of(s), clients, *ran]
         network, rate = network_and_rate(s)
         on = [network, f"{kept[s][0]['weights']:,}", rate, percent(paper if is_the_papers(s) else None)]
         body.append([*first, *on, spread(finals(kept, s)), honest(kept, s)])
-    heads = ["perturbed", "eps", "n", "train", "T", "network", "weights", "rate", "paper", "ours", "honest eps"]
+    heads = ["perturbed", "eps", "n", "train", "T", "E", "network", "weights", "rate", "paper", "ours", "honest eps"]
     return markdown_table(heads, body)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -18,7 +18,6 @@ from torch.nn import functional as F
 
 import ldpkernels
 from ldpkernels.accounting import sampled_gaussian
-from ldpkernels.federated import checks
 from ldpkernels.federated.training import BATCHES, NOISE, Client, Local, Weights, own_draws
 
 
@@ -44,7 +43,6 @@ class PrivateSteps:
 
 def train(network: nn.Module, weights: Weights, client: Client, private: PrivateSteps, round_: int) -> Weights:
     """One participant's weights after its noisy steps."""
-    _refuse_batch_normalisation(network)
     model = copy.deepcopy(network)
     model.load_state_dict(weights, strict=False)
     named = {name: p for name, p in model.named_parameters() if name in weights}  # the others are frozen
@@ -73,33 +71,6 @@ def train(network: nn.Module, weights: Weights, client: Client, private: Private
     return {name: p.detach().clone() for name, p in named.items()}
 
 
-def check(network: nn.Module, weights: Weights, clients: Sequence[Client], local: Local, round_: int) -> None:
-    """A ValueError where clients could not train, before anything is trained, spent or sent.
-
-    Clients train one by one here, whatever `local.together` says of other methods.
-    """
-    _refuse_batch_normalisation(network)
-    checks.check(network, weights, clients, replace(local, together=False), round_)
-    x, y = next((client.data for client in clients if len(client.data[1])), (None, None))
-    if x is None or y is None or round_ != 0:
-        return
-    try:
-        with torch.random.fork_rng([x.device] if x.is_cuda else []):
-            _gradients(copy.deepcopy(network))(weights, x[:2], y[:2])  # a copy, as clients train
-    except Exception as error:  # what trains, but not on the tensors that vmap makes
-        raise ValueError(
-            f"torch.func.vmap cannot give this network's gradients of single examples, which DP-SGD clips: {error}"
-        ) from error
-
-
-def _refuse_batch_normalisation(network: nn.Module) -> None:
-    if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()):
-        raise ValueError(
-            "batch normalisation mixes the samples of a batch, so that no gradient belongs to one of them: pass "
-            "group_normalised(network)"
-        )
-
-
 def _gradients(network: nn.Module) -> Callable[[Weights, torch.Tensor, torch.Tensor], Weights]:
     """From weights, examples and labels to the gradients of each example."""
 
@@ -121,19 +92,12 @@ def honest_epsilon(private: PrivateSteps, examples: int, rounds: int, delta: flo
     return sampled_gaussian(private.sigma, private.rate(examples), steps, delta=delta).epsilon
 
 
-def group_normalised(network: nn.Module, groups: int = 4) -> nn.Module:
-    """A copy in which every batch normalisation has become a group normalisation with as many parameters.
+def group_normalised(network: nn.Sequential) -> nn.Sequential:
+    """A copy with group normalisation in place of that of batches, which mixes the examples of a step.
 
     >>> from ldpkernels.federated import networks
     >>> sum(p.numel() for p in group_normalised(networks.ldp_fed_cnn()).parameters())
     29034
     """
-    copied = copy.deepcopy(network)
-    for parent in list(copied.modules()):
-        for name, child in parent.named_children():
-            if isinstance(child, nn.modules.batchnorm._BatchNorm):
-                size, weight = child.num_features, child.weight
-                norm = nn.GroupNorm(math.gcd(groups, size), size, affine=weight is not None)
-                norm.requires_grad_(weight is not None and weight.requires_grad)
-                setattr(parent, name, norm if weight is None else norm.to(weight))  # on its device, in its dtype
-    return copied
+    layers = [nn.GroupNorm(4, m.num_features) if isinstance(m, nn.BatchNorm2d) else m for m in copy.deepcopy(network)]
+    return nn.Sequential(*layers)

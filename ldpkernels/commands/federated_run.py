@@ -6,33 +6,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 import torch
 from torch import nn
 
-from ldpkernels.accounting import Ledger
 from ldpkernels.commands import options
 from ldpkernels.common.arguments import is_name
 from ldpkernels.common.keys import key
 from ldpkernels.common.plot import new_figure, save
-from ldpkernels.federated import data, networks, own, runs, training, workers
+from ldpkernels.federated import data, networks, own, training, workers
 from ldpkernels.federated.training import Crew
-
-
-class _Trained(runs.HasRound, Protocol):
-    """The state of a driver: the weights after so many rounds."""
-
-    @property
-    def weights(self) -> training.Weights:
-        """The weights that have been trained so far."""
-
-
-Trained = TypeVar("Trained", bound=_Trained)
 
 
 @dataclass(frozen=True)
@@ -78,11 +64,6 @@ def prepared(args: argparse.Namespace, network: str) -> Federation:
     return Federation(dataset, model.to(device), clients)
 
 
-def network_of(args: argparse.Namespace, usual: Mapping[str, str]) -> str:
-    """The name of the network: the user's own, or what the dataset usually has."""
-    return str(args.model or args.network or usual[args.dataset])
-
-
 def local_of(args: argparse.Namespace) -> training.Local:
     """The clients' training, as the options have it."""
     epochs, batch, rate = (
@@ -91,21 +72,6 @@ def local_of(args: argparse.Namespace) -> training.Local:
     )
     together = None if args.together is None else args.together == "yes"
     return training.Local(epochs, batch, rate, together, args.buffers)
-
-
-def described(args: argparse.Namespace, algorithm: str, config: object, network: str) -> dict[str, object]:
-    """All that the run depends on, for its checkpoint and --json."""
-    names = ("dataset", "clients", "skew", "uneven", "threads", "device")
-    return {
-        "algorithm": algorithm, "config": config, "network": network, **{name: getattr(args, name) for name in names}
-    }  # fmt: skip
-
-
-def begun_with(args: argparse.Namespace, federation: Federation) -> dict[str, str]:
-    """What a run with things of the user's own depends on beside their names: a checkpoint of others is refused."""
-    if args.model is None and not is_name(args.data):
-        return {}
-    return {"fingerprint": own.fingerprint(federation.dataset, federation.network)}
 
 
 @contextlib.contextmanager
@@ -122,80 +88,6 @@ def hired(args: argparse.Namespace, federation: Federation, local: training.Loca
     else:
         with training.crew(federation.network, federation.clients, count, args.threads, federation.test) as crew:
             yield crew
-
-
-def opened_ledger(args: argparse.Namespace) -> contextlib.AbstractContextManager[Ledger | None]:
-    """The ledger of --ledger, if there is one."""
-    if args.ledger is None:
-        return contextlib.nullcontext()
-    return Ledger(args.ledger, epsilon=args.budget, delta=args.delta)
-
-
-def rounds_of(
-    args: argparse.Namespace,
-    federation: Federation,
-    state: Trained,
-    round_: Callable[[Trained], tuple[Trained, runs.Row]],
-    described: dict[str, object],
-    label: str,
-    *,
-    honest: Callable[[int], float | None],
-    crew: Crew | None,
-) -> list[runs.Row]:
-    """A row of figures for each round: its own, the accuracy, and the epsilon of a client of all rounds so far."""
-    _check_figures(args, federation, state, honest)
-    started = time.perf_counter()
-
-    def step(before: Trained) -> tuple[Trained, runs.Row]:
-        after, row = round_(before)
-        return after, {
-            **row,
-            "accuracy": federation.accuracy(after.weights, crew),
-            "honest_eps": honest(after.round),
-        }
-
-    _, rows = runs.run(
-        step,
-        state,
-        args.rounds,
-        folder=args.out,
-        resume=args.resume,
-        described=described | begun_with(args, federation),
-        label=label,
-        progress=not args.quiet,
-    )
-    seconds = time.perf_counter() - started
-    print(f"{len(federation.clients)} clients, {federation.weights:,} weights, {seconds:.0f} seconds.\n")
-    return rows
-
-
-def _check_figures(
-    args: argparse.Namespace, federation: Federation, state: Trained, honest: Callable[[int], float | None]
-) -> None:
-    """Make every kind of figure once before a round is paid for: whatever refuses the run does so here."""
-    x, y = federation.test
-    some = torch.stack([y.argmin(), y.argmax()])  # a label may have no output
-    training.accuracy(federation.network, state.weights, x[some], y[some])
-    honest(args.rounds)
-
-
-def tell(
-    args: argparse.Namespace,
-    rows: Sequence[runs.Row],
-    columns: Mapping[str, str],
-    words: str | None,
-    algorithm: str,
-    label: str,
-) -> None:
-    """Print the table of a run and what its privacy comes to; of a run that is kept draw the accuracy."""
-    print(runs.table(rows, columns))
-    if words is not None:
-        print("\n" + words)
-    if args.out:
-        curve = {label: [float(row["accuracy"] or 0) for row in rows]}
-        title = f"{algorithm}, {args.dataset}, {args.clients} clients"
-        draw_accuracy(Path(args.out) / "accuracy.png", curve, title)
-        print(f"\nkept: {args.out}/metrics.csv, accuracy.png, checkpoint.pt")
 
 
 def of_seed(seed: int) -> str:

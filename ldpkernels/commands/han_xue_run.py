@@ -6,17 +6,24 @@ from __future__ import annotations
 import argparse
 import contextlib
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
-from ldpkernels.commands import han_xue_picture, options
+from ldpkernels.commands import options
 from ldpkernels.commands.program import Outcome
 from ldpkernels.common.arguments import is_name
+from ldpkernels.common.plot import new_figure, save
 from ldpkernels.federated import adult, data, han_xue, han_xue_privacy, own, runs, workers
+from ldpkernels.federated.adult import FEATURES
 from ldpkernels.federated.dp_gan import Recipe
 from ldpkernels.federated.han_xue import Config, State, World
 from ldpkernels.federated.workers import Workers
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def federate(args: argparse.Namespace) -> Outcome:
@@ -46,7 +53,7 @@ def federate(args: argparse.Namespace) -> Outcome:
     print(f"{'global':>12}  {state.accuracy:.4f}\n")
     print("What is protected:\n- " + "\n- ".join(map(str, parts)))
     if args.out:
-        han_xue_picture.draw(Path(args.out) / "samples.png", world, state)
+        draw(Path(args.out) / "samples.png", world, state)
         (Path(args.out) / "privacy.txt").write_text("\n".join(map(str, parts)) + "\n")
         print(f"\nkept: {args.out}/metrics.csv, samples.png, privacy.txt, checkpoint.pt")
     accuracies = {"baseline": state.baseline, "standalone": state.standalone, "global": state.accuracy}
@@ -98,3 +105,48 @@ def rounds_of(args: argparse.Namespace, world: World, described: dict[str, objec
     told = [row for row in rows if row["accuracy"] is not None or str(row["part"]).startswith("vote")]
     print(runs.table(told, {"part": "s", "accuracy": ".4f"}))
     return state, rows
+
+
+_EACH = 16
+
+
+def draw(path: str | Path, world: World, state: State) -> None:
+    """A row for each kind of generator: the first party that has it, real on the left, synthetic on the right."""
+    used = world.kinds[: world.config.parties]
+    owners = [used.index(kind) for kind in dict.fromkeys(used)]
+    images = len(world.shape) == 3 and world.shape[0] in (1, 3)
+    strip: Callable[[Axes, torch.Tensor, str, World], None] = _images if images else _features
+    figure, axes = new_figure(2 * len(owners), 1, width=9, height=(1.5 if images else 4.6) * len(owners))
+    for row, party in enumerate(owners):
+        real = world.dataset.train_x[world.shards[party][:_EACH]]
+        made = world.samples_of(state, party, _EACH)
+        kind = used[party]
+        for axis, x, name in ((axes[2 * row], real, "real"), (axes[2 * row + 1], made, f"synthetic, {kind}")):
+            strip(axis, x, f"party {party}: {name}", world)
+    save(figure, path)
+
+
+def _images(axis: Axes, x: torch.Tensor, title: str, world: World) -> None:
+    assert world.span is not None
+    low, high = world.span
+    strip = torch.cat(list((x - low) / (high - low)), dim=2).clamp(0, 1)  # [channels, height, all widths]
+    axis.imshow(strip.permute(1, 2, 0).squeeze(2).numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    _bare(axis, title)
+
+
+def _features(axis: Axes, x: torch.Tensor, title: str, world: World) -> None:
+    x = x.flatten(1)
+    shown = axis.imshow(
+        x.clamp(-3, 3).numpy(), cmap="coolwarm", vmin=-3, vmax=3, aspect="auto", interpolation="nearest"
+    )
+    _bare(axis, f"{title}: {x.shape[1]} features of {len(x)} samples, in deviations from the mean")
+    axis.figure.colorbar(shown, ax=axis, pad=0.01, aspect=12)
+    if world.dataset.name == "adult":
+        first = {name.partition("=")[0]: i for i, name in reversed(list(enumerate(FEATURES)))}
+        axis.set_xticks(list(first.values()), list(first), rotation=90, fontsize=6)
+
+
+def _bare(axis: Axes, title: str) -> None:
+    axis.grid(False)
+    axis.set(xticks=[], yticks=[])
+    axis.set_title(title, fontsize=8, loc="left")

@@ -8,19 +8,17 @@ names of the registries: csrc/mechanisms/registry.h, ldpkernels/triton/registry.
 """
 
 from ldpkernels.inputs.flat import empty
-from ldpkernels.launch.ballots import majority_vote
-from ldpkernels.launch.device_keys import next_key
 from ldpkernels.launch.dispatch import (
     clipped_sums,
     clipped_sums_on_cpu,
     narrow_sum,
+    next_key,
     overwrite,
     report,
     run,
     threads_for,
 )
-from ldpkernels.launch.ranges import quantiles, summaries
-from ldpkernels.launch.tallies import tally
+from ldpkernels.launch.server import majority_vote, quantiles, summaries, tally
 from ldpkernels.launch.vectors import (
     add_masks,
     add_noise,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights (`run`) and rows (`clipped_sums`), and what launches of other shapes share."""
+"""Weights (`run`), rows (`clipped_sums`) and a device's own keys, and what launches of other shapes share."""
 
 from __future__ import annotations
 
@@ -220,3 +220,17 @@ def tensors(arrays: Sequence[AnyArray]) -> list[torch.Tensor]:
     import torch
 
     return [torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in arrays]
+
+
+def next_key(state: torch.Tensor, device: str) -> torch.Tensor:
+    """The key that a state of `ldpkernels.ops.keys` gives next, on its device; the state moves on by one."""
+    name = capabilities.chosen("next_key", device, state.device.index)
+    if proved.proved(name, "next_key", "keys", ["int64"], "chacha20", state.device) == "cuda":
+        import torch
+
+        key = torch.empty(4, dtype=torch.int64, device=state.device)
+        call_cuda("next_key", state.device, state.data_ptr(), key.data_ptr())
+        return key
+    from ldpkernels.triton.next_key import next_key as on_triton
+
+    return on_triton(state)

@@ -6,9 +6,8 @@ from ldpkernels.ops.clipped_noise import clipped_noised_sum
 from ldpkernels.ops.define import named
 from ldpkernels.ops.keys import fresh_key, torch_key
 from ldpkernels.ops.ordinal_cldp import ordinal_cldp_, ordinal_cldp_sample
-from ldpkernels.ops.two_point import two_point_threshold
 from ldpkernels.ops.votes import majority_vote
-from ldpkernels.ops.weightwise import OPERATIONS
+from ldpkernels.ops.weightwise import OPERATIONS, two_point_threshold
 
 __all__ = [
     "OPERATIONS",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operations of every mechanism in ldpkernels/laws/registry.py: in place, and as a report."""
+"""The operations of every mechanism in ldpkernels/laws/registry.py, in place and as a report, and thresholds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import torch
 
 from ldpkernels import launch
 from ldpkernels.inputs.memory import locate
-from ldpkernels.laws.registry import MECHANISMS, executed, mechanism_named
+from ldpkernels.laws.registry import MECHANISMS, executed, law_table, mechanism_named
+from ldpkernels.laws.two_point import TwoPoint
+from ldpkernels.laws.weightwise import Output
 from ldpkernels.ops.define import Operation, define, no_output
 from ldpkernels.wire.codec import codec_of
 
@@ -54,3 +56,25 @@ def _operations(name: str, kernel: str) -> Operations:
 
 
 OPERATIONS = {name: _operations(name, kind.kernel) for name, kind in MECHANISMS.items()}
+
+
+def _two_point_threshold(x: torch.Tensor, c: float, r: float, eps: float, output: Output) -> torch.Tensor:
+    weights = locate([x])
+    laws = law_table(TwoPoint(eps), [c], [r], weights.dtypes, output)
+    thresholds = torch.empty(x.shape, dtype=torch.int64, device=x.device)
+    key = torch.zeros(1, dtype=torch.int64, device=x.device)  # thresholds draw nothing
+    weights.spans["out"] = thresholds.data_ptr()
+    launch.run("two_point", "thresholds", weights.spans, laws, key, x.device.type, thresholds)
+    return thresholds
+
+
+def _fake_threshold(x: torch.Tensor, c: float, r: float, eps: float, output: str) -> torch.Tensor:
+    return torch.empty(x.shape, dtype=torch.int64, device=x.device)
+
+
+two_point_threshold = define(
+    "two_point_threshold(Tensor x, float c, float r, float eps, str output) -> Tensor",
+    _two_point_threshold,
+    _fake_threshold,
+    keyed=False,
+)

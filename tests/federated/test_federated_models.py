@@ -6,16 +6,12 @@ import torch
 from torch import nn
 
 import ldpkernels
-from benchmarks.papers import comparisons
 from ldpkernels.federated import checks, ldp_fed, ldp_fl, networks, training
 from ldpkernels.federated.training import Local
 
 DRIVERS = {
     "ldp-fl": (ldp_fl, ldp_fl.Config(eps=2.0, C=0.0, R=0.3)),
     "ldp-fed": (ldp_fed, ldp_fed.Config(rounds=4, cycles=1)),
-    "non-private": (comparisons, comparisons.Config("non-private")),
-    "dpsgd": (comparisons, comparisons.Config("dpsgd")),
-    "local": (comparisons, comparisons.Config("local")),
 }
 
 
@@ -59,7 +55,7 @@ class Shifted(nn.Module):
 def init(driver, network, **local):
     module, config = DRIVERS[driver]
     config = type(config)(**{**vars(config), "local": Local(**local)})
-    state = module.init(network, config, clients()) if module is comparisons else module.init(network, config)
+    state = module.init(network, config)
     return module, config, state
 
 
@@ -135,7 +131,6 @@ def test_what_vmap_cannot_train_is_refused_with_the_cure():
     ldp_fl.round_(state, clients(), network, config)
 
 
-@pytest.mark.parametrize("driver", ["ldp-fl", "ldp-fed", "non-private", "dpsgd", "local"])
 def test_dropout_follows_from_the_seed(driver):
     network = mlp(nn.Dropout(0.5))
     module, config, state = init(driver, network, epochs=2)
@@ -156,7 +151,7 @@ def test_a_network_may_view_its_images(convolution, driver):
     x, y = torch.randn(24, 3, 4, 4, generator=generator), torch.randint(3, (24,), generator=generator)
     parties = training.clients_of(x, y, list(torch.arange(24).split(8)), ldpkernels.key(1))
     module, config = DRIVERS[driver]
-    state = module.init(network, config, parties) if module is comparisons else module.init(network, config)
+    state = module.init(network, config)
     state = module.round_(state, parties, network, config)[0]
     weights = training.weights_of(network)
     right = (torch.func.functional_call(network, weights, (x,)).argmax(1) == y).float().mean()
@@ -197,7 +192,7 @@ def refused(driver, network, everyone, message, only=None, **local):
     """By name, before the first upload is paid for."""
     module, config, state = init(driver, network, **local)
     config = type(config)(**{**vars(config), **(only or {})})
-    spent = {} if module is comparisons else {"before_upload": lambda *_: pytest.fail("the ledger was asked")}
+    spent = {"before_upload": lambda *_: pytest.fail("the ledger was asked")}
     with pytest.raises(ValueError, match=message):
         module.round_(state, everyone, network, config, **spent)
 
@@ -266,7 +261,6 @@ def test_a_client_without_any_data_is_no_reason_to_stop(driver, nothing):
         ("ldp-fl", {"fraction": 0.3}),
         ("ldp-fl", {"dropout": 0.999}),
         ("ldp-fed", {"select": 1}),
-        ("non-private", {"select": 1}),
     ],
 )
 def test_clients_that_the_first_round_does_not_select_are_looked_at(driver, few):
@@ -306,8 +300,6 @@ class Odd(nn.Module):
         self.layers, self.how = mlp(nn.ReLU()), how
 
     def forward(self, x):
-        if self.how == "branching":
-            return self.layers(x) if float(x.sum()) < 1e9 else self.layers(-x)
         if self.how == "detached":
             return self.layers(x).detach()
         return (self.layers(x), 0) if self.training else self.layers(x)
@@ -325,14 +317,6 @@ def test_a_network_that_evaluates_but_does_not_train(driver, how, message, toget
     refused(driver, Odd(how), clients(), message, together=together)
 
 
-def test_dp_sgd_is_not_told_to_train_one_after_another_as_it_does():
-    refused("dpsgd", Odd("branching"), clients(), "cannot give this network's gradients of single examples")
-    network = mlp(nn.Dropout(0.5))  # whose draws forbid training together, which DP-SGD does not do
-    module, config, state = init("dpsgd", network, together=True)
-    module.round_(state, clients(), network, config)
-
-
-@pytest.mark.parametrize("driver", ["ldp-fl", "ldp-fed", "non-private", "local"])
 def test_parameters_that_nothing_uses_stay_in_torchs_steps_as_in_vmaps(driver):
     class Unused(nn.Module):
         def __init__(self):

@@ -14,7 +14,7 @@ from ldpkernels.accounting import sampled_gaussian
 from ldpkernels.federated import data, generators, han_xue, han_xue_privacy, parties, runs
 from ldpkernels.federated.dp_gan import Recipe, Training, chosen, critic_gradient, gradients
 from ldpkernels.federated.generators import generator_of
-from tests.federated.test_han_xue_adult import lay_files
+from tests.federated.test_federated_data import lay_files
 
 KEY = ldpkernels.key(5)
 TINY = Recipe(steps=6, batch=32)
@@ -343,7 +343,7 @@ def test_the_command_runs_resumes_and_draws(tmp_path, capsys):
 
 @pytest.mark.parametrize("shape", [(5,), (1, 5), (2, 4, 4), (1, 8, 8), (3, 8, 8)])
 def test_examples_of_any_shape_are_drawn(tmp_path, shape):
-    from ldpkernels.commands import han_xue_picture
+    from ldpkernels.commands import han_xue_run
     from ldpkernels.federated import own
 
     y = torch.arange(60) % 2
@@ -354,5 +354,5 @@ def test_examples_of_any_shape_are_drawn(tmp_path, shape):
     world, state = han_xue.World(mine, config), han_xue.State()
     while len(state.makers) < 2:
         state, _ = han_xue.round_(state, world)
-    han_xue_picture.draw(tmp_path / "samples.png", world, state)
+    han_xue_run.draw(tmp_path / "samples.png", world, state)
     assert (tmp_path / "samples.png").stat().st_size > 3_000

@@ -11,7 +11,7 @@ import torch
 import ldpkernels
 from benchmarks.budget import means
 from benchmarks.papers import (
-    han_xue_ablation,
+    han_xue_runs,
     han_xue_tables,
     ldp_fed_runs,
     ldp_fl_others,
@@ -182,11 +182,10 @@ def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeyp
     config = parties_driver.Config(
         5, recipe, ("gan",), ("network",), local_epochs=10, epochs=10, baseline=False, chunk=2
     )
-    monkeypatch.setattr(han_xue_ablation, "dataset_of", lambda name, root: tiny)
+    monkeypatch.setattr(han_xue_runs, "dataset_of", lambda name, root: tiny)
     monkeypatch.setattr(processes, "Workers", lambda count, world: crews.Here(world))
-    monkeypatch.setattr(han_xue_ablation, "config_of", lambda s: replace(config, seed=s.seed))
-    one = han_xue_ablation.Ablation("fashion-mnist", 3)
-    cell = han_xue_ablation.compute(one, "", 1, tmp_path / "unfinished")
+    monkeypatch.setattr(han_xue_runs, "config_of", lambda s: replace(config, seed=s.seed))
+    cell = han_xue_runs.compute_swapped("fashion-mnist", 3, "", 1, tmp_path / "unfinished")
     assert cell["vote is right of real"] == cell["kept of real"] == cell["real, vote"] == cell["teacher"] == 1
     world = parties_driver.World(tiny, replace(config, seed=3))
     state = parties_driver.State()

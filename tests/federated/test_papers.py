@@ -11,9 +11,9 @@ import pytest
 
 from benchmarks.papers import all as all_papers
 from benchmarks.papers import (
-    han_xue_ablation,
-    han_xue_baseline,
+    han_xue_dssgd,
     han_xue_plan,
+    han_xue_runs,
     han_xue_tables,
     ldp_fed_runs,
     ldp_fed_tables,
@@ -23,7 +23,6 @@ from benchmarks.papers import (
 )
 from benchmarks.papers.common import RESULTS, Cells, Job, filled
 from ldpkernels.federated import ldp_fl as algorithm
-from ldpkernels.federated import networks
 
 PAGES = all_papers.pages("", RESULTS, 1)
 NAMED = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -158,8 +157,7 @@ def test_what_a_cell_of_ldp_fl_says_is_what_ran():
     for name, cell in found.items():
         s, ran = said_by(ldp_fl_plan.Setting, name, cell), cell["ran"]
         assert s.twin.eps is None
-        network = networks.network(ran["network"], 0)
-        assert_ran(ran["config"], as_kept(ldp_fl_runs.config_of(s, network)), name, usual)
+        assert_ran(ran["config"], as_kept(ldp_fl_runs.config_of(s, ldp_fl_runs.network_of(s))), name, usual)
         assert (ran["clients"], ran["rounds"]) == (s.clients, s.rounds)
         copies = 1 if s.eps is None or not s.trained else round(s.fraction * s.clients) // s.trained
         assert ran.get("reports of a model", copies) == copies  # runs of before this was kept have it in fields alone
@@ -177,11 +175,15 @@ def test_the_cells_of_the_other_pages_say_what_ran_too():
     found = cells_of("han-xue")
     assert len(found) >= 100
     for name, cell in found.items():
-        if name.startswith(han_xue_baseline.PREFIX):
-            s = replace(han_xue_baseline.run_of(cell["dataset"], cell["seed"]), baseline=True)
-            assert name == han_xue_baseline.PREFIX + s.name
-        elif name.startswith(han_xue_ablation.PREFIX):
-            s = han_xue_plan.full(cell["dataset"], han_xue_ablation.PARTIES, "gan", seed=cell["seed"])
+        if name.startswith(han_xue_runs.BASELINE):
+            s = replace(han_xue_runs.run_of(cell["dataset"], cell["seed"]), baseline=True)
+            assert name == han_xue_runs.BASELINE + s.name
+        elif name.startswith(han_xue_runs.SWAPPED):
+            s = han_xue_plan.full(cell["dataset"], han_xue_runs.PARTIES, "gan", seed=cell["seed"])
+        elif name.startswith(han_xue_dssgd.PREFIX):
+            run = said_by(han_xue_dssgd.Run, name, cell)
+            assert_ran(cell["ran"]["config"], as_kept(han_xue_dssgd.config_of(run)), name)
+            continue
         else:
             s = said_by(han_xue_plan.Setting, name, cell)
         assert_ran(cell["ran"]["config"], as_kept(han_xue_plan.config_of(s)), name)

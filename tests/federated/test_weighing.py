@@ -157,12 +157,3 @@ def test_the_command_line_of_ldp_fed(capsys):
     found = json.loads(capsys.readouterr().out)
     assert (found["config"]["weigh"], found["config"]["dropout"]) == ("examples", 0.3)
     assert all(5 <= row["clients"] < 20 for row in found["rounds"])
-
-
-def test_the_honest_epsilon_is_that_of_the_client_that_loses_most():
-    """Eleven examples in batches of ten make two steps of a rate of .91, which lose more than one of a rate of 1."""
-    _, clients = federation([10, 10, 11])
-    config = comparisons.Config("dpsgd", sigma=2.0, local=Local(batch=10))
-    private = config.private(1)
-    each = [comparisons.private_sgd.honest_epsilon(private, n, 5) for n in (10, 11)]
-    assert each[0] < each[1] == comparisons.honest_epsilon(clients, config, 5)

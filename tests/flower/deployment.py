@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-SECONDS = 240  # that an app may take on a machine that is busy
+SECONDS = 600  # that an app may take on a machine that is busy
 
 
 def certificate(folder):
@@ -71,6 +71,7 @@ class Deployment:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "OMP_NUM_THREADS": "1",
+            "RAY_worker_niceness": "0",  # or they get no time where anything else runs
             **environment,
         }
         self.processes = []

@@ -15,9 +15,17 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 import ldpkernels.flower
-from ldpkernels.accounting import RandomizedResponseEvent, local_epsilon, shuffle_epsilon
+from ldpkernels.accounting import (
+    GaussianEvent,
+    RandomizedResponseEvent,
+    SampledGaussianEvent,
+    local_epsilon,
+    shuffle_epsilon,
+)
+from ldpkernels.accounting.ledger import recorded
 from ldpkernels.flower.node import settings_of
 from tests.flower.grid import LocalGrid
+from tests.test_docs import blocks, run
 
 FOLDER = Path(__file__).parents[2] / "docs/integrations"
 PAGE = "\n".join((FOLDER / name).read_text() for name in ("flower.md", "flower_sums.md"))
@@ -63,6 +71,29 @@ def test_the_other_apps_of_the_page(page, client, strategy):
     server = page[strategy] if strategy in page else page["LdpFedAvg"](4.0, R=0.1)
     start = ArrayRecord({"w": Array(np.zeros((3, 4), np.float32))})
     assert server.start(grid, start, num_rounds=1, timeout=5).train_metrics_clientapp[1]["reports"] == 4
+
+
+def test_hospitals_protect_their_patients(tmp_path, monkeypatch):
+    """By the app of docs/silos.md and Flower's own FedAvg: two rounds, and one that ledgers refuse."""
+    monkeypatch.chdir(tmp_path)
+    page = {"__name__": "page"}
+    for block in blocks("docs/silos.md"):
+        if block.kind == "python":
+            run("docs/silos.md", block, page)
+    grid, start = LocalGrid(page["hospital"], [11, 12, 13]), ArrayRecord(page["model"].state_dict())
+    assert set(page["strategy"].start(grid, start, num_rounds=2).train_metrics_clientapp) == {1, 2}
+    page["options"]["steps"] = 100
+    page["strategy"].start(grid, start, num_rounds=1)
+    assert {message.metadata.message_type for message in grid.sent} == {"train"}
+    told, refused = grid.received[:6], grid.received[6:]
+    for one in (reply.content["metrics"] for reply in told):
+        assert set(one) == {"accuracy", "num-examples"}
+        assert one["num-examples"] == 1
+        assert abs(600 * one["accuracy"] - round(600 * one["accuracy"])) > 1e-7  # an exact one is of so many records
+    assert ["past the budget of 3" in reply.error.reason for reply in refused] == [True] * 3
+    for silo in range(3):
+        spent = [type(one.event) for one in recorded(tmp_path / f"{silo}.ledger")[1]]
+        assert spent == [SampledGaussianEvent, GaussianEvent] * 2
 
 
 def test_the_file_of_the_page_is_read(tmp_path):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules, keys, errors, devices, streams, graphs and compilation."""
 
+import concurrent.futures
 import contextlib
 import copy
 
@@ -34,6 +35,14 @@ def test_k_of_d_reports_in_host_memory(key):
     found = ldpkernels.perturb_vector(update.cuda(), 8.0, **options)
     assert found.device.type == "cpu"
     assert torch.equal(found, ldpkernels.perturb_vector(update, 8.0, **options))
+
+
+def test_a_report_of_a_vector_stays_on_the_device_where_triton_is(key):
+    x = torch.linspace(-1, 1, 10_001)
+    options = {"mechanism": "gaussian", "sigma": 0.8, "norm": 1.0, "generator": key}
+    found = ldpkernels.perturb_vector({"w": x.cuda()}, **options)["w"]
+    assert found.is_cuda == ("triton" in ldpkernels.backends())
+    assert same(found, ldpkernels.perturb_vector({"w": x}, **options)["w"])
 
 
 def test_keys(on_gpu):
@@ -196,3 +205,30 @@ def test_compiled_whole(name, key):
     found = step(on("cuda", operation.make(dtype)), key.tensor("cuda"))
     expected = operation.call(operation.make(dtype), key)
     assert all(same(a, b) for a, b in zip(found, expected, strict=True))
+
+
+CUDA = torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize("mechanism", ["two-point", "piecewise"])
+def test_an_aggregate_counts_reports_where_they_lie(mechanism):
+    """From threads, each on a stream of its own: the tally's kernels run one after another."""
+    model = torch.linspace(-1, 1, 300_007, device=CUDA)
+    made = [
+        ldpkernels.report(model, 0.0, 1.0, 2.0, mechanism=mechanism, generator=ldpkernels.key(i)) for i in range(40)
+    ]
+    host, there = ldpkernels.Aggregate(), ldpkernels.Aggregate()
+    host.add(*(ldpkernels.Report(r.layout, r.bits) for r in made))
+
+    def work(some):
+        with torch.cuda.stream(torch.cuda.Stream(CUDA)):
+            for report in some:
+                there.add(report)
+
+    torch.cuda.synchronize()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, [made[i::4] for i in range(4)]))
+    assert there.clients == 40
+    assert there._counter._host.count == 0, "they were copied to the host"
+    assert there.to_bytes() == host.to_bytes()
+    assert torch.equal(there.mean(), host.mean())

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-# NVFLARE's own classes and its simulator, where it is installed: `make nvflare`.
+# NVFLARE's own classes and its simulator, where it is installed: `make integrations`.
+import json
 import logging
 import re
 import sys
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 import ldpkernels
-from ldpkernels.accounting import Ledger
+from ldpkernels.accounting import GaussianEvent, Ledger, SampledGaussianEvent
 from ldpkernels.accounting.ledger import recorded
 
 pytest.importorskip("nvflare.apis.filter")
@@ -343,6 +345,39 @@ def test_the_page_runs_in_nvflares_simulator(block, simulated):
     assert np.allclose(np.load(saved), start + 2 * 0.05, atol=1e-5)
     ledgers = list(folder.glob("spent-site-*.ledger"))
     assert [len(recorded(path)[1]) for path in ledgers] == [2, 2]
+
+
+@pytest.mark.usefixtures("simulated")
+@pytest.mark.parametrize(("budget", "rounds"), [("3.0", 2), ("1.7", 1)], ids=["done", "refused"])
+def test_sites_protect_their_patients(budget, rounds, tmp_path):
+    """By the page's script: a metric has noise, the ledger counts it, and of a refusal the server gets no word."""
+    torch = pytest.importorskip("torch")
+    script, job = blocks("nvflare.md")[2:]
+    (tmp_path / "train.py").write_text(script.replace("/var/lib/ldp", str(tmp_path)).replace("3.0", budget))
+    sites = ["site-1", "site-2"]
+    for site in sites:
+        x = torch.randn(600, 5)
+        torch.save((x, (x[:, 0] > 0).long(), torch.arange(600) // 3), tmp_path / f"{site}.pt")
+    names = {"__name__": "page", "environment": SimEnv(num_clients=2, workspace_root=str(tmp_path / "run"))}
+    with nullcontext() if rounds == 2 else pytest.raises(RuntimeError, match="Simulation failed"):
+        exec(job, names)
+    folder = tmp_path / "run" / "patients"
+    assert not list(folder.rglob("custom/torch"))
+    (saved,) = folder.rglob("FL_global_model.pt")
+    assert not torch.equal(torch.load(saved)["model"]["weight"], names["start"].weight)
+    (lines,) = folder.rglob("round_metrics.jsonl")
+    told = [one for line in lines.read_text().splitlines() for one in json.loads(line)["sites"]]
+    assert sorted(one["name"] for one in told) == sorted(sites * rounds)
+    assert {one["weight"] for one in told} == {1.0}
+    for one in told:
+        ((name, value),) = (metric.values() for metric in one["metrics"])
+        assert name == "accuracy"
+        assert abs(600 * value - round(600 * value)) > 1e-7  # an exact one is of so many records
+    for site in sites:
+        kinds = [type(one.event) for one in recorded(tmp_path / f"{site}.ledger")[1]]
+        assert kinds == [SampledGaussianEvent, GaussianEvent] * rounds
+    refused = [site for site in (*sites, "server") if "past the budget" in (folder / site / "log.txt").read_text()]
+    assert refused == (sites if rounds == 1 else [])
 
 
 def test_a_task_that_is_not_filtered_leaves_empty(simulated):

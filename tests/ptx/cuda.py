@@ -32,7 +32,7 @@ from benchmarks.static_cost import NVCC_FLAGS
 from ldpkernels.common import capabilities
 from ldpkernels.common.arrays import Floats, Laws, Spans, Words
 from ldpkernels.inputs.spans import INTEGERS
-from ldpkernels.launch import device_keys, dispatch
+from ldpkernels.launch import dispatch
 from tests.ptx.machine import Program
 from tests.ptx.machine import launch as execute
 from tests.ptx.text import PtxError, kernel_named
@@ -213,7 +213,7 @@ def machine(source: Path, arch: int = ARCH) -> Machine:
 def taking_tensors_of_the_host(here: Machine) -> Iterator[ModuleType]:
     """The package then counts CUDA C++ among its backends, for tensors of the host."""
     kept = capabilities._found, capabilities.able, sys.modules.get("ldpkernels._cuda")
-    called = dispatch.call_cuda, device_keys.call_cuda
+    called = dispatch.call_cuda
     known = here.module.MECHANISMS | {"clipped_noise", "next_key"}
 
     def able(kernel: str, device: str, index: int | None = None) -> tuple[str, ...]:
@@ -231,13 +231,13 @@ def taking_tensors_of_the_host(here: Machine) -> Iterator[ModuleType]:
             here.next_key(*arguments)
 
     capabilities._found, capabilities.able = lambda interpreter: ("cuda",), able
-    dispatch.call_cuda = device_keys.call_cuda = call
+    dispatch.call_cuda = call
     sys.modules["ldpkernels._cuda"] = ldpkernels._cuda = here.module
     try:
         yield here.module
     finally:
         capabilities._found, capabilities.able = kept[:2]
-        dispatch.call_cuda, device_keys.call_cuda = called
+        dispatch.call_cuda = called
         del ldpkernels._cuda
         if kept[2] is None:
             del sys.modules["ldpkernels._cuda"]

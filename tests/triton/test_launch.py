@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The host's side of launches: where they are refused, their tables, streams and Triton's cache. No GPU is needed.
+# The host's side of launches: where they are refused, their tables, streams, Triton's cache; and a device's keys.
 import ast
 import os
 import subprocess
@@ -12,11 +12,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
-
 from ldpkernels import _native  # noqa: E402
 from ldpkernels.triton import cache, launch, registry, two_point  # noqa: E402
 from ldpkernels.triton.table import WEIGHTS, Columns, Part  # noqa: E402
 from tests.conftest import EXECUTED  # noqa: E402
+
+pytest.importorskip("triton")
 
 CUDA = torch.device("cuda")
 
@@ -54,6 +55,13 @@ def test_a_device_is_refused_where_kernels_run_on_the_host(device):
         with pytest.raises(RuntimeError, match="TRITON_INTERPRET=1 runs Triton's kernels on the host"):
             launch.check_reach(CUDA)
     launch.check_reach(torch.device(device))
+
+
+def test_the_host_is_refused_where_kernels_run_on_a_device(monkeypatch):
+    monkeypatch.setattr(launch, "keystream_kernel", triton.JITFunction.__new__(triton.JITFunction))
+    with pytest.raises(RuntimeError, match="TRITON_INTERPRET=1 was set before triton was first imported"):
+        launch.check_reach(torch.device("cpu"))
+    launch.check_reach(CUDA)
 
 
 CACHE_SCRIPT = """
@@ -165,3 +173,25 @@ def test_a_failed_plan_leaves_nothing(current):
     with pytest.raises(ZeroDivisionError):
         tables.get("a", CUDA, lambda: 1 / 0)
     assert not tables.recent
+
+
+def test_keys_are_the_blocks_of_the_state_one_after_the_other(device):
+    from ldpkernels.ops.keys import new_state
+    from ldpkernels.triton.next_key import next_key
+
+    state = new_state(torch.device(device))
+    words = state[:4].cpu().numpy().view("<u4")
+    keys = [next_key(state).cpu().numpy().view("<u4").tolist() for _ in range(2)]
+    assert keys == [_native.keystream(words, 0, n, 1, "scalar")[:8].tolist() for n in range(2)]
+    assert int(state[4]) == 2
+    state[4] = 2**32 + 7
+    wanted = _native.keystream(words, 0, 2**32 + 7, 1, "scalar")[:8].tolist()
+    assert next_key(state).cpu().numpy().view("<u4").tolist() == wanted
+
+
+def test_states_differ():
+    from ldpkernels.ops.keys import new_state
+
+    states = [new_state(torch.device("cpu")) for _ in range(20)]
+    assert len({tuple(s.tolist()) for s in states}) == 20
+    assert all(int(s[4]) == 0 for s in states)

@@ -54,7 +54,7 @@ def two_point_threshold(
     if tensors.container != "tensor":
         raise TypeError(f"x is a {tensors.container}: pass one tensor")
     if tensors.is_torch:
-        from ldpkernels.ops.two_point import two_point_threshold as operation
+        from ldpkernels.ops.weightwise import two_point_threshold as operation
 
         try:
             found: torch.Tensor = operation(x, c_values[0], r_values[0], float(eps), output)
