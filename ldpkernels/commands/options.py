@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partialmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
@@ -35,7 +35,9 @@ class Parser(argparse.ArgumentParser):
         """Refuse."""
         self.exit(2, f"{self.prog}: {message} ({self.prog} --help)\n")
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(  # type: ignore[override]
+        self, args: Iterable[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
         """Refuse what the command does not know by the command's own name; argparse would leave it to the program's."""
         found, rest = super().parse_known_args(args, namespace)
         if rest:
