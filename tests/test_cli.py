@@ -280,6 +280,13 @@ def test_no_command_takes_an_eps_of_0(command, option, capsys):
     assert capsys.readouterr().err == said
 
 
+def test_an_option_that_a_command_does_not_know_is_refused_by_its_name(capsys):
+    with pytest.raises(SystemExit):
+        main(["account", "local", "--eps", "1", "--lenght", "3"])
+    named = "ldpkernels account local: unrecognized arguments: --lenght 3 (ldpkernels account local --help)\n"
+    assert capsys.readouterr().err == named
+
+
 @pytest.mark.parametrize("mechanism", ["two-point", "piecewise", "hybrid", "sign", "k-of-d", "privunitg"])
 def test_account_names_mechanisms_as_plan_does(mechanism, capsys):
     assert main(["account", "local", "--mechanism", mechanism, "--eps", "1", "--weights", "1e2", "--short"]) == 0

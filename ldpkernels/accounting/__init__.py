@@ -1,13 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accounting that tells the truth: what is lost, to whom, between which neighbours, under which assumptions.
 
-- `local_epsilon`, `local_table`: the view of whoever sees all the reports of one client.
-- `shuffle_epsilon`, `clients_needed`: the view behind an ideal shuffler.
-- `subsample_pure`, `sampled_gaussian`: secret samples, and DP-SGD.
-- `cldp`, `schedule`, `rounds_per_layer`: alpha-CLDP, and LDP-Fed's budgets.
-- `ldp_fl_claim`, `han_xue_eq18`, `ldp_fed_claim`: the papers' numbers next to the true ones.
-- `Ledger`: the budget of a training run.
-
 Every figure is an upper bound: what is cut off, rounded or searched is rounded against us. Importing this package
 imports neither torch nor scipy; the computations need `pip install ldpkernels[accounting]`.
 """

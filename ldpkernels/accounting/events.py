@@ -112,8 +112,7 @@ class GaussianEvent(Event):
     """One release with Gaussian noise; noise_multiplier = standard deviation / L2 distance between neighbours.
 
     `scope` says which neighbours. Two values clipped to norm C are at most 2C apart (replace-one, `LOCAL`), and each is
-    at most C from no value at all (add/remove, `CENTRAL`). `to_replace_one` turns an event of the second kind into one
-    of the first.
+    at most C from no value at all (add/remove, `CENTRAL`).
 
     >>> print(GaussianEvent(2.0, scope=CENTRAL).scope)
     central view, add/remove of a client
@@ -271,7 +270,7 @@ def to_replace_one(source: Event | Mechanism) -> Event:
 
     By the triangle inequality two values are at most twice as far apart as each is from nothing. rho-zCDP and eps-DP
     know no distance; there a group of two costs 4 rho (Bun and Steinke, 2016) or 2 eps. Who sees what stays as the
-    `scope` says. The slack stays too, as it holds for each input on its own.
+    `scope` says.
 
     >>> central = GaussianEvent(2.0, scope=CENTRAL)
     >>> to_replace_one(central), print(to_replace_one(central).scope)

@@ -43,11 +43,10 @@ def dp_sgd_step(
 
     On a Poisson sample with rate q of n samples, one step is a Poisson-subsampled Gaussian mechanism with noise
     multiplier sigma, for adding or removing a sample. `ldpkernels.accounting` composes steps. A sample whose gradient
-    holds NaN or Inf is left out. `p.grad` is replaced. It stays, so that you can pass None and use an optimizer of your
-    own.
+    holds NaN or Inf is left out. `p.grad` is replaced, and stays for an optimizer of your own (pass None).
 
-    Everything is checked before the first write. Two things are refused: layers that mix the samples of a batch, and
-    parameters of the optimizer that would take a step by a gradient that was not noised.
+    Before the first write, two things are refused: layers that mix the samples of a batch, and parameters of the
+    optimizer that would take a step by a gradient without noise.
 
     Args:
         model: A module; its trainable parameters get the gradient. With Opacus, its `GradSampleModule`.

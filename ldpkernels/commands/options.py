@@ -35,6 +35,13 @@ class Parser(argparse.ArgumentParser):
         """Refuse."""
         self.exit(2, f"{self.prog}: {message} ({self.prog} --help)\n")
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse what the command does not know by the command's own name; argparse would leave it to the program's."""
+        found, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return found, rest
+
 
 def add_commands(parser: Parser, metavar: str) -> Commands:
     """Add commands, one of which must be given."""

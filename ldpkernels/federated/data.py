@@ -80,9 +80,8 @@ def deal(
     """Which examples each client holds: as many for each, at random; a remainder is left out.
 
     `skew` is the concentration of a Dirichlet distribution over the classes, drawn once for each client: .1 gives most
-    clients one or two classes, 100 is nearly even. None ignores labels. `uneven` is the concentration of one Dirichlet
-    distribution over the clients: with .5 some have a hundred times as many examples as others, and all have at least
-    one.
+    clients one or two classes, 100 is nearly even. None ignores labels. `uneven` is that of one Dirichlet distribution
+    over the clients: .5 gives some a hundred times what others have, and everyone at least one example.
 
     >>> [len(part) for part in deal(torch.arange(10) % 2, clients=3, seed=0)]
     [3, 3, 3]

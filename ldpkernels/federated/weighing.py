@@ -55,8 +55,7 @@ class Mean:
 def weighed_mean(sums: Mapping[int, Sum]) -> Weights:
     """The mean of all uploads, from one sum for each weight that clients have; nothing if there is no sum.
 
-    Uploads with the same weight are added as they are, in integers. Only the means of these sums are weighed in
-    floating point.
+    Uploads with the same weight are added in integers. Only the means of these sums are weighed in floating point.
 
     >>> import ldpkernels
     >>> sums = {1: ldpkernels.Aggregate(), 3: ldpkernels.Aggregate()}

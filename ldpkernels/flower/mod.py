@@ -88,7 +88,7 @@ class LdpMod:
         delta: The delta of that epsilon, and with "gaussian" of eps.
         metrics: Names of the app's metrics that leave as they are. No epsilon covers them: a loss is private, and so is
             a number of examples.
-        buffers: For models with the statistics of batch normalisation, "perturb" or "keep", as for `report`.
+        buffers: As for `report`, for models with the statistics of batch normalisation.
         like: What the server may ask a report of: a model, or arrays or tensors by name. Another layout is refused.
             Without it, the ledger keeps the layout of its first round and refuses others.
         answer_after: No answer leaves earlier than so many seconds after a message arrives. This hides how long a

@@ -50,8 +50,7 @@ def rehearsed(
         run_config: What the app reads as `context.run_config`.
 
     A node's configuration is for example {"partition-id": 0}, if the app chooses its data by that. Let the two
-    configurations of an audit differ in the data alone: if the app sends along anything else in which they differ, such
-    as its number, that is seen as a leak.
+    configurations differ in the data alone: anything else that the app sends along, such as its number, is a leak.
 
     >>> import numpy as np
     >>> from flwr.app import Array, RecordDict

@@ -59,10 +59,9 @@ class CentralGaussian:
     def calibrated(
         cls, eps: float, delta: float, *, dimension: int, clients: int, norm: float = 1.0, rounds: int = 1
     ) -> CentralGaussian:
-        """The least noise with which so many rounds together are (eps, delta)-DP.
+        """The least noise with which so many rounds together are (eps, delta)-DP, between an update and zeros.
 
-        Neighbours and adversary are those of the class: zeros in a client's place, for whoever sees what the server
-        makes of the sums.
+        The adversary is that of the class: it sees what the server makes of the sums.
         """
         sigma = least_sigma(lambda s: cls(s, dimension, norm, clients).epsilon(delta, rounds), eps, norm)
         return cls(sigma, dimension, norm, clients)

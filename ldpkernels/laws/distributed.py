@@ -286,10 +286,7 @@ class DistributedGaussian(Shares):
 
     @property
     def tau(self) -> float:
-        """A bound on the distance of the sum's log-probabilities from a discrete Gaussian's.
-
-        It is 10 times the sum of e^(-2 pi^2 s^2 k/(k+1)).
-        """
+        """A bound on the sum's log-probabilities against a discrete Gaussian's: 10 sum of e^(-2 pi^2 s^2 k/(k+1))."""
         rate = 2 * math.pi**2 * self.stddev**2
         few = min(self.clients, 64)  # terms fall with k: the others are as many times the next
         terms = [math.exp(-rate * k / (k + 1)) for k in range(1, few)]

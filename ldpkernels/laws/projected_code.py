@@ -37,11 +37,9 @@ class _Plan(NamedTuple):
 class ProjectedCode(PureVectorLaw):
     """eps-LDP for a whole update in `bits` bits, unbiased, with nearly PrivUnit's error. A `VectorLaw`.
 
-    eps is between any two updates, against the server, which knows the key that is shared.
-
-    The update is projected at random to k = 2^(bits - 1) numbers. The 2 k codewords are the columns of a random
-    rotation and their opposites; `near` of them are nearest to the projection. With probability p one of those is sent,
-    otherwise one of the others.
+    eps is between any two updates, against the server, which knows the key that is shared. The update is projected at
+    random to k = 2^(bits - 1) numbers. The 2 k codewords are the columns of a random rotation and their opposites;
+    `near` of them are nearest to the projection. With probability p one of those is sent, otherwise one of the others.
 
     >>> law = ProjectedCode(8.0, dimension=1_000_000)
     >>> law.bytes, law.near, round(law.worst_error / law.dimension, 3), law.effective_eps <= 8.0

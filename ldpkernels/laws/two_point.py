@@ -131,10 +131,7 @@ class TwoPoint:
         return clipping_bias(w, c, r)
 
     def executed_eps(self, c: float, r: float, dtype: DtypeLike) -> float:
-        """The eps that `perturb_` executes on tensors of `dtype`: any two weights, for whoever sees one.
-
-        It is at most `effective_eps`.
-        """
+        """eps as `perturb_` executes it in `dtype`, at most `effective_eps`: any two weights, for whoever sees one."""
         law = two_point_law(c, r, self.eps, dtype_named(dtype), "values")
         t_lo, t_hi = DRAWS // 2 + law.k_lo, DRAWS // 2 + law.k_hi
         return min(self.effective_eps, log_up(max(Fraction(t_hi, t_lo), Fraction(DRAWS - t_lo, DRAWS - t_hi))))

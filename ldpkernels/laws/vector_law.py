@@ -52,10 +52,7 @@ class PureVectorLaw:
 
     @property
     def worst_error(self) -> float:
-        """An upper bound on the expected squared distance of a report from 0.
-
-        It is the distance from the update plus the update's squared length.
-        """
+        """An upper bound on the expected squared length of a report: its error plus the update's squared length."""
         raise NotImplementedError
 
     @property

@@ -118,7 +118,7 @@ class LdpFilter(_Agreed):
         bound: For "k-of-d", as for `perturb_vector`.
         delta: The delta of the ledger's epsilon, and with "gaussian" of eps.
         upload: "updates" takes results of kind WEIGHT_DIFF, "weights" of kind WEIGHTS.
-        buffers: For models with the statistics of batch normalisation, "perturb" or "keep", as for `report`.
+        buffers: As for `report`, for models with the statistics of batch normalisation.
         law: In place of eps and mechanism, exactly what is released, as plain data, because NVFLARE writes it to a
             file: `{"kind": "VectorGaussian", "sigma": 5.37, "dimension": 21840}`.
         ledger: The file in which this client keeps what it has spent, over all jobs; "{site}" is its name.

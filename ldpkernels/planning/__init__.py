@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a total epsilon for one client to calls that keep it: `ldpkernels.plan`.
-
-A mechanism is an entry of `plan.ENTRIES`. Its parameter is found by bisection against the accountant, on numbers of
-five digits, and the total that is stated is the accountant's for what the call executes.
-"""
+"""From a total epsilon for one client to calls that keep it: `ldpkernels.plan`."""
 
 from ldpkernels.planning.plan import Candidate, Plan, plan
 from ldpkernels.planning.setting import TRUSTS, Setting, Trust

@@ -120,7 +120,7 @@ class Setting:
 
     @property
     def sure(self) -> int:
-        """How many honest clients are in every round, whose noise hides each of them."""
+        """How many honest clients are in every round, whose reports or noise hide each of them."""
         if self.drawn:
             return max(1, turnout.smallest(self.population, self.participation, self.excluded / self.rounds))
         sure = min(self.clients, self.at_least or self.clients)

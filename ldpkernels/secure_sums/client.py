@@ -150,9 +150,8 @@ def agree(state: State, present: bytes, identity: bytes | None = None) -> tuple[
 def disclose(state: State, present: bytes, consents: bytes = b"") -> tuple[State, bytes]:
     """Step 5: this client's shares of what opens the sum, and nothing else; its own secrets are forgotten.
 
-    Of a client that is present, that is a share of the seed of its own mask. Of a client that is lost, it is a share of
-    its key for the masks of pairs. It is never both. With a roster, as many as the threshold must have signed the same
-    list.
+    That is a share of the seed of a present client's own mask, or of a lost client's key for the masks of pairs: never
+    both. With a roster, as many as the threshold must have signed the same list.
     """
     _expect(state, "agreed")
     if present != state.present:

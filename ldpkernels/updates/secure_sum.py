@@ -44,9 +44,8 @@ def encode(
         buffers: As for `perturb_`.
 
     Returns:
-        `law.padded` integers below 2^bits, uint32, in host memory. With Triton, an update on a GPU is encoded there,
-        and only its integers go to the host. Add them modulo 2^bits before anyone sees the sum: a later reduction would
-        show how many were negative.
+        `law.padded` integers below 2^bits, uint32, in host memory; with Triton, nothing else of an update leaves its
+        GPU. Add them modulo 2^bits before anyone sees the sum: a later reduction would show how many were negative.
 
     >>> import numpy as np, ldpkernels
     >>> law = ldpkernels.DistributedGaussian.calibrated(8.0, 1e-5, dimension=100, clients=1000, bits=24)

@@ -37,10 +37,9 @@ def prepare(
 ) -> Prepared[Model]:
     """`perturb_` for a loop: everything is checked and computed once, and `perturb()` then perturbs the same tensors.
 
-    The arguments are those of `perturb_`, except the generator: each call of `perturb` takes its own, because a key is
-    used once. Every call checks again what could have changed, and refuses if it did: which tensors are registered,
-    where they lie, their shapes, dtypes and devices, and what else would leave with the model. Values may change;
-    ranges may not.
+    The arguments are those of `perturb_`, except the generator: each call takes its own, because a key is used once. A
+    call refuses if anything has changed but the values: which tensors are registered, where they lie, their shapes,
+    dtypes and devices, and what else would leave with the model.
 
     >>> import numpy as np, ldpkernels
     >>> w = np.zeros(8, np.float32)
