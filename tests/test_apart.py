@@ -213,6 +213,10 @@ def test_users_that_are_refused():
 
 
 def test_a_machine_without_walls_is_refused(monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(sys, "prefix", "/tmp/environment")
+    with pytest.raises(RuntimeError, match="/tmp/environment is in /tmp, which apps do not see"):
+        Apart(5.0).check(python(ECHO))
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RuntimeError, match=r"can't be kept apart here \(.*setpriv.*allow user namespaces"):
         Apart(5.0).check(python(ECHO))

@@ -68,9 +68,8 @@ class Apart:
         for path in self.hidden:
             if not os.path.isabs(path):
                 raise ValueError(f"hidden={path!r} is not an absolute path")
-            for needed in (sys.prefix, sys.base_prefix, __file__):
-                if Path(os.path.realpath(needed)).is_relative_to(os.path.realpath(path)):
-                    raise ValueError(f"{path} is hidden from the app, and has {needed} in it: keep them apart")
+            if needed := _needed_in(path):
+                raise ValueError(f"{path} is hidden from the app, and has {needed[0]} in it: keep them apart")
 
     def command(self, program: Sequence[str]) -> list[str]:
         """The program's command within its namespaces."""
@@ -99,6 +98,11 @@ class Apart:
                 "sandbox = 'none': the app is in a process of its own, and has the network and this user's files. "
                 "Nothing here keeps it from sending data by itself"
             )
+        for folder in walls.OPEN if self.sandbox == "namespaces" else ():
+            if needed := _needed_in(folder):
+                raise RuntimeError(
+                    f"{needed[0]} is in {folder}, which apps do not see: install Python and its packages elsewhere"
+                )
         try:
             found = self.asked(echo, b"ok", 2)
         except (OSError, RuntimeError) as error:
@@ -132,6 +136,12 @@ class Apart:
         finally:
             if self.sandbox == "none":
                 shutil.rmtree(home, ignore_errors=True)
+
+
+def _needed_in(folder: str) -> list[str]:
+    """What lies in a folder and a program needs."""
+    needed = (sys.prefix, sys.base_prefix, __file__)
+    return [path for path in needed if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))]
 
 
 def _exchanged(process: subprocess.Popen[bytes], given: bytes, most: int, end: float) -> bytes:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 _HERE, _RECURSIVE, _READ_ONLY, _MOUNT_SETATTR = -100, 0x8000, 1, 442  # of linux/fcntl.h and mount.h; Linux 5.12
 _RDONLY, _NOSUID, _NODEV, _BIND = 1, 2, 4, 4096  # of sys/mount.h
-_OPEN = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # empty, and gone afterwards; sockets of services lie in /run
+OPEN = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # empty, and gone afterwards; sockets of services lie in /run
 
 
 def close(hidden: Sequence[str]) -> None:
@@ -39,7 +39,7 @@ def close(hidden: Sequence[str]) -> None:
         mount("tmpfs", folder, _NOSUID | _NODEV | _RDONLY, "size=4k")
     for file_ in filter(os.path.isfile, hidden):
         mount("/dev/null", file_, _BIND)
-    for folder in filter(os.path.isdir, _OPEN):
+    for folder in filter(os.path.isdir, OPEN):
         mount("tmpfs", folder, _NOSUID | _NODEV, "mode=1777")
 
 

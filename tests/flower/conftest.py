@@ -6,6 +6,7 @@ import os
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_worker_niceness", "0")  # or Ray's workers get no time where anything else runs
 
 collect_ignore_glob = ["same_bits/*", "secure_sum/*"]  # apps, which `flwr run` takes
 try:

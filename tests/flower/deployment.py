@@ -71,7 +71,7 @@ class Deployment:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "OMP_NUM_THREADS": "1",
-            "RAY_worker_niceness": "0",  # or they get no time where anything else runs
+            "RAY_worker_niceness": "0",  # as in conftest.py
             **environment,
         }
         self.processes = []

@@ -14,7 +14,7 @@ import torch
 
 from ldpkernels.accounting import Ledger
 from tests.flower import test_hosting as hosting
-from tests.flower.deployment import Deployment
+from tests.flower.deployment import SECONDS, Deployment
 from tests.test_apart import secrets, walls
 
 __all__ = ["secrets", "walls"]  # fixtures
@@ -164,7 +164,7 @@ def test_the_engine_has_the_bits_of_one_process(tmp_path, options):
         out = tmp_path / engine
         command = [sys.executable, "-m", "ldpkernels", "fl", "ldp-fl", "--rounds", "2", "--eps", "6", "--quiet"]
         command += [*options, "--engine", engine, "--workers", "2", "--out", str(out)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
         assert done.returncode == 0, done.stdout + done.stderr
         states.append(torch.load(out / "checkpoint.pt"))
     local, flower = states
