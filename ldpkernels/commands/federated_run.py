@@ -92,7 +92,7 @@ def hired(args: argparse.Namespace, federation: Federation, local: training.Loca
 
 def of_seed(seed: int) -> str:
     """What an epsilon of a run is worth, in words."""
-    return f"A simulation: all noise follows from seed {seed}, and is none to whoever knows it."
+    return f"A simulation: all noise follows from seed {seed}, and hides nothing from whoever knows it."
 
 
 def draw_accuracy(path: str | Path, curves: Mapping[str, Sequence[float]], title: str) -> None:

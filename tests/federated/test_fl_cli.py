@@ -27,7 +27,7 @@ def test_ldp_fl_trains_and_tells_the_truth(tmp_path, capsys):
     honest = float(rows[-1]["honest_eps"])
     assert honest > 1000  # 2,410 weights, four rounds, eps = 4 each
     assert f"loses eps={rounded_up(honest)} at delta=1e-05" in out
-    assert "all noise follows from seed 0, and is none to whoever knows it" in out
+    assert "all noise follows from seed 0, and hides nothing from whoever knows it" in out
     assert (tmp_path / "run" / "accuracy.png").stat().st_size > 10_000
 
 
@@ -40,7 +40,7 @@ def test_ldp_fed_trains_and_tells_the_truth(tmp_path, capsys):
     assert float(rows[-1]["alpha"]) == pytest.approx(0.5)
     assert float(rows[-1]["honest_eps"]) == pytest.approx(1e10)
     assert "told apart with up to eps=10,000,000,000," in printed
-    assert "all noise follows from seed 0, and is none to whoever knows it" in printed
+    assert "all noise follows from seed 0, and hides nothing from whoever knows it" in printed
     assert (out / "accuracy.png").stat().st_size > 10_000
 
 
