@@ -40,13 +40,14 @@ LEVELS = {name: -level for level, line in enumerate(LAYERS.split("\n")) for name
 # What is imported where it is used: what needs torch, Triton, SciPy, cryptography, is slow on purpose, commands' work.
 LATE = (
     "ldpkernels.distributed.masked",
+    "ldpkernels.secure_sums",
     "ldpkernels.ops",
     "ldpkernels.triton",
     "ldpkernels.reference",
     "ldpkernels.accounting",
     "ldpkernels._cuda",
 )
-MOST_LATE_IMPORTS = 41  # before: 89
+MOST_LATE_IMPORTS = 42  # before: 89
 MOST_ANYS = 36  # before: 584
 # Lines, blank ones too. They are too many to be held in a head: what is added pays by what is removed.
 MOST_LINES = {"ldpkernels": 35_000, "csrc": 10_400, "tests": 36_500, "benchmarks": 9_350}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from ldpkernels.accounting import Event, PureEvent, RandomizedResponseEvent, ShuffledEvent
 from ldpkernels.common.arrays import Array
@@ -15,9 +16,11 @@ from ldpkernels.releases.packing import BITS, Packing, aggregate_of
 from ldpkernels.releases.release import Arrays, Asked, EachWeight, Release
 from ldpkernels.releases.release import Terms as Compared
 from ldpkernels.releases.vectors import OneNorm, checked_dimension, followed, parts_of
-from ldpkernels.secure_sums import Terms
 from ldpkernels.updates import decode, encode, widened
 from ldpkernels.updates.rotation import rotation_of
+
+if TYPE_CHECKING:
+    from ldpkernels.secure_sums import Terms
 
 _AS_TOLD = "whoever sees the sums of a server that follows the protocol"
 _SIGNED = "whoever sees the sums, the server included: its clients sign"
@@ -111,7 +114,7 @@ class SharesOfNoise(OneNorm, Summed):
 
     def sum_terms(self, asked: Asked) -> Terms:
         """The terms of a round's secure sum."""
-        return Terms.of(
+        return _terms().of(
             self.law, self.rotation(asked), round=_round(asked),
             threshold=self.threshold, colluders=self.colluders, roster=self.roster,
         )  # fmt: skip
@@ -175,7 +178,7 @@ class SummedReports(Summed):
     def sum_terms(self, asked: Asked) -> Terms:
         """The terms of a round's secure sum."""
         packing = Packing.of(self.each, asked.invited)
-        return Terms(
+        return _terms()(
             round=_round(asked), length=packing.length(asked.weights), bits=BITS, threshold=self.threshold,
             invited=asked.invited, colluders=self.colluders, roster=self.roster,
             purpose=repr((self.each, packing, asked.weights)).encode(),
@@ -190,6 +193,13 @@ class SummedReports(Summed):
         """The mean that reports in the clear would have, bit for bit."""
         counts = Packing.of(self.each, asked.invited).counts(total, clients, asked.weights)
         return aggregate_of(self.each.expected(like, asked.ranges), counts, clients).mean()
+
+
+def _terms() -> type[Terms]:
+    """Imported late: only who sends by a secure sum needs the package cryptography."""
+    from ldpkernels.secure_sums import Terms
+
+    return Terms
 
 
 def _round(asked: Asked) -> bytes:
