@@ -354,7 +354,7 @@ def test_columns_are_chosen_before_they_are_judged():
     assert told_apart("x", 1.0, choose, judge).event == "it"
     with pytest.raises(ValueError, match="3 draws under one input and 4"):
         told_apart("x", 1.0, {"it": (np.zeros(3), np.zeros(4))}, {})
-    with pytest.raises(ValueError, match="nothing to tell"):
+    with pytest.raises(ValueError, match="hold nothing that could tell"):
         told_apart("x", 1.0, {}, {})
 
 

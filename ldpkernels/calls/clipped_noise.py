@@ -178,10 +178,9 @@ def clipped_noised_mean(
     clipping: Clipping = "flat",
     return_info: bool = False,
 ) -> Rows[Name] | tuple[Rows[Name], ClippedInfo[Any]]:
-    """The mean of x's rows, each clipped to norm C, plus noise.
-
-    **On a loss it protects the released number only**: the noise is a constant for the gradient, which stays private
-    data. To train, use `ldpkernels.dp_sgd_step`, which clips and noises gradients by sample.
+    """The mean of x's rows, each clipped to norm C, plus noise. Of a loss it protects the released scalar only. The
+    noise is a constant for the gradient, which stays private data. To train, use `ldpkernels.dp_sgd_step`, which clips
+    and noises gradients by sample.
 
     The sum is divided by the number of rows, poisoned ones included, or by `batch_size`. The size of a Poisson sample
     is private: pass the expected size. For x of shape [B] the result is the loss of Han and Xue (Algorithm 1, lines 10
