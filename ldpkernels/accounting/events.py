@@ -270,7 +270,7 @@ def to_replace_one(source: Event | Mechanism) -> Event:
 
     By the triangle inequality two values are at most twice as far apart as each is from nothing. rho-zCDP and eps-DP
     know no distance; there a group of two costs 4 rho (Bun and Steinke, 2016) or 2 eps. Who sees what stays as the
-    `scope` says.
+    `scope` says, and the slack stays too, because it is that of each input by itself.
 
     >>> central = GaussianEvent(2.0, scope=CENTRAL)
     >>> to_replace_one(central), print(to_replace_one(central).scope)
