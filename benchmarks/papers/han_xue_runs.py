@@ -3,8 +3,7 @@
 
 A cell of the sound variant is labelled twice: by exact votes, and by GNMax with the eps of the generators. A run trains
 a baseline, the global model on all parties' real examples, where its setting says so, which is that of seed 0; cells of
-their own give the other seeds' theirs. Others have either source of the global model replaced: real samples for
-generated ones, or a better model's labels for the vote's. Where it is below the paper's, they say what each costs.
+their own give the other seeds' theirs.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from typing import Any
 
 import torch
 
-from benchmarks.papers import han_xue_dssgd
+from benchmarks.papers import han_xue_dssgd, han_xue_tries
 from benchmarks.papers.common import Cell, Job
 from benchmarks.papers.han_xue_plan import OURS, Setting, config_of, dataset_of, finish, full, plan
-from ldpkernels.federated import han_xue, parties
+from ldpkernels.federated import han_xue
 
 DELTA = 1e-5
 QUERIES = 1000  # samples that GNMax labels
@@ -32,10 +31,7 @@ def jobs(root: str, workers: int | None, out: Path) -> list[Job]:
     for one in (run_of(dataset, seed) for dataset in BASELINE_MINUTES for seed in (1, 2, 3, 4)):
         train = functools.partial(compute_baseline, one, root)
         runs.append(Job(BASELINE + one.name, BASELINE_MINUTES[one.dataset], train))
-    for seed in range(3):  # of the dataset whose global model is furthest below the paper's
-        swap = functools.partial(compute_swapped, "fashion-mnist", seed, root, workers)
-        runs.append(Job(swapped("fashion-mnist", seed), 24.0, swap))
-    return [*runs, *han_xue_dssgd.jobs(root)]
+    return [*runs, *han_xue_tries.jobs(root, workers), *han_xue_dssgd.jobs(root)]
 
 
 def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: Path) -> Cell:
@@ -143,68 +139,3 @@ def joined(cells: dict[str, Cell]) -> dict[str, Cell]:
 def key_of(c: Cell) -> tuple[object, ...]:
     """What a baseline depends on; generators have no part in it."""
     return c["dataset"], c["seed"], c.get("parties"), bool(c.get("full")), bool(c.get("wide"))
-
-
-SWAPPED = "samples or labels "  # of the names of these cells
-PARTIES = 5
-TEACHER = 2**62  # what the world's key is folded into for the model of all real examples
-
-
-def swapped(dataset: str, seed: int) -> str:
-    """The key of the cell of a run of the paper's variant, in full, with a GAN in each party."""
-    return f"{SWAPPED}{dataset} n={PARTIES} seed={seed}"
-
-
-class Real(han_xue.World):
-    """The parties of a world, who label and learn from their real examples as if they had generated them."""
-
-    def begin(self) -> han_xue.State:
-        """After generators that are not needed."""
-        return han_xue.State(makers=[{}] * self.config.parties)
-
-    def samples(self, state: han_xue.State) -> torch.Tensor:
-        return self.dataset.train_x[torch.cat(self.shards)]
-
-
-def compute_swapped(of: str, seed: int, root: str, workers: int | None, folder: Path) -> Cell:
-    """Accuracies of the global model of each source, and how often the vote is right."""
-    torch.set_num_threads(1)
-    dataset, label = dataset_of(of, root), swapped(of, seed)
-    config = config_of(replace(full(of, PARTIES, "gan"), seed=seed))
-    world, real = han_xue.World(dataset, config), Real(dataset, config)
-    ended = finish(world, workers, folder / "generated", label)
-    of_real = finish(real, workers, folder / "real", f"{label}, real samples", real.begin(), 3)
-    assert ended.keep is not None
-    assert of_real.keep is not None
-
-    x, y = real.samples(of_real), dataset.train_y[torch.cat(real.shards)]
-    key = world.key.fold_in(TEACHER)
-    teacher = parties.build(world.global_kind, world.shape, dataset.classes, key, epochs=config.epochs)
-    teacher.fit(x.flatten(1).numpy(), y.numpy())
-    told, known = (predicted(teacher, some) for some in (world.samples(ended), dataset.test_x))
-    relabelled, _ = han_xue.round_(replace(ended, labels=told, accuracy=None), world)
-    return {
-        "dataset": of,
-        "seed": seed,
-        "standalone": list(ended.standalone),
-        "generated, vote": ended.accuracy,
-        "generated, teacher": relabelled.accuracy,
-        "real, vote": of_real.accuracy,
-        "teacher": float((known == dataset.test_y).float().mean()),
-        "vote is the teacher's": agreement(ended, told),
-        "vote is right of real": agreement(of_real, y),
-        "kept of generated": float(ended.keep.float().mean()),
-        "kept of real": float(of_real.keep.float().mean()),
-        "ran": {"config": asdict(config), "examples of a party": world.examples},
-    }
-
-
-def predicted(model: parties.Model, x: torch.Tensor) -> torch.Tensor:
-    """The labels that a model gives to samples."""
-    return torch.as_tensor(model.predict(x.flatten(1).numpy()))
-
-
-def agreement(state: han_xue.State, labels: torch.Tensor) -> float:
-    """The share of the kept samples whose label is this one."""
-    assert state.labels is not None
-    return float((state.labels == labels)[state.keep].float().mean())

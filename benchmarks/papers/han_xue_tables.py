@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from benchmarks.papers import han_xue_dssgd as dssgd
-from benchmarks.papers import han_xue_runs, pictures
+from benchmarks.papers import han_xue_runs, han_xue_tries, pictures
 from benchmarks.papers.common import Cell, by_run, table
 from benchmarks.papers.han_xue_plan import FULL_EPOCHS, OURS, PAPER, Setting, plan
 from benchmarks.papers.pictures import Line, Panel
@@ -33,8 +33,9 @@ def tables(cells: dict[str, Cell]) -> dict[str, str]:
         found[f"{dataset}-gain"] = gain(kept, dataset)
         found[f"{dataset}-table-2"] = table_2(kept, dataset)
         found[f"{dataset}-sound"] = table_sound(kept, dataset)
-    swapped = [cell for name, cell in cells.items() if name.startswith(han_xue_runs.SWAPPED)]
-    return {**found, "samples-or-labels": samples_or_labels(swapped), "dp-dssgd": dssgd.shown(cells)}
+    swapped = [cell for name, cell in cells.items() if name.startswith(han_xue_tries.SWAPPED)]
+    found |= {"samples-or-labels": samples_or_labels(swapped), "tries": han_xue_tries.tries(cells)}
+    return {**found, "dp-dssgd": dssgd.shown(cells)}
 
 
 def recipe(s: Setting) -> str:

@@ -30,17 +30,18 @@ def dataset_of(name: str, root: str) -> Any:
 
 
 def network_of(s: Setting) -> Any:
-    """The network of a run; of the small VGG "batch" has batch normalisation where it has that of groups."""
+    """The network of a run. "batch" has batch normalisation where it has that of groups, "cropped" trains on crops."""
     from torch import nn
 
+    from benchmarks.papers.crops import Cropped
     from ldpkernels.federated import networks
 
-    name, _, batch = (s.network or NETWORK[s.dataset]).partition(" ")
+    name, _, change = (s.network or NETWORK[s.dataset]).partition(" ")
     network: Any = networks.network(name, s.seed)
     for i, layer in enumerate(network):
-        if batch and isinstance(layer, nn.GroupNorm):
+        if change == "batch" and isinstance(layer, nn.GroupNorm):
             network[i] = nn.BatchNorm2d(layer.num_channels, track_running_stats=False)
-    return network
+    return nn.Sequential(Cropped(), *network) if change == "cropped" else network
 
 
 def config_of(s: Setting, network: Any) -> Any:

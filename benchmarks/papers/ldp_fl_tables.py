@@ -35,6 +35,7 @@ NOISE_FREE = {"mnist": 0.9721, "fashion-mnist": 0.8758, "cifar10": 0.6255}
 NETWORK_NAMES = {
     "small-vgg-normalised": "small VGG",
     "small-vgg-normalised batch": "small VGG, batch normalisation",
+    "small-vgg-normalised cropped": "small VGG, images cropped and mirrored",
     "wide-cnn-mirrored": "wide, mirrored images",
 }
 NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}

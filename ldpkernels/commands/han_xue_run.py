@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,18 +110,27 @@ _EACH = 16
 
 
 def draw(path: str | Path, world: World, state: State) -> None:
-    """A row for each kind of generator: the first party that has it, real on the left, synthetic on the right."""
+    """A row for each kind of generator: the first party that has it, real on the left, synthetic on the right.
+
+    Samples that are features are shown by class: the real ones by theirs, the synthetic ones by the vote's.
+    """
     used = world.kinds[: world.config.parties]
     owners = [used.index(kind) for kind in dict.fromkeys(used)]
     images = len(world.shape) == 3 and world.shape[0] in (1, 3)
-    strip: Callable[[Axes, torch.Tensor, str, World], None] = _images if images else _features
     figure, axes = new_figure(2 * len(owners), 1, width=9, height=(1.5 if images else 4.6) * len(owners))
+    each, asked = world.config.samples or world.examples, world.config.queries is not None
     for row, party in enumerate(owners):
-        real = world.dataset.train_x[world.shards[party][:_EACH]]
-        made = world.samples_of(state, party, _EACH)
-        kind = used[party]
-        for axis, x, name in ((axes[2 * row], real, "real"), (axes[2 * row + 1], made, f"synthetic, {kind}")):
-            strip(axis, x, f"party {party}: {name}", world)
+        shard = world.shards[party]
+        voted = None if asked or state.labels is None else state.labels[party * each :][:each]
+        sides = (
+            (axes[2 * row], "real", world.dataset.train_x[shard], world.dataset.train_y[shard]),
+            (axes[2 * row + 1], f"synthetic, {used[party]}", world.samples_of(state, party, each), voted),
+        )
+        for axis, name, x, labels in sides:
+            if images:
+                _images(axis, x[:_EACH], f"party {party}: {name}", world)
+            else:
+                _features(axis, x, labels, f"party {party}: {name}", world)
     save(figure, path)
 
 
@@ -134,13 +142,24 @@ def _images(axis: Axes, x: torch.Tensor, title: str, world: World) -> None:
     _bare(axis, title)
 
 
-def _features(axis: Axes, x: torch.Tensor, title: str, world: World) -> None:
-    x = x.flatten(1)
+def _features(axis: Axes, x: torch.Tensor, labels: torch.Tensor | None, title: str, world: World) -> None:
+    """As many samples of each class, which the axis names; the first ones where there are no labels."""
+    classes = world.dataset.classes
+    some = (
+        [(labels == c).nonzero().flatten()[: max(1, _EACH // classes)] for c in range(classes)]
+        if labels is not None
+        else []
+    )
+    x = x.flatten(1)[torch.cat(some) if some else slice(_EACH)]
     shown = axis.imshow(
         x.clamp(-3, 3).numpy(), cmap="coolwarm", vmin=-3, vmax=3, aspect="auto", interpolation="nearest"
     )
     _bare(axis, f"{title}: {x.shape[1]} features of {len(x)} samples, in deviations from the mean")
     axis.figure.colorbar(shown, ax=axis, pad=0.01, aspect=12)
+    starts = [sum(map(len, some[:c])) for c in range(len(some))]
+    axis.set_yticks(starts, [f"class {c}" if len(found) else "" for c, found in enumerate(some)], fontsize=7)
+    for start in starts[1:]:
+        axis.axhline(start - 0.5, color="k", linewidth=0.8)
     if world.dataset.name == "adult":
         first = {name.partition("=")[0]: i for i, name in reversed(list(enumerate(FEATURES)))}
         axis.set_xticks(list(first.values()), list(first), rotation=90, fontsize=6)

@@ -342,7 +342,7 @@ def test_the_command_runs_resumes_and_draws(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("shape", [(5,), (1, 5), (2, 4, 4), (1, 8, 8), (3, 8, 8)])
-def test_examples_of_any_shape_are_drawn(tmp_path, shape):
+def test_examples_of_any_shape_are_drawn(tmp_path, monkeypatch, shape):
     from ldpkernels.commands import han_xue_run
     from ldpkernels.federated import own
 
@@ -356,3 +356,11 @@ def test_examples_of_any_shape_are_drawn(tmp_path, shape):
         state, _ = han_xue.round_(state, world)
     han_xue_run.draw(tmp_path / "samples.png", world, state)
     assert (tmp_path / "samples.png").stat().st_size > 3_000
+    while state.labels is None:
+        state, _ = han_xue.round_(state, world)
+    drawn = []
+    monkeypatch.setattr(han_xue_run, "save", lambda figure, path: drawn.extend(figure.axes))
+    han_xue_run.draw(tmp_path / "samples.png", world, state)
+    if len(shape) < 3 or shape[0] == 2:  # features: as many of each class
+        assert [tick.get_text() for tick in drawn[0].get_yticklabels()] == ["class 0", "class 1"]
+        assert drawn[0].images[0].get_array().shape == (16, math.prod(shape))

@@ -11,8 +11,9 @@ import torch
 import ldpkernels
 from benchmarks.budget import means
 from benchmarks.papers import (
-    han_xue_runs,
+    crops,
     han_xue_tables,
+    han_xue_tries,
     ldp_fed_runs,
     ldp_fl_others,
     ldp_fl_plan,
@@ -182,10 +183,11 @@ def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeyp
     config = parties_driver.Config(
         5, recipe, ("gan",), ("network",), local_epochs=10, epochs=10, baseline=False, chunk=2
     )
-    monkeypatch.setattr(han_xue_runs, "dataset_of", lambda name, root: tiny)
+    monkeypatch.setattr(han_xue_tries, "dataset_of", lambda name, root: tiny)
     monkeypatch.setattr(processes, "Workers", lambda count, world: crews.Here(world))
-    monkeypatch.setattr(han_xue_runs, "config_of", lambda s: replace(config, seed=s.seed))
-    cell = han_xue_runs.compute_swapped("fashion-mnist", 3, "", 1, tmp_path / "unfinished")
+    monkeypatch.setattr(han_xue_tries, "config_of", lambda s: replace(config, seed=s.seed))
+    label = han_xue_tries.name(han_xue_tries.SWAPPED, 3)
+    cell = han_xue_tries.swap(3, "", 1, label, tmp_path / "unfinished")
     assert cell["vote is right of real"] == cell["kept of real"] == cell["real, vote"] == cell["teacher"] == 1
     world = parties_driver.World(tiny, replace(config, seed=3))
     state = parties_driver.State()
@@ -197,3 +199,24 @@ def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeyp
     assert cell["ran"] == {"config": asdict(replace(config, seed=3)), "examples of a party": world.examples}
     table = han_xue_tables.samples_or_labels([cell, {**cell, "real, vote": 0.5}])
     assert "0.7500 ± 0.3536 (2 seeds)" in table
+
+    wide, log = (han_xue_tries.name(kind, 0) for kind in (han_xue_tries.WIDE, han_xue_tries.LOG))
+    real = han_xue_tries.by_real(0, "", 1, wide, tmp_path / "wide")
+    made = han_xue_tries.by_log(0, "", 1, log, tmp_path / "log")
+    assert real["by epochs"] == {"10": 1.0}
+    assert list(made["by epochs"]) == ["10", "20", "30"]
+    assert (real["ran"]["config"]["recipe"]["loss"], made["ran"]["config"]["recipe"]["loss"]) == (None, "log")
+    assert len(han_xue_tries.tries({wide: real, log: made}).splitlines()) == 4
+
+
+def test_crops_are_moved_and_mirrored_images():
+    x = torch.arange(1.0, 65).reshape(1, 1, 8, 8).expand(50, -1, -1, -1)
+    assert torch.equal(crops.Cropped().eval()(x), x)
+    torch.manual_seed(0)
+    found = crops.Cropped()(x)
+    wide = torch.nn.functional.pad(x[:1], [4] * 4)
+    of_corners = [wide[0, :, i : i + 8, j : j + 8] for i in range(9) for j in range(9)]
+    allowed = {tuple(w.flatten().tolist()) for one in of_corners for w in (one, one.flip(-1))}
+    seen = {tuple(one.flatten().tolist()) for one in found}
+    assert seen <= allowed
+    assert len(seen) > 25

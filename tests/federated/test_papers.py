@@ -15,6 +15,7 @@ from benchmarks.papers import (
     han_xue_plan,
     han_xue_runs,
     han_xue_tables,
+    han_xue_tries,
     ldp_fed_runs,
     ldp_fed_tables,
     ldp_fl_others,
@@ -178,8 +179,9 @@ def test_the_cells_of_the_other_pages_say_what_ran_too():
         if name.startswith(han_xue_runs.BASELINE):
             s = replace(han_xue_runs.run_of(cell["dataset"], cell["seed"]), baseline=True)
             assert name == han_xue_runs.BASELINE + s.name
-        elif name.startswith(han_xue_runs.SWAPPED):
-            s = han_xue_plan.full(cell["dataset"], han_xue_runs.PARTIES, "gan", seed=cell["seed"])
+        elif name.startswith((han_xue_tries.SWAPPED, han_xue_tries.WIDE, han_xue_tries.LOG)):
+            assert_ran(cell["ran"]["config"], as_kept(han_xue_tries.config_by(name, cell["seed"])), name)
+            continue
         elif name.startswith(han_xue_dssgd.PREFIX):
             run = said_by(han_xue_dssgd.Run, name, cell)
             assert_ran(cell["ran"]["config"], as_kept(han_xue_dssgd.config_of(run)), name)
