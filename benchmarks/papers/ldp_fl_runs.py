@@ -30,18 +30,10 @@ def dataset_of(name: str, root: str) -> Any:
 
 
 def network_of(s: Setting) -> Any:
-    """The network of a run. "batch" has batch normalisation where it has that of groups, "cropped" trains on crops."""
-    from torch import nn
+    """The network of a run, with its initial weights."""
+    from benchmarks.papers import cifar_networks
 
-    from benchmarks.papers.crops import Cropped
-    from ldpkernels.federated import networks
-
-    name, _, change = (s.network or NETWORK[s.dataset]).partition(" ")
-    network: Any = networks.network(name, s.seed)
-    for i, layer in enumerate(network):
-        if change == "batch" and isinstance(layer, nn.GroupNorm):
-            network[i] = nn.BatchNorm2d(layer.num_channels, track_running_stats=False)
-    return nn.Sequential(Cropped(), *network) if change == "cropped" else network
+    return cifar_networks.changed(s.network or NETWORK[s.dataset], s.seed)
 
 
 def config_of(s: Setting, network: Any) -> Any:

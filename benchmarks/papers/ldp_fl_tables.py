@@ -36,6 +36,9 @@ NETWORK_NAMES = {
     "small-vgg-normalised": "small VGG",
     "small-vgg-normalised batch": "small VGG, batch normalisation",
     "small-vgg-normalised cropped": "small VGG, images cropped and mirrored",
+    "small-vgg-normalised plain": "small VGG, no normalisation, PyTorch's initial weights",
+    "tutorial": "PyTorch's tutorial's",
+    "wide-cnn": "wide, images as they are",
     "wide-cnn-mirrored": "wide, mirrored images",
 }
 NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
@@ -184,7 +187,7 @@ def epochs_table(kept: Kept) -> str:
 
 
 def network_table(kept: Kept) -> str:
-    """Fashion-MNIST on LDP-Fed's network, which normalises, beside LDP-FL's."""
+    """Fashion-MNIST on the two readings of "two-layer CNN"."""
     body = []
     found = [s for s in kept if s.network == "ldp-fed-cnn" and s.trained]
     found.sort(key=lambda s: (s.eps is not None, s.upload, s.radius or math.inf, s.norms, s.eps or 0, s.epochs))

@@ -11,7 +11,7 @@ import torch
 import ldpkernels
 from benchmarks.budget import means
 from benchmarks.papers import (
-    crops,
+    cifar_networks,
     han_xue_tables,
     han_xue_tries,
     ldp_fed_runs,
@@ -211,12 +211,24 @@ def test_the_global_model_of_real_samples_and_of_better_labels(tmp_path, monkeyp
 
 def test_crops_are_moved_and_mirrored_images():
     x = torch.arange(1.0, 65).reshape(1, 1, 8, 8).expand(50, -1, -1, -1)
-    assert torch.equal(crops.Cropped().eval()(x), x)
+    assert torch.equal(cifar_networks.Cropped().eval()(x), x)
     torch.manual_seed(0)
-    found = crops.Cropped()(x)
+    found = cifar_networks.Cropped()(x)
     wide = torch.nn.functional.pad(x[:1], [4] * 4)
     of_corners = [wide[0, :, i : i + 8, j : j + 8] for i in range(9) for j in range(9)]
     allowed = {tuple(w.flatten().tolist()) for one in of_corners for w in (one, one.flip(-1))}
     seen = {tuple(one.flatten().tolist()) for one in found}
     assert seen <= allowed
     assert len(seen) > 25
+
+
+def test_changed_networks_are_the_same_but_for_their_change():
+    """The initial weights of the tables' network are those that were always run."""
+    small, seeded = "small-vgg-normalised", networks.network("small-vgg-normalised", 5)
+    for name in (small, f"{small} batch", f"{small} cropped"):
+        weights = cifar_networks.changed(name, 5).state_dict().values()
+        assert all(torch.equal(*pair) for pair in zip(seeded.state_dict().values(), weights, strict=True))
+    plain = cifar_networks.changed(f"{small} plain", 5)
+    assert sum(p.numel() for p in plain.parameters()) == 181_882 - 2 * (32 + 32 + 64 + 64)
+    assert not [layer for layer in plain if isinstance(layer, torch.nn.GroupNorm)]
+    assert not torch.equal(plain[0].weight, seeded[0].weight)
