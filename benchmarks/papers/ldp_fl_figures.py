@@ -111,7 +111,7 @@ def fashion_panels(curves: Curves) -> list[Panel]:
     return [
         Panel(titled("Figure 3", dataset), "clients n, of 60,000 / n examples each", (70, 90), of_n,
               crosses=[("paper", [(200, TABLE_1[dataset, 5.0, "fixed"])], "k")], log=True, ticks=clients),
-        Panel(titled("Figure 4a", dataset, ", eps = 4"), "round", (60, 90), readings,
+        Panel(titled("Figure 4a", dataset, ", eps = 4"), "round", (50, 90), readings,
               crosses=[("paper", [(15, headline)], "k")]),
         Panel(titled("Figure 4b", dataset, ", all selected train"), SHARE, (70, 90), of_fraction),
         Panel(titled("Figure 5b", dataset, ", 21,840 weights"), "eps of a weight", (70, 90), of_eps, crosses=both),
@@ -129,8 +129,8 @@ def cifar_panels(curves: Curves) -> list[Panel]:
     readings = [
         curves.by_round(all_train, "small VGG, adaptive, all 500 train"),
         curves.by_round(all_train.twin, "no noise, small VGG, all 500 train"),
-        curves.by_round(wide, f"wide, adaptive, rate {rate:g}"),
-        curves.by_round(wide.twin, f"no noise, wide, rate {rate:g}"),
+        curves.by_round(wide, "wide, adaptive, 20 train"),
+        curves.by_round(wide.twin, "no noise, wide, 20 train"),
     ]
     of_eps = [
         curves.over(budgets, lambda v: replace(adaptive, eps=v), "small VGG, adaptive"),

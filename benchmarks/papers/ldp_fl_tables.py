@@ -169,7 +169,7 @@ def table_1(kept: Kept) -> str:
     """Fixed and adaptive ranges, beside the paper's Table 1."""
     found = [s for s in kept if in_table_1(s) and at_home(s) and (s.dataset != "cifar10" or is_the_papers(s))]
     found = [s for s in found if s.dataset == "cifar10" or not s.network or s.norms]
-    return rows_of(kept, ((s, in_table_1(s)) for s in sorted(found, key=place)))
+    return rows_of(kept, ((s, None if s.adapts == "own" else in_table_1(s)) for s in sorted(found, key=place)))
 
 
 def epochs_table(kept: Kept) -> str:

@@ -15,6 +15,7 @@ Crosses = tuple[str, Sequence[tuple[float, float]], str]  # label, the paper's a
 
 
 MARKS = "os^D"
+PRINTED = "x+1"  # of the paper's figures
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Panel:
     def draw(self, axis: Any) -> None:
         """Draw it."""
         assert len(self.lines) <= len(MARKS), self.title
+        assert len(self.crosses) <= len(PRINTED), self.title
         axis.set(title=self.title, xlabel=self.xlabel, ylim=self.ylim, xscale="log" if self.log else "linear")
         for i, (label, points) in enumerate(self.lines):
             rows = [(x, 100 * fmean(v), 100 * stdev(v) if len(v) > 1 else 0.0) for x, v in sorted(points) if v]
@@ -51,10 +53,10 @@ class Panel:
             if self.flat and len(rows) == 1:
                 axis.axhline(rows[0][1], color=style["color"], lw=0.8, ls=":")
             self.arrows(axis, [(x, y) for x, y, _ in rows], style["color"])
-        for label, printed, color in self.crosses:
+        for mark, (label, printed, color) in zip(PRINTED, self.crosses, strict=False):
             found = [(x, 100 * y) for x, y in printed]
-            axis.plot(*zip(*found, strict=True), "x", color=color, label=label, zorder=5)
-            self.arrows(axis, found, color)
+            axis.plot(*zip(*found, strict=True), mark, color=color, label=label, zorder=5, ms=8)
+            self.arrows(axis, found, color, "<" if "below" in label else "")
         if self.level is not None:
             axis.axhline(self.level[0], color="0", lw=0.9, ls=":", label=self.level[1])
         if self.ticks:
@@ -62,20 +64,20 @@ class Panel:
             axis.minorticks_off()
         axis.set_ylabel("test accuracy (%)")
         axis.title.set_fontsize(10)
-        axis.legend(framealpha=0.8, edgecolor="none", fontsize=8, loc="best")
+        axis.legend(framealpha=0.5, edgecolor="none", fontsize=8, loc="best")
 
     def xs(self) -> set[float]:
         """Where something was run."""
         return {x for _, points in self.lines for x, values in points if values}
 
-    def arrows(self, axis: Any, found: Sequence[tuple[float, float]], color: str) -> None:
+    def arrows(self, axis: Any, found: Sequence[tuple[float, float]], color: str, sign: str = "") -> None:
         """Say where a value is that lies below the axes."""
         low, high = self.ylim
         for x, y in found:
             if y < low:
                 place = {"xy": (x, low), "xytext": (x, low + 0.14 * (high - low))}
                 arrow = {"arrowstyle": "->", "color": color}
-                axis.annotate(f"{y:.0f}", **place, arrowprops=arrow, color=color, ha="center", fontsize=8)
+                axis.annotate(f"{sign}{y:.0f}", **place, arrowprops=arrow, color=color, ha="center", fontsize=8)
                 axis.plot([x, x], [low, low + 0.18 * (high - low)], alpha=0)  # so that no legend lies on it
 
 

@@ -154,7 +154,7 @@ def _features(axis: Axes, x: torch.Tensor, labels: torch.Tensor | None, title: s
     shown = axis.imshow(
         x.clamp(-3, 3).numpy(), cmap="coolwarm", vmin=-3, vmax=3, aspect="auto", interpolation="nearest"
     )
-    _bare(axis, f"{title}: {x.shape[1]} features of {len(x)} samples, in deviations from the mean")
+    _bare(axis, f"{title}: {x.shape[1]} features of {len(x)} samples, in deviations, cut at 3")
     axis.figure.colorbar(shown, ax=axis, pad=0.01, aspect=12)
     starts = [sum(map(len, some[:c])) for c in range(len(some))]
     axis.set_yticks(starts, [f"class {c}" if len(found) else "" for c, found in enumerate(some)], fontsize=7)
