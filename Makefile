@@ -8,6 +8,8 @@ EXTRAS := test,accounting,federated
 # the environment says. Else each process would compile torch again, which takes longer than to run it.
 TORCH ?= torch==2.13.0
 unexport PYTHONDONTWRITEBYTECODE
+# The module compiles while torch is fetched and unpacked: it needs nothing of torch. What else is needed comes after both.
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 STAMP := $(VENV)/.ready
 # The Python of the machine with the GPU, for which make gpu-build compiles.
 PYTHON312 ?= python3.12
@@ -50,8 +52,8 @@ help:
 
 $(STAMP): pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-compile "$(TORCH)"
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[$(EXTRAS)]"
+	$(PIP) --no-compile "$(TORCH)" & torch=$$!; $(PIP) --no-compile --no-deps --editable . && wait $$torch
+	$(PIP) --no-compile "ldpkernels[$(EXTRAS)]"
 	touch $@
 
 demo: $(STAMP)
@@ -85,12 +87,12 @@ numpy:
 	  --doctest-ignore-import-errors --ignore ldpkernels/calls/dp_sgd.py
 
 sanitize: $(STAMP)
-	$(PY) -m pip install --quiet --disable-pip-version-check "pybind11>=2.12"
+	$(PIP) "pybind11>=2.12"
 	PYTHON=$(CURDIR)/$(PY) WORKERS=$(WORKERS) tests/sanitize/run address
 	PYTHON=$(CURDIR)/$(PY) tests/sanitize/run thread
 
 flower: $(STAMP)
-	$(PY) -m pip install --quiet --disable-pip-version-check "$(TORCH)" $(FLOWER)
+	$(PIP) "$(TORCH)" $(FLOWER)
 	$(PY) -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not flower" tests/flower
 	$(PY) -m pytest -m flower tests/flower tests/planning/test_app.py
 
@@ -98,7 +100,7 @@ flower: $(STAMP)
 TRAINERS := "transformers>=5" "peft>=0.18" "lightning>=2.5" "accelerate>=1.10" "opacus>=1.5" "nvflare>=2.9"
 
 integrations: $(STAMP)
-	$(PY) -m pip install --quiet --disable-pip-version-check "$(TORCH)" $(TRAINERS)
+	$(PIP) "$(TORCH)" $(TRAINERS)
 	$(PYTEST) tests/integrations tests/distributed
 
 SECONDS_EACH ?= 30
@@ -108,13 +110,13 @@ FUZZED := answer report report-header aggregate aggregate-header ledger ledger-r
 FUZZED_FLOWER := flower-message flower-checkpoint node-file
 
 fuzz: $(STAMP)
-	$(PY) -m pip install --quiet --disable-pip-version-check "atheris>=2.3"
+	$(PIP) "atheris>=2.3"
 	@failed=; for target in $(FUZZED) $$($(PY) -c "import flwr" 2> /dev/null && echo $(FUZZED_FLOWER)); do \
 	  echo "== $$target"; $(PY) -m tests.fuzz $$target --seconds $(SECONDS_EACH) || failed="$$failed $$target"; \
 	done; test -z "$$failed" || { echo "what failed is in build/fuzz/found:$$failed"; exit 1; }
 
 bench: $(STAMP)
-	-$(PY) -m pip install --quiet --disable-pip-version-check $(PEERS)
+	-$(PIP) $(PEERS)
 	$(PY) -m benchmarks.report --out out/bench
 
 # One sweep of what users call most, and of a server: no stored results.
