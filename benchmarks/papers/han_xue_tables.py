@@ -16,6 +16,7 @@ from benchmarks.papers.han_xue_plan import FULL_EPOCHS, OURS, PAPER, Setting, pl
 from benchmarks.papers.pictures import Line, Panel
 
 MIXED = "gan+dcgan"  # as the paper has images
+PARTIES = (5, 10, 20)
 NAMES = {"adult": "Adult", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
 Kept = dict[Setting, list[Cell]]  # of a setting with seed 0 and no baseline, one cell for each seed that was run
 
@@ -75,8 +76,8 @@ def glance(kept: Kept) -> str:
     """Table 1 of all datasets, by the runs nearest to the paper's."""
     rows = []
     for dataset, name in NAMES.items():
-        first, *others = of_five(kept, dataset)
-        for s in [first, *(s for s in others if s.full and (s.generators == MIXED or s.wide))]:
+        found = of_five(kept, dataset)
+        for s in [*found[:1], *(s for s in found[1:] if s.full and (s.generators == MIXED or s.wide))]:
             also = (
                 ", DCGANs, networks twice as wide" if s.wide else f", {kinds(s)} mixed" if s.generators == MIXED else ""
             )
@@ -96,7 +97,7 @@ def table_1(kept: Kept, dataset: str) -> str:
 def gain(kept: Kept, dataset: str) -> str:
     """The paper's claim, that the global model is above the standalone ones, by the runs nearest to the paper's."""
     rows = []
-    for s in (replace(of_five(kept, dataset)[0], parties=parties) for parties in (5, 10, 20)):
+    for s in (replace(first, parties=n) for first in of_five(kept, dataset)[:1] for n in PARTIES):
         if s in kept:
             won = [c["global"] - fmean(c["standalone"]) for c in kept[s]]
             above = sum(w > 0 for w in won)
@@ -160,7 +161,7 @@ def samples_or_labels(cells: list[Cell]) -> str:
     """The four ways to train the same global model: real or generated samples, labelled by the vote or better."""
 
     def share(name: str) -> str:
-        return f"{fmean([c[name] for c in cells]):.1%}"
+        return f"{fmean([c[name] for c in cells]):.1%}" if cells else "not run"
 
     true, told = share("vote is right of real"), share("vote is the teacher's")
     real, generated = share("kept of real"), share("kept of generated")
@@ -174,13 +175,11 @@ def samples_or_labels(cells: list[Cell]) -> str:
     return table(heads, [[*row, spread([c[of] for c in cells])] for *row, of in rows])
 
 
-PARTIES = (5, 10, 20)
-
-
 def draw(cells: dict[str, Cell], path: Path) -> None:
     """Figures 6 and 8, a row for each dataset, and the sound variant apart, as its accuracies are elsewhere."""
     kept = kept_of(cells)
-    pictures.save([make(dataset, kept) for dataset in NAMES for make in (of_sigma, of_parties)], path)
+    run = [dataset for dataset in NAMES if of_five(kept, dataset)]
+    pictures.save([make(dataset, kept) for dataset in run for make in (of_sigma, of_parties)], path)
     pictures.save([sound(dataset, kept) for dataset in NAMES], path.with_name(f"{path.stem}-sound.png"))
 
 

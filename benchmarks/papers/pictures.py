@@ -82,10 +82,12 @@ class Panel:
 
 
 def save(panels: Sequence[Panel], path: Path) -> None:
-    """The panels that have more than one x as one picture, PNG and SVG, of the path's stem."""
+    """The panels that have more than one x as one picture, PNG and SVG, of the path's stem; none of no such panel."""
     from ldpkernels.common import plot
 
     panels = [panel for panel in panels if panel.flat or len(panel.xs()) > 1]
+    if not panels:
+        return
     assert len(panels) <= 6, path
     rows = -(-len(panels) // 2)  # three columns could not be read on a phone
     figure, axes = plot.new_figure(rows, 2, width=8.0, height=3.4 * rows)

@@ -44,6 +44,15 @@ def test_a_page_says_what_its_cells_say(page, tmp_path):
     assert (tmp_path / f"{page.name}.md").read_text() == words_of(page)
 
 
+@NAMED
+def test_a_page_begins_with_its_first_cell(page, tmp_path):
+    """In a folder of one's own a run is shown beside tables and pictures that are empty."""
+    first = dict([next(iter(page.cells.all().items()))])
+    (tmp_path / f"{page.name}.json").write_text(json.dumps(first))
+    replace(page, cells=Cells(tmp_path / f"{page.name}.json")).write()
+    assert "in all | 1 runs" in re.sub(" +", " ", (tmp_path / f"{page.name}.md").read_text())
+
+
 DRAWN = [pytest.param(p, id=p.name, marks=[] if p is PAGES[1] else pytest.mark.exhaustive) for p in PAGES]
 
 
