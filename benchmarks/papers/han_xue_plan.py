@@ -103,8 +103,8 @@ def runs_of(dataset: str) -> list[Setting]:
     wholes = [full(dataset, n, "gan") for n in (10, 20)]
     wholes += [full(dataset, 5, kinds) for kinds in ("vae", "gan+dcgan", "dcgan")]
     wholes.append(full(dataset, 5, "gan", sound=True))
-    less_noise = [Setting(dataset, True, 5, sigma, steps, 0) for sigma, steps in LESS_NOISE]
-    return [*seeds(several, 5), *seeds([*wholes, *ours], 3), first, *few, *less_noise]
+    shorter, longer = (Setting(dataset, True, 5, sigma, steps, 0) for sigma, steps in LESS_NOISE)
+    return [*seeds(several, 5), *seeds([*wholes, *ours, longer], 3), first, *few, shorter]
 
 
 def plan() -> list[Setting]:

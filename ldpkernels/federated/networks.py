@@ -97,7 +97,7 @@ class Mirrored(nn.Module):
 def small_vgg_normalised() -> nn.Module:
     """Four convolutions and two linear layers, a small VGG for CIFAR-10; LDP-FL does not give its own.
 
-    It has group normalisation and He's initial weights, without which it learns nothing from few steps.
+    It has group normalisation and He's initial weights, without which it learns less from few steps.
 
     >>> sum(p.numel() for p in small_vgg_normalised().parameters())
     181882
