@@ -90,7 +90,7 @@ def fashion_panels(curves: Curves) -> list[Panel]:
     def other(eps: float, **changes: Any) -> Setting:
         return noisy(eps, network="ldp-fed-cnn", **changes)
 
-    budgets, few, clients = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0), (4.0, 5.0, 10.0), (100, 200, 500, 1000)
+    budgets, few, clients = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0), (1.0, 2.0, 4.0, 5.0, 10.0), (100, 200, 500, 1000)
     readings = [
         curves.by_round(noisy(), "updates, r = .015"),
         curves.by_round(noisy().twin, "no noise"),
@@ -114,7 +114,7 @@ def fashion_panels(curves: Curves) -> list[Panel]:
         Panel(titled("Figure 4a", dataset, ", eps = 4"), "round", (50, 90), readings,
               crosses=[("paper", [(15, headline)], "k")]),
         Panel(titled("Figure 4b", dataset, ", all selected train"), SHARE, (70, 90), of_fraction),
-        Panel(titled("Figure 5b", dataset, ", 21,840 weights"), "eps of a weight", (70, 90), of_eps, crosses=both),
+        Panel(titled("Figure 5b", dataset, ", 21,840 weights"), "eps of a weight", (50, 90), of_eps, crosses=both),
         Panel(titled("Figure 5b", dataset, ", 29,034 weights"), "eps of a weight", (80, 90), wider, crosses=both),
     ]  # fmt: skip
 
