@@ -2,7 +2,7 @@
 """What each source of Han and Xue's global model costs, and what may bring it nearer to the paper's.
 
 Either source is replaced: real samples for generated ones, or a better model's labels for the vote's. Two tries follow:
-real samples that networks twice as wide label, which is what no generators can pass; and discriminators with the losses
+real samples that networks twice as wide label, about the most that generators can reach; and discriminators with the losses
 of equation (4), with more epochs of the global model.
 """
 
