@@ -52,7 +52,8 @@ help:
 
 $(STAMP): pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PIP) --no-compile "$(TORCH)" & torch=$$!; $(PIP) --no-compile --no-deps --editable . && wait $$torch
+	$(PIP) --no-compile "$(TORCH)" & torch=$$!; $(PIP) --no-compile --no-deps --editable .; built=$$?; \
+	  wait $$torch && exit $$built
 	$(PIP) --no-compile "ldpkernels[$(EXTRAS)]"
 	touch $@
 

@@ -27,11 +27,7 @@ class Cropped(Mirrored):
 
 
 def tutorial() -> nn.Sequential:
-    """The network of PyTorch's tutorial for CIFAR-10, which is probably the paper's "default network".
-
-    >>> sum(p.numel() for p in tutorial().parameters())
-    62006
-    """
+    """The network of PyTorch's tutorial for CIFAR-10, which is probably the paper's "default network"."""
     return nn.Sequential(
         nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
         nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each source of Han and Xue's global model costs, and what may bring it nearer to the paper's.
 
-Either source is replaced: real samples for generated ones, or a better model's labels for the vote's. Two tries follow:
-real samples that networks twice as wide label, about the most that generators can reach; and discriminators with the losses
-of equation (4), with more epochs of the global model.
+Either source is replaced: real samples for generated ones, or a better model's labels for the vote's. Two tries follow.
+In one, networks twice as wide label real samples, which is about the most that generators can reach. In the other,
+discriminators have the losses of equation (4), and the global model more epochs.
 """
 
 from __future__ import annotations

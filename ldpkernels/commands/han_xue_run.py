@@ -124,7 +124,12 @@ def draw(path: str | Path, world: World, state: State) -> None:
         voted = None if asked or state.labels is None else state.labels[party * each :][:each]
         sides = (
             (axes[2 * row], "real", world.dataset.train_x[shard], world.dataset.train_y[shard]),
-            (axes[2 * row + 1], f"synthetic, {used[party]}", world.samples_of(state, party, each), voted),
+            (
+                axes[2 * row + 1],
+                f"synthetic, {used[party]}",
+                world.samples_of(state, party, _EACH if images else each),
+                voted,
+            ),
         )
         for axis, name, x, labels in sides:
             if images:

@@ -228,7 +228,10 @@ def test_changed_networks_are_the_same_but_for_their_change():
     for name in (small, f"{small} batch", f"{small} cropped"):
         weights = cifar_networks.changed(name, 5).state_dict().values()
         assert all(torch.equal(*pair) for pair in zip(seeded.state_dict().values(), weights, strict=True))
+    kinds = [type(layer) for layer in cifar_networks.changed(f"{small} batch", 5)]
+    assert (kinds.count(torch.nn.BatchNorm2d), kinds.count(torch.nn.GroupNorm)) == (4, 0)
     plain = cifar_networks.changed(f"{small} plain", 5)
     assert sum(p.numel() for p in plain.parameters()) == 181_882 - 2 * (32 + 32 + 64 + 64)
     assert not [layer for layer in plain if isinstance(layer, torch.nn.GroupNorm)]
+    assert sum(p.numel() for p in cifar_networks.changed("tutorial", 5).parameters()) == 62_006
     assert not torch.equal(plain[0].weight, seeded[0].weight)
