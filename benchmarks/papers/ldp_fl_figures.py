@@ -41,7 +41,7 @@ def printed(dataset: str, kind: str, color: str = "k") -> Crosses:
     """The paper's Table 1, and its headline for the kind of ranges that has it, over eps."""
     found = [(eps, TABLE_1[dataset, eps, kind]) for eps in (5.0, 10.0)]
     found += [(eps, v) for (d, eps), v in HEADLINES.items() if d == dataset and color == "k"]
-    return "paper" if color == "k" else f"paper, {kind}", found, color
+    return "paper" if kind == "fixed" else f"paper, {kind}", found, color
 
 
 def titled(figure: str, dataset: str, words: str = "") -> str:
@@ -72,7 +72,7 @@ def mnist_panels(curves: Curves) -> list[Panel]:
               crosses=[("paper", [(10, headline)], "k")]),
         Panel(titled("Figure 4b", "mnist", ", T = 10"), SHARE, (60, 100), of_fraction),
         Panel(titled("Figure 5a", "mnist", ", n = 100"), "eps of a weight", (80, 100), of_eps,
-              crosses=[printed("mnist", "fixed"), printed("mnist", "adaptive", "C2")], log=True),
+              crosses=[printed("mnist", "fixed"), printed("mnist", "adaptive", "C2")], log=True, legend=(0.3, 0.24)),
         Panel("As Figure 5d, for MNIST, eps = 1", "radius r", (0, 100), of_radius, log=True, ticks=radii),
     ]  # fmt: skip
 
@@ -146,9 +146,9 @@ def cifar_panels(curves: Curves) -> list[Panel]:
     both, after = (HEADLINES[dataset, eps], TABLE_1[dataset, eps, "adaptive"]), ", eps = 10"
     return [
         Panel(titled("Figure 3", dataset, after), "clients n, of 50,000 / n examples each", ylim, of_n,
-              crosses=[("paper", [(500, v) for v in both], "k")], log=True, ticks=clients),
+              crosses=[("paper, adaptive", [(500, v) for v in both], "k")], log=True, ticks=clients),
         Panel(titled("Figure 4a", dataset, after), "round", ylim, readings,
-              crosses=[("paper", [(15, v) for v in both], "k")]),
+              crosses=[("paper, adaptive", [(15, v) for v in both], "k")]),
         Panel(titled("Figure 4b", dataset, ", 20 train"), SHARE, ylim, of_fraction),
         Panel(titled("Figure 5c", dataset, ", n = 500"), "eps of a weight", ylim, of_eps,
               crosses=[printed(dataset, "adaptive")]),

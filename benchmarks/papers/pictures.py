@@ -15,7 +15,7 @@ Crosses = tuple[str, Sequence[tuple[float, float]], str]  # label, the paper's a
 
 
 MARKS = "os^D"
-PRINTED = "x+1"  # of the paper's figures
+PRINTED = "x+1"  # of the paper's figures; those of adaptive ranges have the second
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Panel:
     ticks: Sequence[float] = ()
     level: tuple[float, str] | None = None  # of every x, in percent
     flat: bool = False
+    legend: str | tuple[float, float] = "best"
 
     def draw(self, axis: Any) -> None:
         """Draw it."""
@@ -55,6 +56,7 @@ class Panel:
             self.arrows(axis, [(x, y) for x, y, _ in rows], style["color"])
         for mark, (label, printed, color) in zip(PRINTED, self.crosses, strict=False):
             found = [(x, 100 * y) for x, y in printed]
+            mark = PRINTED[1] if label.endswith("adaptive") else mark
             axis.plot(*zip(*found, strict=True), mark, color=color, label=label, zorder=5, ms=8)
             self.arrows(axis, found, color, "<" if "below" in label else "")
         if self.level is not None:
@@ -64,7 +66,7 @@ class Panel:
             axis.minorticks_off()
         axis.set_ylabel("test accuracy (%)")
         axis.title.set_fontsize(10)
-        axis.legend(framealpha=0.5, edgecolor="none", fontsize=8, loc="best")
+        axis.legend(framealpha=0.5, edgecolor="none", fontsize=8, loc=self.legend)
 
     def xs(self) -> set[float]:
         """Where something was run."""
