@@ -48,6 +48,6 @@ def test_a_small_version_runs_and_is_resumed(tmp_path, monkeypatch, capsys):
 
 def test_records_that_are_drawn_alone_cost_a_patient_more():
     """One record each is DP-SGD; eight are more than twice that."""
-    alone = benchmark.of_a_patient(2.0, 0.1, 15, 1)
-    assert alone == pytest.approx(sampled_gaussian(2.0, 0.1, 15).epsilon, rel=0.02)
-    assert benchmark.of_a_patient(2.0, 0.1, 15) > 2 * alone
+    alone = benchmark.of_a_patient(4.0, 0.1, 15, 1)
+    assert alone == pytest.approx(sampled_gaussian(4.0, 0.1, 15).epsilon, rel=0.02)
+    assert benchmark.of_a_patient(4.0, 0.1, 15) > 2 * alone
