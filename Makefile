@@ -35,7 +35,7 @@ help:
 	@echo "make quick       lint, types and most tests, for between two edits; CONTRIBUTING says what is left out"
 	@echo "make numpy       the tests that need no torch, where there is none; PYTHON names the interpreter"
 	@echo "make integrations  Hugging Face's Trainer, PEFT, Lightning, Accelerate, Opacus, NVFLARE, ranks of torch.distributed"
-	@echo "make sanitize    the native tests under the address, undefined-behaviour and thread sanitizers (minutes)"
+	@echo "make sanitize    the native tests under the address and undefined-behaviour sanitizers, threads under all three (minutes)"
 	@echo "make fuzz        mutated bytes into everything that reads bytes, SECONDS_EACH=30 for each reader"
 	@echo "make flower      installs Flower and Ray, and runs tests/flower whole: SuperLink, SuperNodes, simulation (minutes)"
 	@echo "make bench       throughput beside others and the memory floor: a table and a picture for each suite"

@@ -176,6 +176,15 @@ def test_the_house_does_not_grow():
         assert lines <= most, f"{folder} has {lines:,} lines, and {most:,} are allowed"
 
 
+def test_what_runs_under_the_sanitizers_is_there():
+    """No other test runs the script, and pytest ends where it is given a file that is gone."""
+    script = (PACKAGE.parent / "tests" / "sanitize" / "run").read_text()
+    named = re.search(r"^native=\(([^)]+)\)", script, re.MULTILINE)
+    assert named is not None
+    missing = [name for name in named[1].split() if not (PACKAGE.parent / "tests" / f"test_{name}.py").is_file()]
+    assert not missing
+
+
 OPERATIONS = {f"{kind.kernel}{ending}" for kind in KINDS for ending in ("_", "_report")} | {
     "clipped_noised_sum",
     "fresh_key",
