@@ -46,7 +46,7 @@ def cldp_(
     10^rho, c 10^rho] with probability proportional to e^(-alpha |y - v| / 2), and the new weight is y 10^-rho. **Each
     weight on its own** has alpha-condensed local differential privacy: whoever sees the result can tell any two values
     that are d integers apart by a factor of at most e^(alpha d). That is not a small epsilon: over the whole box it is
-    alpha c 10^rho (`OrdinalCLDP.worst_case_eps`).
+    alpha c 10^rho, and twice that for "laplace" (`OrdinalCLDP.worst_case_eps`).
 
     Args:
         model: A module, a tensor, a NumPy array, or a sequence or mapping of them, in fp32, fp64, bf16 or fp16.

@@ -41,9 +41,9 @@ def dp_sgd_step(
 ) -> ClippedInfo[torch.Tensor]:
     """Clip every sample's gradient to norm C, add them, add noise of deviation C * sigma once, and step.
 
-    On a Poisson sample with rate q of n samples, one step is a Poisson-subsampled Gaussian mechanism with noise
-    multiplier sigma, for adding or removing a sample. `ldpkernels.accounting` composes steps. A sample whose gradient
-    holds NaN or Inf is left out. `p.grad` is replaced, and stays for an optimizer of your own (pass None).
+    On a Poisson sample with rate q of n samples, one step is in real arithmetic a Poisson-subsampled Gaussian mechanism
+    with noise multiplier sigma, for adding or removing a sample. `ldpkernels.accounting` composes steps. A sample whose
+    gradient holds NaN or Inf is left out. `p.grad` is replaced, and stays for an optimizer of your own (pass None).
 
     Before the first write, two things are refused: layers that mix the samples of a batch, and parameters of the
     optimizer that would take a step by a gradient without noise.

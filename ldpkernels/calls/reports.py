@@ -74,8 +74,9 @@ class Report:
 class Aggregate(Generic[M]):
     """The sum of any number of reports: a counter for each weight, whatever the number of clients.
 
-    A counter has log2(n + 1) bits for n one-bit reports, and 32 for reports of one byte a weight. Several threads may
-    use it at once. A report that is added twice counts twice: it is the caller's task that each client sends one.
+    A counter has log2(n + 1) bits for n one-bit reports, and 32 for reports of one byte a weight (64 from 2^32 / 255
+    clients on). Several threads may use it at once. A report that is added twice counts twice: it is the caller's task
+    that each client sends one.
 
     Args:
         expect: What `ldpkernels.expected` makes of the model, C, R and eps that the clients were told. Reports that

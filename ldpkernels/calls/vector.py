@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One eps for an entire update, which is the only total that a client can read off."""
+"""One eps for an entire update: the total that a client can read off."""
 
 from __future__ import annotations
 
@@ -78,8 +78,9 @@ def perturb_vector(
     """A randomised copy of an update under **one eps for all of it**; its mean is the clipped update.
 
     All tensors together are one vector x, which is scaled to an L2 norm of at most `norm`. Whatever it was, every
-    output that a server sees is at most e^eps times as likely as for any other update. Send differences from the
-    server's model rather than weights: their norm is smaller, and the noise is proportional to `norm`.
+    output that a server sees is at most e^eps times as likely as for any other update ("privunitg": in real arithmetic;
+    "gaussian": but for a probability of delta). Send differences from the server's model rather than weights: their
+    norm is smaller, and the noise is proportional to `norm`.
 
     Args:
         model: The update: a module, a tensor, a NumPy array, or a sequence or mapping of them. It is not changed.

@@ -55,7 +55,7 @@ class Config:
         adaptive: New ranges from the averaged uploads after each round (`ldpkernels.ranges`); else they stay.
         ranges: Further arguments of `ldpkernels.ranges`: method, growth, quantile, by.
         fraction: The fraction of the clients that a round selects, k_l / n.
-        mechanism: "two-point" is the paper's; "piecewise" and "hybrid" have less variance if eps is above 0.61.
+        mechanism: "two-point" is the paper's; "piecewise" has less variance if eps is above 1.2, "hybrid" above .61.
         local: How a client trains.
         seed: Everything random follows from it.
         weigh: "alike" is the paper's mean. "examples" weighs a client by its number of examples, which becomes public:

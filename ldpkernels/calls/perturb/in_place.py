@@ -31,11 +31,11 @@ def perturb_(
     """Perturb every weight in place, by default by the two-point mechanism of LDP-FL, and return the model.
 
     A weight w becomes one of two values, C +- R (e^eps + 1) / (e^eps - 1), with the probabilities that make it w on
-    average. "piecewise" and "hybrid" have many values, likelier near w, and less variance if eps is above 0.61:
-    `ldpkernels.best_mechanism(eps)` says how much less. **Each weight on its own** is eps-locally differentially
-    private: between any two values of it in [C - R, C + R], against whoever sees the model, such as a server. Releasing
-    a model of d weights costs up to d * eps (`ldpkernels.accounting` has the exact figure). C and R must not depend on
-    private data: the output values reveal them.
+    average. "piecewise" and "hybrid" have many values, likelier near w, and less variance if eps is above 1.2
+    and 0.61: `ldpkernels.best_mechanism(eps)` says how much less. **Each weight on its own** is eps-locally
+    differentially private: between any two values of it in [C - R, C + R], against whoever sees the model, such as a
+    server. Releasing a model of d weights costs up to d * eps (`ldpkernels.accounting` has the exact figure). C and R
+    must not depend on private data: the output values reveal them.
 
     Args:
         model: A module, a tensor, a NumPy array, or a sequence or mapping of them, in fp32, fp64, bf16 or fp16.
