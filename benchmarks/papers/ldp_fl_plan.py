@@ -81,7 +81,7 @@ class Setting:
         examples = EXAMPLES[self.dataset] * self.share * self.epochs * self.rounds
         usual = self.dataset == "cifar10" or not self.network
         training = examples / 10 * (STEP[self.dataset] if usual else 1e-3)
-        training *= 2 if self.network.endswith("cropped") else 1  # torch's own steps
+        training *= 4 if self.network.endswith("cropped") else 1  # torch's own steps
         return (training + self.rounds * COUNTING[self.dataset]) / 60
 
     @property
