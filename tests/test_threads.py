@@ -156,7 +156,8 @@ found = []
 callers = [threading.Thread(target=lambda: found.append(all(out(3) == expected for _ in range(9)))) for _ in range(3)]
 [caller.start() for caller in callers], [caller.join() for caller in callers]
 assert found == [True] * 3
-assert len(tasks() - before) <= 6, "no more than were at work at once"
+joined = {str(caller.native_id) for caller in callers}  # the system may list them for a moment longer
+assert len(tasks() - before - joined) <= 6, "no more than were at work at once"
 child = os.fork()
 alone = len(tasks()) == 1
 if not child:

@@ -136,10 +136,7 @@ def by_torch(network, weights, client, local, round_, only=None):
 @pytest.mark.parametrize("trains", [slice(None), slice(1), slice(2, 4), slice(-1, None)], ids=str)
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_client_arrives_where_torch_arrives(name, trains, isa):
-    """To roundings of fp32, of which one may put an activation on the other side of zero: the largest error has room.
-
-    How many there are is the compiler's choice: at -O1, under the sanitizers, the median is above 1e-6 in one case.
-    """
+    """To roundings of fp32, which compilers choose, and of which one may put an activation on zero's other side."""
     network, weights, (client,) = setting(name, clients=1, size=7)
     only = None if trains == slice(None) else list(weights)[trains]
     before = {n: w.clone() for n, w in weights.items()}
