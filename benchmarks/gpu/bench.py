@@ -168,7 +168,7 @@ def weight_cases(device: Device, dtype: torch.dtype, size: str, goals: dict[str,
             yield case(ldpkernels.perturb_, "two-point", backend, key, goal=key)
             yield case(ldpkernels.report, "two-point", backend, key, goal="report" if key == "Philox" else "")
         yield case(ldpkernels.perturb_, "two-point", backend, "")
-    for mechanism in ("piecewise", "hybrid"):
+    for mechanism in ("piecewise", "hybrid", "sign"):
         for backend in able(mechanism, device):
             yield case(ldpkernels.perturb_, mechanism, backend, "Philox", goal=mechanism)
             yield case(ldpkernels.report, mechanism, backend, "Philox")

@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks.gpu.steps import Run, Step
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("correctness", "sanitize", "bandwidth", "papers")
+PARTS = ("correctness", "sanitize", "bandwidth", "profile", "papers")
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 TREE = ("ldpkernels", "tests", "benchmarks", "csrc", "CMakeLists.txt", "pyproject.toml")
 # No compiler that Triton starts is watched. The tool would give up after 10 s, which importing torch may take. What the
@@ -115,9 +115,13 @@ def _run(options: argparse.Namespace, work: Path) -> int:
     parts = options.only or [p for p in PARTS if p != "papers" or options.data]
     for part in PARTS:
         if part in parts:
-            {"correctness": _correctness, "sanitize": _sanitize, "bandwidth": _bandwidth, "papers": _papers}[part](
-                run, options
-            )
+            {
+                "correctness": _correctness,
+                "sanitize": _sanitize,
+                "bandwidth": _bandwidth,
+                "profile": _profile,
+                "papers": _papers,
+            }[part](run, options)
     return int(run.failed)
 
 
@@ -231,7 +235,7 @@ def _pytest(*arguments: str) -> list[str]:
 
 
 def _correctness(run: Run, options: argparse.Namespace) -> None:
-    """Known answers first; then every test of every operation on both backends."""
+    """Known answers first; then every test of every operation on both backends; then all questions in one process."""
     known = "tests/gpu/test_known_answers.py"
     run.step(Step("known answers", _pytest("-x", known), 120, "correctness.log"))
     plugins = ["--timeout=200", "--timeout-method=thread"] if importlib.util.find_spec("pytest_timeout") else []
@@ -242,6 +246,8 @@ def _correctness(run: Run, options: argparse.Namespace) -> None:
         chosen = ["tests/gpu", f"--ignore={known}", "tests/triton/test_tally.py"]
     plugins += ["--continue-on-collection-errors", "--durations=10", "-rfE"]
     run.step(Step("tests", _pytest(*chosen, *plugins), 300, "correctness.log"))
+    if not options.rehearse:
+        run.step(Step("questions", _python("ldpkernels", "verify", "--device", "cuda"), 120, "correctness.log"))
 
 
 def _sanitize(run: Run, options: argparse.Namespace) -> None:
@@ -278,14 +284,16 @@ def _sanitizer_options() -> list[str]:
 
 
 def _bandwidth(run: Run, options: argparse.Namespace) -> None:
-    """Times beside a copy's and torch's, then the counters of some kernels."""
+    """Times beside a copy's and torch's."""
     seconds = 3.0 if options.rehearse else min(330.0, run.remaining - 10)
     arguments = ["--out", str(options.out), "--seconds", f"{seconds:.0f}", *(["--rehearse"] * options.rehearse)]
     run.step(Step("bench", _python("benchmarks.gpu.bench", *arguments), 360, "build.log"))
-    if options.rehearse:
-        return
-    if not shutil.which("ncu"):
-        run.skip("profile", "ncu is not on this machine")
+
+
+def _profile(run: Run, options: argparse.Namespace) -> None:
+    """The counters of some kernels."""
+    if options.rehearse or not shutil.which("ncu"):
+        run.skip("profile", "ncu is not on this machine, or this is a rehearsal")
         return
     names = "|".join(f"{name}_kernel" for name in PROFILED)
     command = ["ncu", "--clock-control", "none", "--kernel-name", f"regex:{names}", "--section", "SpeedOfLight"]
