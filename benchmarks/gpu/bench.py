@@ -231,13 +231,16 @@ def latency_cases(device: Device) -> Iterator[Case]:
     def case(name: str, call: Work, goal: float | None = None, graph: bool = False) -> Case:
         return Case(group, name, call, parameters, 8.0 * parameters, goal, "latency", graph)
 
-    yield case("mul_ of each tensor", partial(_each_mul, list(model.parameters())))
+    tensors = list(model.parameters())
+    yield case("mul_ of each tensor", partial(_each_mul, tensors))
     for backend in able("two_point", device):
         keyed = forced(backend, ldpkernels.perturb_, model, C, R, EPS, buffers="keep", generator=key)
         fresh = forced(backend, ldpkernels.perturb_, model, C, R, EPS, buffers="keep")
         reported = forced(backend, ldpkernels.report, model, C, R, EPS, buffers="keep", generator=key)
         yield case(f"perturb_, {backend}, a key tensor", keyed, 12e-6)
         yield case(f"perturb_, {backend}, fresh keys", fresh)
+        prepared = forced(backend, ldpkernels.prepare(tensors, C, R, EPS), key)
+        yield case(f"a prepared list, {backend}, a key tensor", prepared)
         yield case(f"report, {backend}", reported)
         if device.name == "cuda":
             yield case(f"perturb_, {backend}, replay of a CUDA graph", keyed, 4e-6, graph=True)

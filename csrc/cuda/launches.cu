@@ -77,7 +77,7 @@ struct ChunksOnCuda {
   static void launch(const Span* spans, const Law* laws, int64_t count, const Place& place) {
     constexpr auto kernel =
         chunk_kernel<Shape, Cipher, output, capacity, Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16>;
-    const int32_t chunk = chunk_for(spans, count, 2 * kBlocks<Cipher> * multiprocessors(place.device));
+    const int32_t chunk = chunk_for(spans, count, 2 * kBlocks<Cipher> * multiprocessors(place.device), kChunkUnit, 8);
     const auto start = [&](const PlanOf<Shape, capacity>& plan, int32_t chunks) {
       kernel<<<chunks, kWarps * kLanes, 0, stream_of(place)>>>(plan);
       check(cudaGetLastError(), "cannot launch a kernel of weights");
@@ -98,7 +98,8 @@ struct OnCuda<Resampled> {
 
   template <class Cipher, Output>
   static void run(const Span* spans, const OrdinalCldpLaw* laws, int64_t count, const Place& place) {
-    for_cldp_plans<Cipher>(spans, laws, count, place.key, [&](const CldpPlan& plan, int32_t blocks) {
+    const int32_t chunk = cldp_chunk<Cipher>(spans, count, 16 * multiprocessors(place.device));
+    for_chunked_plans<CldpPlan>(spans, laws, count, place.key, chunk, [&](const CldpPlan& plan, int32_t blocks) {
       ordinal_cldp_kernel<Cipher><<<blocks, kCldpThreads, 0, stream_of(place)>>>(plan);
       check(cudaGetLastError(), "cannot launch the ordinal CLDP kernel");
     });

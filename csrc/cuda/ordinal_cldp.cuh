@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ordinal CLDP in CUDA. A thread takes the elements of one block of the keystreams and decides what their first draws
-// decide. The few that are left start anew, each with cipher blocks of its own, so that nothing but their numbers is
-// kept: in a queue of the thread block, from which its threads take them, so that few warps are busy with all of them.
+// Ordinal CLDP in CUDA. A thread takes the elements of one block of the keystreams after another and decides what their
+// first draws decide. What is left goes to queues of the thread block, from which its threads take it: first what was
+// rejected, as half of the samples of a weight at the end of the range are, and tries again with draws of its own; then
+// the few that leading digits left open, which start anew, so that nothing but their numbers is kept.
 #pragma once
 
 #include "../mechanisms/ordinal_cldp.h"
@@ -10,63 +11,109 @@
 namespace ldpk {
 
 constexpr int kCldpThreads = 128;
+constexpr int kCldpChunk = 4096;  // elements of a thread block, at most
 
-using CldpPlan = Plan<OrdinalCldpLaw, 8>;
+using CldpPlan = ChunkedPlan<OrdinalCldpLaw, 8>;
 static_assert(sizeof(CldpPlan) <= kLargestPlan);
 
-// What the threads of a block share: their law's alias tables, and the elements that are left, by their numbers in the
-// thread block, in whatever order threads come.
+// Elements that are left, by their numbers in the chunk, in whatever order threads come.
+struct CldpQueue {
+  int32_t count;
+  uint16_t elements[kCldpChunk];
+
+  LDPK_DEVICE void push(uint16_t element) { elements[atomicAdd(&count, 1)] = element; }
+};
+
+// What the threads of a block share: their law's alias tables, and the queues.
 struct CldpShared {
   uint64_t entries[2 * kCldpColumns / 4];
-  int32_t count;
-  uint16_t elements[kCldpThreads * ChaCha20::block_words / 2];
+  CldpQueue rejected, open;
+  int32_t taken;  // of those that were rejected
 
   LDPK_DEVICE void begin(int thread, const OrdinalCldpLaw& law) {
     if (thread < 2 * kCldpColumns / 4) entries[thread] = law.entries[thread];
-    if (thread == 0) count = 0;
+    if (thread == 0) rejected.count = open.count = taken = 0;
   }
-  LDPK_DEVICE void push(uint16_t element) { elements[atomicAdd(&count, 1)] = element; }
+  LDPK_DEVICE uint64_t look_up(uint64_t draw) const {
+    return ldpk::look_up(reinterpret_cast<const uint16_t*>(entries), draw);
+  }
 };
 
 // A thread block's elements begin `first` behind the span's.
 template <class Cipher>
 struct CldpBlock {
-  static constexpr int elements = Cipher::block_words / 2;  // of a thread
+  static constexpr int elements = Cipher::block_words / 2;  // of a thread, at once
+  static constexpr int at_once = kCldpThreads * elements;   // of its thread block
 
   const Span& span;
   const OrdinalCldpLaw& law;
   const Key& key;
   const int64_t first;
 
-  LDPK_DEVICE void begin(int thread, CldpShared& shared) const {
-    const int64_t start = first + thread * elements;
+  LDPK_DEVICE void begin(int from, CldpShared& shared) const {
+    const int64_t start = first + from;
     if (start + elements <= 0 || start >= span.numel) return;
     const uint64_t block = static_cast<uint64_t>(span.first + start) / elements;
     uint64_t words[elements], low[elements];
     draws(0, block, words);
     if (law.wide) draws(1, block, low);
     const PlainSample plain(law);
-    const auto* entries = reinterpret_cast<const uint16_t*>(shared.entries);
 #pragma unroll
     for (int i = 0; i < elements; ++i) {
       const int64_t e = start + i;
       int64_t sample;
       if (e < 0 || e >= span.numel) continue;
-      if (plain(words[i], look_up(entries, words[i]), law.wide ? low[i] : words[i], load(e), sample)) {
+      const uint64_t found = shared.look_up(words[i]);
+      if (plain(words[i], found, law.wide ? low[i] : words[i], load(e), sample)) {
         store(e, sample);
       } else {
-        shared.push(static_cast<uint16_t>(thread * elements + i));
+        (is_rejected(plain, words[i], found) ? shared.rejected : shared.open).push(static_cast<uint16_t>(from + i));
       }
     }
   }
 
-  // When all threads have begun.
+  // When all threads have begun. A thread that has a sample takes the next element, so that none waits for another.
+  LDPK_DEVICE void try_again(CldpShared& shared) const {
+    const PlainSample plain(law);
+    uint16_t element = 0;
+    uint32_t number = 0;
+    int64_t v = 0;
+#pragma unroll 1
+    for (;;) {
+      if (number == 0) {
+        const int32_t next = atomicAdd(&shared.taken, 1);
+        if (next >= shared.rejected.count) return;
+        element = shared.rejected.elements[next];
+        v = load(first + element);
+      }
+      number += kCldpDraws;
+      const uint64_t at = static_cast<uint64_t>(span.first + first + element);
+      const uint64_t word = draw(number, at), low = law.wide ? draw(number + 1, at) : word;
+      const uint64_t found = shared.look_up(word);
+      int64_t sample;
+      if (plain(word, found, low, v, sample)) {
+        store(first + element, sample);
+      } else if (is_rejected(plain, word, found)) {
+        continue;
+      } else {
+        shared.open.push(element);
+      }
+      number = 0;
+    }
+  }
+
+  // When none tries again.
   LDPK_DEVICE void finish(int thread, const CldpShared& shared) const {
 #pragma unroll 1
-    for (int i = thread; i < shared.count; i += kCldpThreads) alone(first + shared.elements[i]);
+    for (int i = thread; i < shared.open.count; i += kCldpThreads) alone(first + shared.open.elements[i]);
   }
 
  private:
+  // Whether a draw that is no sample leaves nothing to the next attempt.
+  LDPK_DEVICE bool is_rejected(const PlainSample& plain, uint64_t draw, uint64_t found) const {
+    return !law.saturate && plain.is_closed(draw, found);
+  }
+
   LDPK_DEVICE void alone(int64_t e) const {
     const uint64_t element = static_cast<uint64_t>(span.first + e);
     const int64_t v = load(e);
@@ -148,33 +195,27 @@ struct CldpBlock {
   }
 };
 
-// launch(plan, blocks) for as many launches as the spans need.
-template <class Cipher, class Launch>
-void for_cldp_plans(const Span* spans, const OrdinalCldpLaw* laws, int64_t count, const uint32_t* key, Launch launch) {
-  CldpPlan plan;
-  plan.key = key;
-  const auto blocks_of = [](const Span& span, const OrdinalCldpLaw&) {
-    return divided_up(lead(span) + span.numel, kCldpThreads * CldpBlock<Cipher>::elements);
-  };
-  for_plans(
-      plan, spans, count, [&](int64_t i) -> const OrdinalCldpLaw& { return laws[i]; }, blocks_of,
-      [&](const CldpPlan& filled, int32_t blocks, int64_t) {
-        if (blocks > 0) launch(filled, blocks);
-      });
+// Chunks are longer only where there are more than `blocks` of the shortest.
+template <class Cipher>
+int32_t cldp_chunk(const Span* spans, int64_t count, int64_t blocks) {
+  return chunk_for(spans, count, blocks, CldpBlock<Cipher>::at_once, kCldpChunk / CldpBlock<Cipher>::at_once);
 }
 
 template <class Cipher>
-__global__ void __launch_bounds__(kCldpThreads) ordinal_cldp_kernel(const __grid_constant__ CldpPlan plan) {
+__global__ void __launch_bounds__(kCldpThreads, 8) ordinal_cldp_kernel(const __grid_constant__ CldpPlan plan) {
   __shared__ CldpShared shared;
   using Block = CldpBlock<Cipher>;
   const int32_t c = blockIdx.x;
   const int s = plan.span_of(c);
   const Key key = load_key<Cipher>(plan.key);
-  const int64_t before = int64_t{c - plan.first_chunk[s]} * kCldpThreads * Block::elements;
+  const int64_t before = int64_t{c - plan.first_chunk[s]} * plan.chunk;
   const Block block{plan.spans[s], plan.laws[s], key, before - lead(plan.spans[s])};
   shared.begin(threadIdx.x, block.law);
   __syncthreads();
-  block.begin(threadIdx.x, shared);
+#pragma unroll 1
+  for (int from = threadIdx.x * Block::elements; from < plan.chunk; from += Block::at_once) block.begin(from, shared);
+  __syncthreads();
+  block.try_again(shared);
   __syncthreads();
   block.finish(threadIdx.x, shared);
 }

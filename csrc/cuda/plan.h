@@ -98,12 +98,13 @@ struct InChunks;
 template <class Shape, int capacity>
 using PlanOf = ChunkedPlan<typename DeviceLaw<typename Shape::Law>::Planned, capacity>;
 
-// A block's start-up is small beside eight units; small work is cut finer, to reach every multiprocessor.
-inline int32_t chunk_for(const Span* spans, int64_t count, int64_t blocks) {
+// At most so many units: a block's start-up is small beside them. Small work is cut finer, to reach every
+// multiprocessor.
+inline int32_t chunk_for(const Span* spans, int64_t count, int64_t blocks, int32_t unit, int32_t most) {
   int64_t elements = 0;
   for (int64_t s = 0; s < count; ++s) elements += spans[s].numel;
-  const int64_t units = elements / (blocks * kChunkUnit);
-  return kChunkUnit * static_cast<int32_t>(units < 1 ? 1 : units > 8 ? 8 : units);
+  const int64_t units = elements / (blocks * unit);
+  return unit * static_cast<int32_t>(units < 1 ? 1 : units > most ? most : units);
 }
 
 // launch(plan, chunks) for as many launches as the spans need. A plan of type P makes its own laws of `laws`.

@@ -60,15 +60,20 @@ struct PlainSample {
 
   // `found` is look_up(draw); `low` the draw of the low digits.
   LDPK_FN bool operator()(uint64_t draw, uint64_t found, uint64_t low, int64_t v, int64_t& out) const {
-    const uint64_t apart = draw ^ found;
-    const bool ties = ((apart & kLeadingMask) == 0) | ((apart >> 16 & kLeadingMask) == 0);
     const uint64_t upper = chosen(draw, found), middle = chosen(draw >> 16, found >> 16);
     const uint64_t magnitude = (upper << upper_at) + (middle << middle_at) + (low >> low_at & digits);
     const uint64_t at = static_cast<uint64_t>(v);
     const uint64_t down = 0 - (draw >> kSignAt & 1);
     const uint64_t room = reach + ((at ^ ~down) - ~down);          // at + reach, or reach - at
     out = static_cast<int64_t>(at + ((magnitude ^ down) - down));  // at - magnitude, or at + magnitude
-    return !ties & (draw >> kKeepAt >= keep) & (upper != tail) & (magnitude <= room) & ((magnitude | ~down) != 0);
+    return is_closed(draw, found) & (magnitude <= room) & ((magnitude | ~down) != 0);
+  }
+
+  // Whether the draw alone decides its attempt: it is the sample, or another attempt begins from nothing.
+  LDPK_FN bool is_closed(uint64_t draw, uint64_t found) const {
+    const uint64_t apart = draw ^ found;
+    const bool ties = ((apart & kLeadingMask) == 0) | ((apart >> 16 & kLeadingMask) == 0);
+    return !ties & (draw >> kKeepAt >= keep) & (chosen(draw, found) != tail);
   }
 
  private:

@@ -51,7 +51,7 @@ def over(
             raise ValueError("an output must begin at a multiple of 16 bytes, as every new tensor does")
         spans["out"] -= out.data_ptr()
     per_block = 32 if is_chacha(key) else 8
-    known = name, key.device, per_block, str(laws.dtype), spans.tobytes(), laws.tobytes()
+    known = name, key.device, per_block, laws.dtype, spans.tobytes(), laws.tobytes()
     with launching(key.device):
         for launch in tables.get(known, key.device, lambda: plan(spans, laws, per_block)):
             kernel[(launch.programs,)](launch.table, key, out, *launch.numbers, *constants, **OPTIONS)

@@ -21,7 +21,7 @@ from ldpkernels.triton import table as tables
 from ldpkernels.triton.ciphers import load_key
 from ldpkernels.triton.launch import is_chacha, over
 from ldpkernels.triton.table import WEIGHTS, Part, place_of, row_of
-from ldpkernels.triton.weights import bits_of, draws, from_bits, load_line, threshold
+from ldpkernels.triton.weights import bits_of, draws, from_bits, load_line, pack, threshold
 
 VALUES, BITS, THRESHOLDS = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 OUTPUTS = {"values": int(VALUES), "bits": int(BITS), "thresholds": int(THRESHOLDS)}
@@ -86,11 +86,6 @@ def _any_unsure(guessed, N: tl.constexpr):
     return tl.max((~(least > 65536.0)).to(tl.int32), axis=0) != 0
 
 
-@triton.jit
-def _pack(chosen, TILE: tl.constexpr):
-    return tl.sum(chosen.reshape(TILE // 8, 8) << tl.arange(0, 8)[None, :], axis=1).to(tl.uint8)
-
-
 @triton.jit(do_not_specialize=["rows", "tiles"], do_not_specialize_on_alignment=["table", "key", "out"])
 def two_point_kernel(
     table,
@@ -145,7 +140,7 @@ def two_point_kernel(
             if OUTPUT == VALUES:
                 tl.store(pointers, chosen)
             else:
-                tl.store(bytes_out + byte, _pack(chosen, TILE))
+                tl.store(bytes_out + byte, pack(chosen, TILE))
         else:
             inside = (start + e >= 0) & (start + e < numel)
             x = from_bits(tl.load(data + e, inside, 0), DTYPE)
@@ -156,5 +151,5 @@ def two_point_kernel(
             else:
                 first_bit = start + 8 * byte
                 chosen = tl.where(decision & inside, upper, lower)
-                tl.store(bytes_out + byte, _pack(chosen, TILE), (first_bit >= 0) & (first_bit < numel))
+                tl.store(bytes_out + byte, pack(chosen, TILE), (first_bit >= 0) & (first_bit < numel))
         t += 1

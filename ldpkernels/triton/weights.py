@@ -68,6 +68,12 @@ def draws(first_block, stream, key, CHACHA: tl.constexpr, BLOCKS: tl.constexpr):
 
 
 @triton.jit
+def pack(bits, TILE: tl.constexpr):
+    """A tile's decisions, 0 or 1, eight to a byte, the first lowest."""
+    return tl.sum(bits.reshape(TILE // 8, 8) << tl.arange(0, 8)[None, :], axis=1).to(tl.uint8)
+
+
+@triton.jit
 def threshold(x, line, DTYPE: tl.constexpr):
     """The definition: csrc's TwoPoint::threshold, bit for bit.
 

@@ -90,6 +90,16 @@ def test_integers_of_every_law(on_gpu, key, law):
     assert same(found, ldpkernels.cldp_sample(v, alpha, m, **options))
 
 
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+def test_weights_of_many_thread_blocks(on_gpu, key, rounding):
+    """Whose chunks are as long as they get; a third of the weights is at an end, where samples are rejected."""
+    x = weights(10_000_019, torch.float32)
+    for alpha in (1e-3, 0.5):
+        found = on_gpu(ldpkernels.cldp_, x.cuda(), alpha, 1.0, 4, rounding=rounding, generator=key)
+        expected = ldpkernels.cldp_(x.clone(), alpha, 1.0, 4, rounding=rounding, generator=key)
+        assert same(found, expected), alpha
+
+
 @pytest.mark.parametrize("noise", ["gaussian", "discrete"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_sums_of_many_rows_and_columns(on_gpu, key, dtype, noise):

@@ -67,7 +67,7 @@ def test_what_cannot_be_reached_is_refused_untouched(on_gpu):
         on_gpu(ldpkernels.perturb_, {"a": x, "b": torch.zeros(3)}, C, R, EPS)
     with pytest.raises(ValueError, match="share memory"):
         on_gpu(ldpkernels.perturb_, [x[:60], x[40:]], C, R, EPS)
-    with pytest.raises(ValueError, match="'scalar' runs no 'two_point' kernel on 'cuda'"), ldpkernels.backend("scalar"):
+    with pytest.raises(ValueError, match=r"'scalar' runs no '.*' kernel on 'cuda'"), ldpkernels.backend("scalar"):
         ldpkernels.perturb_(x, C, R, EPS)
     assert not x.any()
 

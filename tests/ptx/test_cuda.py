@@ -7,7 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ldpkernels import _native  # noqa: E402
+from ldpkernels.inputs.spans import integer_span  # noqa: E402
 from ldpkernels.launch.proved import ask, subjects  # noqa: E402
+from ldpkernels.laws.ordinal_cldp_thresholds import integer_laws  # noqa: E402
 from tests.conftest import KEY  # noqa: E402
 from tests.ptx.cuda import taking_tensors_of_the_host  # noqa: E402
 from tests.ptx.text import PtxError, kernel_named, kernels  # noqa: E402
@@ -42,6 +44,22 @@ def asked(few_cuda):
 @pytest.mark.parametrize("subject", CHOSEN)
 def test_known_questions(asked, subject):
     assert asked(subject) is None
+
+
+def test_long_chunks_of_ordinal_cldp(few_cuda):
+    """As where multiprocessors are few: threads go on to more elements; half of the integers are at an end, where
+    samples are rejected."""
+    v = np.random.default_rng(1).integers(-40, 41, 9001).clip(-9, 9)
+    laws, found, expected = integer_laws(0.3, 9, "exponential"), np.zeros_like(v), np.zeros_like(v)
+    spans = integer_span(v.ctypes.data, expected.ctypes.data, v.size)
+    _native.launch("ordinal_cldp", "values", spans, laws, KEY.uint32(), "", 1)
+    spans["out"] = found.ctypes.data
+    few_cuda.on_multiprocessors(1)
+    try:
+        few_cuda.launch("ordinal_cldp", "values", spans, laws, KEY.uint32())
+    finally:
+        few_cuda.on_multiprocessors(132)
+    assert np.array_equal(found, expected)
 
 
 WRONG = [  # a kernel of the question, an instruction of it, and what stands there instead

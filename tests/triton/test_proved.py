@@ -22,9 +22,10 @@ def _asked_in_this_process(monkeypatch):
     monkeypatch.setattr(proved, "_passed", set())
 
 
-def perturbed(mechanism="two-point"):
+def perturbed(device, mechanism="two-point"):
+    x = torch.zeros(5, device=device)
     with ldpkernels.backend("triton"):
-        return ldpkernels.perturb_(torch.zeros(5), 0.0, 1.0, 1.0, mechanism=mechanism, generator=ldpkernels.key(1))
+        return ldpkernels.perturb_(x, 0.0, 1.0, 1.0, mechanism=mechanism, generator=ldpkernels.key(1)).cpu()
 
 
 def altered(monkeypatch, kernel, change):
@@ -39,15 +40,15 @@ def altered(monkeypatch, kernel, change):
     monkeypatch.setitem(registry.LAUNCHERS, kernel, wrong)
 
 
-def test_a_kernel_is_asked_once_in_a_process(monkeypatch):
+def test_a_kernel_is_asked_once_in_a_process(device, monkeypatch):
     asked, ask = [], proved.ask
     monkeypatch.setattr(proved, "ask", lambda *a: asked.append(str(a[1])) or ask(*a))
     expected = ldpkernels.perturb_(torch.zeros(5), 0.0, 1.0, 1.0, generator=ldpkernels.key(1))
     for _ in range(2):
-        assert torch.equal(perturbed(), expected)
+        assert torch.equal(perturbed(device), expected)
     assert asked == ["two_point values float32 philox"]
     monkeypatch.setenv("LDPKERNELS_PROVE", "never")
-    perturbed("sign")
+    perturbed(device, "sign")
     assert len(asked) == 1
 
 
@@ -61,36 +62,37 @@ def test_a_kernel_is_asked_once_in_a_process(monkeypatch):
         *(pytest.param("two-point", "two_point", "k_lo", by, marks=pytest.mark.exhaustive) for by in (-1, 1)),
     ],
 )
-def test_a_threshold_that_is_off_by_one_is_caught(monkeypatch, mechanism, kernel, field, by):
+def test_a_threshold_that_is_off_by_one_is_caught(device, monkeypatch, mechanism, kernel, field, by):
     def change(spans, laws):
         laws[field] += by
 
     altered(monkeypatch, kernel, change)
-    with pytest.raises(proved.WrongAnswerError, match=r"of .* known bytes wrong on 'cpu'.*LDPKERNELS_BACKEND"):
-        perturbed(mechanism)
+    with pytest.raises(proved.WrongAnswerError, match=f"of .* known bytes wrong on '{device}.*LDPKERNELS_BACKEND"):
+        perturbed(device, mechanism)
 
 
-def test_a_draw_that_is_shifted_is_caught(monkeypatch):
+def test_a_draw_that_is_shifted_is_caught(device, monkeypatch):
     def change(spans, laws):
         spans["first"] += 8
 
     altered(monkeypatch, "piecewise", change)
     with pytest.raises(proved.WrongAnswerError, match="piecewise values float32 philox gives"):
-        perturbed("piecewise")
+        perturbed(device, "piecewise")
 
 
-def test_a_fault_is_an_error_that_names_the_kernel(monkeypatch):
+def test_a_fault_is_an_error_that_names_the_kernel(device, monkeypatch):
     def change(spans, laws):
         raise RuntimeError("an illegal memory access was encountered")
 
     altered(monkeypatch, "sign", change)
     with pytest.raises(proved.WrongAnswerError, match=r"the triton kernel of sign .* illegal memory access"):
-        perturbed("sign")
+        perturbed(device, "sign")
 
 
-def answer(kernel, output, dtype, cipher):
+@pytest.fixture
+def answer(device):
     """What comes of one question, asked of Triton."""
-    return proved.ask("triton", proved.Subject(kernel, output, dtype, cipher), torch.device("cpu")).error
+    return lambda *subject: proved.ask("triton", proved.Subject(*subject), torch.device(device)).error
 
 
 def given(name, i, change):
@@ -125,7 +127,7 @@ def raised(table):
 
 
 def next_word(key):
-    return key + torch.tensor([1] + [0] * (key.numel() - 1))
+    return key + torch.tensor([1] + [0] * (key.numel() - 1)).to(key.device)
 
 
 WRONG = [  # `make test` has those of norms, quantiles and keys
@@ -150,7 +152,7 @@ WRONG = [  # `make test` has those of norms, quantiles and keys
     (
         ("next_key", "keys", "int64", "chacha20"),
         "next_key",
-        given("next_key", 0, lambda state: state + (torch.arange(5) == 4)),
+        given("next_key", 0, lambda state: state + (torch.arange(5) == 4).to(state.device)),
     ),
 ]
 
@@ -166,7 +168,7 @@ WRONG = [  # `make test` has those of norms, quantiles and keys
         for case in WRONG
     ],
 )
-def test_wrong_vectors_and_ranges_are_caught(monkeypatch, subject, module, wrong):
+def test_wrong_vectors_and_ranges_are_caught(answer, monkeypatch, subject, module, wrong):
     """Asked as they are, and with one number changed; of one stretch, by which the interpreter's time goes."""
     monkeypatch.setattr(known_vectors, "LONG", 700)
     assert answer(*subject) is None
@@ -176,7 +178,7 @@ def test_wrong_vectors_and_ranges_are_caught(monkeypatch, subject, module, wrong
 
 
 @pytest.mark.parametrize("kind", ["bits", pytest.param("bytes", marks=pytest.mark.exhaustive)])
-def test_a_sum_of_reports_without_one_of_them_is_caught(monkeypatch, kind):
+def test_a_sum_of_reports_without_one_of_them_is_caught(answer, monkeypatch, kind):
     subject = "tally", kind, "uint8", "none"
     assert answer(*subject) is None
     kernels = tally.BitTally if kind == "bits" else tally.ByteTally
