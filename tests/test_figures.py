@@ -95,6 +95,27 @@ def test_the_readmes_table_is_that_of_the_results():
         assert float(number) * {"G": 1e9, "M": 1e6}[unit] == pytest.approx(fastest[theirs], rel=0.01), line
 
 
+ON_GPU = {
+    "`mul_` in place, at its best: from the last-level cache": "mul_ in place",
+    "`report`, one bit a weight": "report two-point, cuda, ChaCha20",
+    "**`perturb_`**, default key": "perturb_ two-point, cuda, fresh keys",
+    "`perturb_`, a Philox key of yours": "perturb_ two-point, cuda, Philox",
+    "`perturb_`, piecewise": "perturb_ piecewise, cuda, Philox",
+    "torch.compile, the same mechanism": "torch.compile, compare",
+    "torch eager (`bernoulli`)": "torch eager, bernoulli",
+}
+
+
+def test_the_readmes_column_of_a_gpu_is_that_of_the_results():
+    rows = map(json.loads, (ROOT / "benchmarks/results/2026-11-26-h200.jsonl").read_text().splitlines())
+    rates = {row["name"]: row["elements"] / row["seconds"] for row in rows if row["group"].endswith("of fp32 weights")}
+    text = (ROOT / "README.md").read_text()
+    for ours, theirs in ON_GPU.items():
+        (line,) = (line for line in text.splitlines() if line.startswith(f"| {ours} |"))
+        number = float(line.split("|")[4].replace("*", "").split()[0])
+        assert number * 1e9 == pytest.approx(rates[theirs], rel=0.01), line
+
+
 def test_counts_of_instructions_are_those_of_the_table():
     table = json.loads((ROOT / "benchmarks/cost/table.json").read_text())["kernels"]
     of = {name: counts["instructions"] for name, counts in table.items()}

@@ -33,7 +33,7 @@ from ldpkernels.inputs.spans import span_table
 Work = Callable[[], object]
 KEYS = {"Philox": ldpkernels.Key((7,)), "ChaCha20": ldpkernels.Key((1, 2, 3, 4))}
 METHOD = """\
-A row's time is the least of three batches of calls between two CUDA events, each long enough for 20 ms, behind a kernel
+A row's time is the least of three batches of calls between two CUDA events, each of 20 ms or 50 calls, behind a kernel
 that waits while the host queues them. A copy of as many bytes is measured before and after it; "of copy" is the row's
 bytes/s over the copy's, where bytes are what the task must read and write. Latencies are of 200 calls by the host's
 clock, up to the end of the last. Keys are tensors on the device; "fresh keys" has generator=None.
@@ -86,9 +86,14 @@ class Device:
         if self._rehearsal:
             return self.latency(work, 1)
 
+        began = time.perf_counter()
+        work()
+        queueing = time.perf_counter() - began
+
         def batch(calls: int) -> float:
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda._sleep(1_000_000)  # while it lasts the host queues calls, so that launches leave no gaps
+            # While it lasts, in cycles, the host queues all calls, so that launches leave no gaps.
+            torch.cuda._sleep(round(2e9 * (5e-4 + 1.5 * queueing * calls)))
             start.record()
             for _ in range(calls):
                 work()
@@ -96,7 +101,7 @@ class Device:
             torch.cuda.synchronize()
             return start.elapsed_time(end) / 1e3 / calls
 
-        calls = max(1, min(200, round(0.02 / batch(1))))
+        calls = max(1, min(50, round(0.02 / batch(1))))  # a device queues about a thousand launches
         return min(batch(calls) for _ in range(3))
 
     def latency(self, work: Work, calls: int = 200) -> float:

@@ -51,11 +51,12 @@ def test_cells(tmp_path):
 
 
 def test_ordinal_cldp(tmp_path):
-    """Half of what a multiprocessor has threads for, and a third."""
+    """Half of what a multiprocessor has threads for. A few registers are spilled for that: an H200 is 13 to 16% slower
+    with five blocks that spill none."""
     kernels = {cipher: static_cost.ordinal_cldp(cipher) for cipher in static_cost.CIPHERS}
     for cipher, cost in static_cost.costs(SM, tmp_path, kernels).items():
-        assert cost.spills == cost.stack_bytes == 0, cost
-        assert cost.registers <= (64 if cipher == "philox" else 96), cost
+        assert cost.registers <= 64, cost
+        assert cost.stack_bytes <= (16 if cipher == "philox" else 48), cost
 
 
 def test_clipped_sums(tmp_path):
