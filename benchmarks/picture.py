@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The picture of a CPU run: elements a second on a log axis, ours beside the peers and the floors."""
+"""The picture of a run: elements a second on a log axis, ours beside the peers and the floors."""
 
 from __future__ import annotations
 
@@ -46,8 +46,15 @@ def draw(path: Path, suite: Suite, facts: dict[str, str], rows: list[Row]) -> No
     axes.set_xlim(min(drawn) / 3, max(drawn) * 2.5)
     axes.xaxis.set_major_formatter(lambda value, _: pretty(value).strip())
     axes.set_xlabel("elements per second, log scale", fontsize=9)
-    figure.text(0.01, 1 - 0.1 / inches, f"{suite.title} on the CPU", va="top", fontsize=14, fontweight="bold")
-    where = f"{facts['CPU']}  ·  torch {facts['torch']}  ·  {facts['date']}"
+    figure.text(
+        0.01,
+        1 - 0.1 / inches,
+        f"{suite.title} on {'a GPU' if 'GPU' in facts else 'the CPU'}",
+        va="top",
+        fontsize=14,
+        fontweight="bold",
+    )
+    where = f"{facts.get('GPU', facts['CPU'])}  ·  torch {facts['torch']}  ·  {facts['date']}"
     figure.text(0.01, 1 - 0.42 / inches, where, va="top", fontsize=8.5, color="#555555")
     handles = [Patch(color=COLORS[kind], label=LABELS[kind]) for kind in COLORS]
     figure.legend(

@@ -344,13 +344,38 @@ def _verdict(row: dict[str, Any]) -> str:
     return f"{text}: {'met' if reached >= goal else 'missed'}"
 
 
+def draw(kept: Path) -> None:
+    """The rows whose time is the device's; what a call costs the host is in the table, which says where that was."""
+    from benchmarks.picture import draw as picture
+    from benchmarks.suites import Suite
+
+    def kind(name: str) -> str:
+        return "floor" if name.startswith("mul_") else "peer" if name.startswith("torch") else "ours"
+
+    cells = [line.split("|") for line in kept.with_suffix(".md").read_text().splitlines() if line.count("|") == 3]
+    facts = {name.strip(): value.strip() for _, name, value, _ in cells}
+    rows = [row for row in map(json.loads, kept.read_text().splitlines()) if "error" not in row]
+    shown = [row for row in rows if row["group"].startswith(("1 GiB", "cldp_", "whole"))]
+    numbers = ("group", "name", "elements", "bytes")
+    made = [
+        results.Row(kind=kind(row["name"]), sweeps=[row["seconds"]], **{n: row[n] for n in numbers}) for row in shown
+    ]
+    picture(kept, Suite("gpu", "The kernels", lambda _: (), lambda *_: None), facts, made)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--out", type=Path, default=Path("out/gpu"), help="folder of the results (out/gpu)")
     parser.add_argument("--seconds", type=float, default=330.0, help="begin no row after so many (330)")
     parser.add_argument("--once", action="store_true", help="call each once and measure nothing: for a profiler")
     parser.add_argument("--rehearse", action="store_true", help="small, on the CPU, by Triton's interpreter")
+    parser.add_argument(
+        "--draw", type=Path, metavar="JSONL", help="measure nothing: a picture beside rows and their .md"
+    )
     options = parser.parse_args()
+    if options.draw:
+        draw(options.draw)
+        return 0
     if not torch.cuda.is_available() and not options.rehearse:
         parser.exit(3, "no CUDA device\n")
     began, device = time.monotonic(), Device(options.rehearse)
