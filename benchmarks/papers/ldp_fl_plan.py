@@ -166,8 +166,8 @@ def fashion() -> list[Setting]:
         *(replace(s, network="ldp-fed-cnn") for s in other),
     ]
     of_fraction = [made(4.0, clients=500, fraction=f, **UPDATES) for f in (0.04, 0.2, 1.0)]
-    literal = made(4.0, norms=1.0, network="ldp-fed-cnn")
-    return [*home, longer, *of_fraction, literal, *by_few(few)]
+    whole = [made(4.0, norms=1.0, network="ldp-fed-cnn"), made(5.0, network="ldp-fed-cnn", **ADAPTIVE)]
+    return [*home, longer, *of_fraction, *whole, *by_few(few)]
 
 
 def cifar() -> list[Setting]:
