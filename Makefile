@@ -2,13 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
-EXTRAS := test,accounting,federated
-# torch first and pinned: left to a dependency, pip may fetch a build with several GB of CUDA libraries. Ten thousand files are
+# torch is pinned: left to a dependency, pip may fetch a build with several GB of CUDA libraries. Ten thousand files are
 # not compiled by pip, one after another: Python compiles those that are imported, and keeps what it has compiled, whatever
 # the environment says. Else each process would compile torch again, which takes longer than to run it.
 TORCH ?= torch==2.13.0
 unexport PYTHONDONTWRITEBYTECODE
-# The module compiles while torch is fetched and unpacked: it needs nothing of torch. What else is needed comes after both.
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 STAMP := $(VENV)/.ready
 # The Python of the machine with the GPU, for which make gpu-build compiles.
@@ -50,11 +48,12 @@ help:
 	@echo "make docs        the documentation as a site, in build/site; open build/site/index.html"
 	@echo "make neon        cross-compile the AArch64 kernels and run them under qemu"
 
+# The module compiles while all else is fetched and unpacked: it needs nothing of it.
 $(STAMP): pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PIP) --no-compile "$(TORCH)" & torch=$$!; $(PIP) --no-compile --no-deps --editable .; built=$$?; \
-	  wait $$torch && exit $$built
-	$(PIP) --no-compile "ldpkernels[$(EXTRAS)]"
+	$(PIP) --upgrade "pip>=25.1"  # knows dependency groups
+	$(PIP) --no-compile "$(TORCH)" --group test & rest=$$!; $(PIP) --no-compile --no-deps --editable .; built=$$?; \
+	  wait $$rest && exit $$built
 	touch $@
 
 demo: $(STAMP)

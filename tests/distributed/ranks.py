@@ -21,6 +21,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
+# What torch and the library import late: a rank inherits it.
+LATE = ["torch._dynamo", "functorch.compile", "scipy.special", "ldpkernels.secure_sums"]
 SECONDS = 120  # for which a rank waits for another: a case that would hang fails
 
 
@@ -28,7 +30,7 @@ def outcomes(path, ranks):
     """Run all cases for so many ranks; writes to `path` what each rank said of each case, and how it ended."""
     folder = Path(tempfile.mkdtemp(dir=path.parent))
     context = torch.multiprocessing.get_context("forkserver")  # what imports cost is paid once, and not by each rank
-    context.set_forkserver_preload(["tests.conftest", "tests.distributed.cases"])
+    context.set_forkserver_preload(["tests.conftest", "tests.distributed.cases", *LATE])
     processes = [context.Process(target=_run, args=(rank, ranks, folder)) for rank in range(ranks)]
     for process in processes:
         process.start()

@@ -58,7 +58,7 @@ LAUNCHED = ctypes.CFUNCTYPE(
 def lacking() -> str:
     """Why CUDA C++ cannot be compiled here; nothing where it can."""
     if find_tool("nvcc") is None:
-        return "nvcc was not found (pip install 'ldpkernels[test]' brings it on Linux)"
+        return "nvcc was not found (on Linux, pip install nvidia-cuda-nvcc nvidia-cuda-cccl brings it)"
     return ""
 
 
