@@ -98,11 +98,17 @@ struct OnCuda<Resampled> {
 
   template <class Cipher, Output>
   static void run(const Span* spans, const OrdinalCldpLaw* laws, int64_t count, const Place& place) {
-    const int32_t chunk = cldp_chunk<Cipher>(spans, count, 16 * multiprocessors(place.device));
-    for_chunked_plans<CldpPlan>(spans, laws, count, place.key, chunk, [&](const CldpPlan& plan, int32_t blocks) {
+    const int64_t enough = 16 * multiprocessors(place.device);
+    const auto start = [&](const CldpPlan& plan, int32_t blocks) {
       ordinal_cldp_kernel<Cipher><<<blocks, kCldpThreads, 0, stream_of(place)>>>(plan);
       check(cudaGetLastError(), "cannot launch the ordinal CLDP kernel");
-    });
+    };
+    // Few tensors fit one launch, and its thread blocks must be enough for the device.
+    for (int64_t first = 0; first < count; first += CldpPlan::capacity) {
+      const int64_t some = std::min<int64_t>(count - first, CldpPlan::capacity);
+      const int32_t chunk = cldp_chunk<Cipher>(spans + first, some, enough);
+      for_chunked_plans<CldpPlan>(spans + first, laws + first, some, place.key, chunk, start);
+    }
   }
 };
 

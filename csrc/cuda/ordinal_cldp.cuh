@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ordinal CLDP in CUDA. A thread takes the elements of one block of the keystreams after another and decides what their
-// first draws decide. What is left goes to queues of the thread block, from which its threads take it: first what was
-// rejected, as half of the samples of a weight at the end of the range are, and tries again with draws of its own; then
-// the few that leading digits left open, which start anew, so that nothing but their numbers is kept.
+// first draws decide. What is left goes to queues of the thread block, from which its threads take it: first what the
+// exponential mechanism rejected, as half of the samples of a weight at the end of the range are, and tries again with
+// draws of its own; then the few that leading digits left open and Laplace's second zeros, which start anew, so that
+// nothing but their numbers is kept.
 #pragma once
 
 #include "../mechanisms/ordinal_cldp.h"
