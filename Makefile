@@ -82,9 +82,9 @@ NUMPY_TESTS := pytest pytest-xdist pytest-benchmark hypothesis ml_dtypes mpmath
 numpy:
 	test -x $(NUMPY_ONLY)/bin/python || $(PYTHON) -m venv $(NUMPY_ONLY)
 	$(NUMPY_ONLY)/bin/python -m pip install --quiet --disable-pip-version-check $(NUMPY_TESTS) \
-	  --config-settings=cmake.define.LDPKERNELS_CUDA=OFF --config-settings=build-dir=$(NUMPY_ONLY)/cmake --editable ".[accounting]"
+	  --config-settings=cmake.define.LDPKERNELS_CUDA=OFF --config-settings=build-dir=$(NUMPY_ONLY)/cmake --editable ".[audit,secure]"
 	$(NUMPY_ONLY)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not exhaustive and not gpu" \
-	  --doctest-ignore-import-errors --ignore ldpkernels/calls/dp_sgd.py
+	  --doctest-ignore-import-errors --ignore ldpkernels/calls/dp_sgd.py --ignore ldpkernels/trainers
 
 sanitize: $(STAMP)
 	$(PIP) "pybind11>=2.12"
@@ -96,7 +96,7 @@ flower: $(STAMP)
 	$(PY) -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not flower" tests/flower
 	$(PY) -m pytest -m flower tests/flower tests/planning/test_app.py
 
-# What tests/integrations asks for and the extra `test` leaves out: over 100 MB, for a minute of tests.
+# What tests/integrations asks for and the group `test` leaves out: over 100 MB, for a minute of tests.
 TRAINERS := "transformers>=5" "peft>=0.18" "lightning>=2.5" "accelerate>=1.10" "opacus>=1.5" "nvflare>=2.9"
 
 integrations: $(STAMP)

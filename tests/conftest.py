@@ -64,6 +64,8 @@ if INTERPRETED:
 
 NEEDS_TORCH = re.compile(r"^(import|from) torch\b", re.M)
 collect_ignore = ["typing/wrong.py"]  # lines that a type checker flags: importing it would run them
+if torch is None:
+    collect_ignore.append("gpu")
 ISAS = _native.isas()
 FLOATS = [getattr(torch, name) for name in ("float32", "float64", "bfloat16", "float16")] if torch else []
 EPS = 0.8

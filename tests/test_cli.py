@@ -117,10 +117,7 @@ def test_demo_refuses_more_clients_than_images():
         (["account", "local", "--eps", "1"], {"epsilon", "delta", "adversary"}),
         (["fl", "ldp-fl", "--rounds", "1"], {"algorithm", "config", "weights", "rounds"}),
         (["fl", "ldp-fed", "--rounds", "2", "--cycles", "1"], {"algorithm", "config", "weights", "rounds"}),
-        (
-            ["fl", "han-xue", *PARTIES],
-            {"algorithm", "config", "global", "standalone", "protected", "rounds"},
-        ),
+        (["fl", "han-xue", *PARTIES], {"algorithm", "config", "global", "standalone", "protected", "rounds"}),
         (["demo", "--rounds", "1"], {"clients", "weights", "rounds"}),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
@@ -149,10 +146,7 @@ def test_json_has_no_infinity():
     ("arguments", "message"),
     [
         (["verify", "--out", "verify.xyz"], "'verify.xyz' is not a picture: end its name in one of"),
-        (
-            ["verify", "--out", f"{__file__}/verify.png"],
-            f"cannot be written: {__file__!r} is not a folder",
-        ),
+        (["verify", "--out", f"{__file__}/verify.png"], f"cannot be written: {__file__!r} is not a folder"),
         (["verify", "--json", "verify"], "'verify' is not a file for JSON: end its name in .json"),
         (["verify", "--backend", "abacus"], "ldpkernels verify: --backend abacus is not available here: use one of"),
         (["verify", "--device", "abacus"], "--device abacus is unknown to torch: use cpu or cuda"),
@@ -166,10 +160,7 @@ def test_json_has_no_infinity():
         (["audit", "--function", "math:sin"], "math:sin: f(-1, 262144) raised TypeError"),
         (["account", "claims", "--json", "han-xue"], "'han-xue' is not a file for JSON"),
         (["demo", "--clients", "0"], "argument --clients: 0 is too small: use at least 1"),
-        (
-            ["fl", "ldp-fl", "--eps", "-1"],
-            "ldpkernels fl ldp-fl: argument --eps/--epsilon: -1 must be above 0",
-        ),
+        (["fl", "ldp-fl", "--eps", "-1"], "ldpkernels fl ldp-fl: argument --eps/--epsilon: -1 must be above 0"),
         (["fl", "ldp-fl", "--device", "cuda:99"], "--device cuda:99: torch finds"),
         (["fl", "ldp-fl", "--device", "abacus"], "--device abacus is unknown to torch: use cpu or cuda"),
         (["fl", "ldp-fl", "--device", "meta"], "--device meta: the kernels reach cpu and cuda only"),
@@ -189,10 +180,7 @@ def test_json_has_no_infinity():
         (["fl", "han-xue", "--parties", "1"], "--parties 1: a single vote leads by 1 only"),
         (["fl", "han-xue", "--models", "oracle"], "model='oracle' must be one of"),
         (["fl", "ldp-fl", "--dataset", "mnist"], "give the folder that holds it (--data DIR)"),
-        (
-            ["fl", "ldp-fed", "--ledger", "x", "--budget", "1", "--no-noise"],
-            "--ledger accounts for uploads",
-        ),
+        (["fl", "ldp-fed", "--ledger", "x", "--budget", "1", "--no-noise"], "--ledger accounts for uploads"),
         (["fl", "ldp-fl", "--network", "resnet"], "--network 'resnet' must be one of"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

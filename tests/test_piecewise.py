@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
 import ldpkernels
 import ldpkernels.ops
 from ldpkernels import Aggregate, Report, aggregate, perturb_, report

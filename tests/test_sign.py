@@ -132,10 +132,7 @@ def test_every_backend_has_the_same_bits(output, key):
         tensors.append((name, bits, 0))
     kind = "values" if output == "values" else "report"
     everywhere = len(key.words) != 2  # AES has no kernels beyond the CPU's
-    for some, backends in (
-        (tensors, _native.isas()),
-        (tensors[3::4], ("triton",) * everywhere),
-    ):
+    for some, backends in ((tensors, _native.isas()), (tensors[3::4], ("triton",) * everywhere)):
         ranges = [0.25] * len(some), [0.1] * len(some), [DTYPES[name] for name, *_ in some]
         arguments = output, some, law_table(Sign(0.8), *ranges, kind), 2**32 * 8 - 8 * 40
         expected = written(launcher("reference", "sign", key), *arguments)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("torch")
 from tests.typing import user
 
 FOLDER = Path(user.__file__).parent

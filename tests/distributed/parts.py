@@ -205,11 +205,7 @@ def what_is_refused_of_parts(ranks):
     mesh = init_device_mesh("cpu", (ranks,))
     part = distribute_tensor(torch.zeros(4, 4), mesh, [Shard(0)])
     plain = torch.zeros(3)
-    for call in (
-        lambda m: perturb_(m, C, R, EPS),
-        lambda m: report(m, C, R, EPS),
-        ranges,
-    ):
+    for call in (lambda m: perturb_(m, C, R, EPS), lambda m: report(m, C, R, EPS), ranges):
         refuses(
             TypeError,
             "'b' is a Tensor among DTensors.*distribute_module",

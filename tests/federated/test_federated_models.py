@@ -256,12 +256,7 @@ def test_a_client_without_any_data_is_no_reason_to_stop(driver, nothing):
 
 
 @pytest.mark.parametrize(
-    ("driver", "few"),
-    [
-        ("ldp-fl", {"fraction": 0.3}),
-        ("ldp-fl", {"dropout": 0.999}),
-        ("ldp-fed", {"select": 1}),
-    ],
+    ("driver", "few"), [("ldp-fl", {"fraction": 0.3}), ("ldp-fl", {"dropout": 0.999}), ("ldp-fed", {"select": 1})]
 )
 def test_clients_that_the_first_round_does_not_select_are_looked_at(driver, few):
     for at in range(3):

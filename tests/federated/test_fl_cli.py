@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+pytest.importorskip("torch")
 from ldpkernels.__main__ import main
 from ldpkernels.accounting.records import rounded_up
 from ldpkernels.commands import ldp_fl

@@ -9,6 +9,7 @@ from dataclasses import asdict, fields, replace
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
 from benchmarks.papers import all as all_papers
 from benchmarks.papers import (
     han_xue_dssgd,

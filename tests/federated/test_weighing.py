@@ -122,10 +122,7 @@ def test_ldp_fed_spends_for_clients_that_fail():
 
 @pytest.mark.parametrize(("changes", "message"), [({"weigh": "size"}, "weigh='size'"), ({"dropout": 1.0}, "dropout=1")])
 def test_refusals(changes, message):
-    for config in (
-        lambda: ldp_fl.Config(1.0, C=0.0, R=0.5, **changes),
-        lambda: ldp_fed.Config(**changes),
-    ):
+    for config in (lambda: ldp_fl.Config(1.0, C=0.0, R=0.5, **changes), lambda: ldp_fed.Config(**changes)):
         with pytest.raises(ValueError, match=message):
             config()
 

@@ -113,8 +113,7 @@ def test_nodes_are_found_before_a_ledger_is_asked():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [(["--no-noise"], "--engine local"), (["--device", "cuda"], "--engine local")],
+    ("options", "words"), [(["--no-noise"], "--engine local"), (["--device", "cuda"], "--engine local")]
 )
 def test_options_that_do_not_go_with_nodes(options, words):
     parser = argparse.ArgumentParser()

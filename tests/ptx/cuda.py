@@ -59,19 +59,22 @@ def lacking() -> str:
     """Why CUDA C++ cannot be compiled here; nothing where it can."""
     if find_tool("nvcc") is None:
         return "nvcc was not found (on Linux, pip install nvidia-cuda-nvcc nvidia-cuda-cccl brings it)"
+    if _headers() is None:
+        return "pybind11's headers were not found, by themselves or in torch (pip install pybind11)"
     return ""
 
 
-def _headers() -> list[str]:
-    found = next(spec for name in ("pybind11", "torch") if (spec := importlib.util.find_spec(name)))
-    return [str(Path(str(found.origin)).parent / "include"), sysconfig.get_path("include")]
+def _headers() -> Path | None:
+    """The folder of pybind11's headers."""
+    found = next((spec for name in ("pybind11", "torch") if (spec := importlib.util.find_spec(name))), None)
+    return found and Path(str(found.origin)).parent / "include"
 
 
 def compiled(source: Path, arch: int) -> tuple[Path, str]:
     """A library of a file, and its PTX: made once for these sources."""
     runtime = Path(__file__).with_name("cudart.cpp")
     flags = [*NVCC_FLAGS, f"-gencode=arch=compute_{arch},code=compute_{arch}", "-cudart=none", "-shared"]
-    flags += ["-Xcompiler=-fPIC,-O0", *(f"-I{folder}" for folder in _headers())]
+    flags += ["-Xcompiler=-fPIC,-O0", f"-I{_headers()}", f"-I{sysconfig.get_path('include')}"]
     texts = [path.read_text() for path in [*sorted((ROOT / "csrc").rglob("*.*")), source, runtime] if path.is_file()]
     digest = hashlib.sha256("\n".join([run_tool("nvcc", "--version"), sys.version, *flags, *texts]).encode())
     folder = CACHE / f"{source.stem}-{digest.hexdigest()[:24]}"

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
 from ldpkernels.launch.proved import Answer
 from tests.ptx import changes
 from tests.ptx.machine import launch

@@ -7,6 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
 from ldpkernels import _native
 from ldpkernels.common.dtypes import DTYPES
 from ldpkernels.laws.two_point import two_point_law

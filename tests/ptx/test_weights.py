@@ -5,6 +5,7 @@ outputs and of what lies around them. `make ptx` runs these; known questions ask
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
 import ldpkernels
 from ldpkernels import _native
 from ldpkernels.common.dtypes import DTYPES
