@@ -9,7 +9,6 @@ their own give the other seeds' theirs.
 from __future__ import annotations
 
 import functools
-import resource
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: P
     from ldpkernels.federated import han_xue_privacy
 
     torch.set_num_threads(1)
-    started, config = cpu_seconds(), config_of(s)
+    config = config_of(s)
     world = han_xue.World(dataset_of(s.dataset, root), config)
     state = finish(world, workers, folder, s.name)
     assert state.keep is not None
@@ -64,12 +63,7 @@ def compute(s: Setting, root: str, picture: Path, workers: int | None, folder: P
         cell |= {"eps": eps} | gnmax(state, world, eps)
     if s.parties == 5 and s.sigma == 1 and s.seed == 0 and not s.wide:
         han_xue_run.draw(str(picture), world, state)
-    return cell | {"CPU seconds": round(cpu_seconds() - started, 1)}
-
-
-def cpu_seconds() -> float:
-    """What this process and the workers that it has closed have taken of the processor."""
-    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return cell
 
 
 def digest(makers: Any) -> str:

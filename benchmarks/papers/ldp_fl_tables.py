@@ -189,16 +189,26 @@ def epochs_table(kept: Kept) -> str:
 def network_table(kept: Kept) -> str:
     """Fashion-MNIST on the two readings of "two-layer CNN"."""
     body = []
-    found = [s for s in kept if s.network == "ldp-fed-cnn" and s.trained]
-    found.sort(key=lambda s: (s.eps is not None, s.upload, s.radius or math.inf, s.norms, s.eps or 0, s.epochs))
+    found = [s for s in kept if s.network == "ldp-fed-cnn"]
+    found.sort(key=lambda s: (s.eps is not None, s.upload, s.radius or math.inf, s.norms, s.eps or 0, place(s)))
     for s in found:
         usual = finals(kept, replace(s, network="", norms=0.0))
         paper = HEADLINES.get((s.dataset, s.eps or 0), in_table_1(s)) if s.eps else NOISE_FREE[s.dataset]
         paper = None if s.eps == 4 and s.radius is None else paper  # its headline is of fixed ranges
         of_training = spread([cell["train accuracy"] for cell in kept[s] if "train accuracy" in cell])
-        first = [perturbed(replace(s, network="")), eps_of(s), str(s.epochs), percent(paper)]
+        ran = [str(s.trained or "all"), str(s.epochs)]
+        first = [perturbed(replace(s, network="")), eps_of(s), *ran, percent(paper)]
         body.append([*first, spread(usual), spread(finals(kept, s)), of_training])
-    heads = ["perturbed", "eps", "E", "paper", "21,840 weights", "29,034 weights", "the same, of training examples"]
+    heads = [
+        "perturbed",
+        "eps",
+        "train",
+        "E",
+        "paper",
+        "21,840 weights",
+        "29,034 weights",
+        "the same, of training examples",
+    ]
     return markdown_table(heads, body)
 
 
