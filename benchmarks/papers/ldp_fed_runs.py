@@ -121,9 +121,10 @@ TRAINS: dict[str, dict[str, Any]] = {
     "all layers, and keeps its own": {"trains": "all", "keeps": True},
 }
 TRAINED = [replace(SHORT, method="alpha-cldp-fed", cycles=c, **what) for c in (1, 4) for what in TRAINS.values()]
-LESS: dict[str, dict[str, Any]] = {"batches of 40": {"batch": 40}, "rate .03": {"rate": 0.03}}  # training, that is
-LESS["960 examples, rate .02"] = {"examples": 960, "rate": 0.02}  # .02 is what a rate of .01 is with momentum .5
-LESS_TRAINED = [replace(FED, cycles=cycles, **less) for less in LESS.values() for cycles in (1, 5, 16)]
+OTHERWISE: dict[str, dict[str, Any]] = {"batches of 40": {"batch": 40}, "rate .03": {"rate": 0.03}}
+OTHERWISE["960 examples, rate .02"] = {"examples": 960, "rate": 0.02}  # .02 is what a rate of .01 is with momentum .5
+OTHERWISE["clients keep their layers"] = {"trains": "all", "keeps": True}
+TRAINED_OTHERWISE = [replace(FED, cycles=cycles, **less) for less in OTHERWISE.values() for cycles in (1, 5, 16)]
 REDUCED = [replace(FED, cycles=cycles, examples=examples) for examples in FEWER for cycles in CYCLES]
 VARIANTS = [FED, replace(FED, mechanism="laplace"), replace(FED, trains="all"), replace(FED, alpha=None)]
 VARIANTS += [replace(FED, selection="poisson"), replace(FED, own=10.0), Run("basic", rho=7)]
@@ -139,7 +140,7 @@ def plan() -> list[Run]:
     table_1 = [again for cycles in CYCLES for again in seeds(replace(FED, cycles=cycles), 10)]
     others = [run for run, _ in METHODS] + VARIANTS + REDUCED + WITHOUT_NOISE + [*SWEEP, *OWN]
     several = [again for run in others for again in seeds(run, 5)]
-    few = [again for run in [*TRAINED, *LESS_TRAINED] for again in seeds(run, 3)]
+    few = [again for run in [*TRAINED, *TRAINED_OTHERWISE] for again in seeds(run, 3)]
     return list(dict.fromkeys([*table_1, *several, *few]))
 
 
