@@ -11,7 +11,7 @@ import ldpkernels
 from ldpkernels import DistributedGaussian, DistributedSkellam
 from ldpkernels.accounting import ConcentratedEvent, SkellamEvent, composed_epsilon
 from ldpkernels.accounting.gaussian import rdp_of, skellam_rdp
-from ldpkernels.laws.distributed import WRAP, rounded_square
+from ldpkernels.laws.distributed import WRAP, executed_row, rounded_square
 from ldpkernels.updates import decode, encode, rotate_
 from tests.statistics import Z
 
@@ -233,6 +233,18 @@ def test_every_backend_sends_the_same_integers(kind):
     like = decode(np.array(sent[0]) * 10, law, ROUND, clients=10, like=update)
     assert like["a"].shape == (60,)
     assert like["b"].shape == (40,)
+
+
+@pytest.mark.parametrize("size", [4, 128, 1 << 14])
+def test_fp32_brings_two_long_sums_no_further_apart_than_is_counted(size):
+    """As they are read and rotated: where a row is a millionth of a sum, the roundings are most of the distance."""
+    rng, most = np.random.default_rng(size), 0.0
+    for trial in range(20):
+        row, rest = rng.standard_normal((2, size))
+        row, rest = row / np.linalg.norm(row), rest * 1e6 / np.linalg.norm(rest)
+        two = [rotate_(x.astype(np.float32), ldpkernels.key(trial)).astype(np.float64) for x in (rest + row, rest)]
+        most = max(most, float(np.linalg.norm(two[0] - two[1])))
+    assert 1.0005 < most <= executed_row(1.0, 1e6, size)
 
 
 def test_rounding_is_unbiased_and_noise_is_on_top():

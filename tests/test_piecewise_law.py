@@ -79,6 +79,17 @@ def test_counts_at_many_turns(eps):
     assert exact == counts_of(cells, some_turns(cells)[7:8])[0].tolist()
 
 
+@pytest.mark.parametrize("kind", [Piecewise, Hybrid])
+def test_what_a_ledger_counts_is_what_both_calls_execute(kind):
+    """`perturb_` has other integers than a report: those of 14.0 on bfloat16 cost more than its report."""
+    for eps in (0.5, 4.0, 7.739, 14.0, 21.0):
+        for c, r in ((0.0, 1.0), (1.0, 0.01), (-2.0, 0.5)):
+            mechanism = kind(eps).executed
+            values = [mechanism.executed_eps(c, r, dtype) for dtype in DTYPES]
+            assert max(mechanism.effective_eps, *values) <= mechanism.event.pure_epsilon <= eps
+    assert Piecewise(14.0).executed_eps(1.0, 0.01, "bfloat16") > Piecewise(14.0).effective_eps
+
+
 @pytest.mark.parametrize("eps", [pytest.param(0.3, marks=pytest.mark.exhaustive), 6.0])
 def test_every_interval_at_the_seams(eps):
     """Where the bounds are tightest, at the ends of band and rest: every place within a cell of them, 2^24 and more."""

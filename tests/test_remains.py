@@ -425,6 +425,8 @@ LEAKS = {
     "one long integer": lambda: int.from_bytes(array().tobytes(), "little"),
     "a long integer in a list": lambda: [int.from_bytes(array().tobytes(), "little")],
     "long text": lambda: array().tobytes().decode("latin1") * 7,
+    "words": lambda: sorted({f"{word}: {SECRET!r} {array().tobytes().decode('latin1')}" for word in range(20)}),
+    "names that are words": lambda: {f"{word} {array().tobytes().decode('latin1')}": None for word in range(30)},
     "record of NumPy": lambda: np.void(array().tobytes()),
     "history": lambda: [{"loss": SECRET}] * 2,
     "objects in a list": lambda: [Settings(x=SECRET)],

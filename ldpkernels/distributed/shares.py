@@ -42,7 +42,7 @@ def mean_of_shares(
 
     def prepare() -> tuple[tuple[Words, PairMasks | None], Statement]:
         refuse_sharded(model)
-        _check(law, place.ranks, colluders, round_)
+        check_ranks(law, place.ranks, colluders, round_)
         masks = _masks(law, rotation, place, colluders, round_) if secure else None
         tensors, _ = collect(model, buffers)
         said = {
@@ -64,7 +64,7 @@ def mean_of_shares(
     return cast("Mean", decode(total, law, rotation, clients=place.ranks, like=model, buffers=buffers))
 
 
-def _check(law: Shares, ranks: int, colluders: int, round_: int) -> None:
+def check_ranks(law: Shares, ranks: int, colluders: int, round_: int) -> None:
     """Refuse a law whose noise the ranks do not have, or whose range they would leave."""
     arguments.count("colluders", colluders, 0)
     arguments.count("round", round_, 0)

@@ -45,10 +45,6 @@ class Discriminator(nn.Module):
         """The maker's loss of each synthetic sample, -log D(s) (Goodfellow et al. 2014)."""
         return nn.functional.softplus(-self.logit(x).flatten())
 
-    def extra_repr(self) -> str:
-        """The loss, for `print`: it is not a module."""
-        return f"loss={self.loss!r}"
-
     def _losses(self, wrong: torch.Tensor) -> torch.Tensor:
         return torch.sigmoid(wrong).square() if self.loss == "squares" else nn.functional.softplus(wrong)
 
@@ -150,9 +146,6 @@ class _Within(nn.Module):
         super().__init__()
         self.shape, self.span = shape, span
 
-    def extra_repr(self) -> str:
-        return f"{self.shape}, {self.span}"
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.span is not None:
             low, high = self.span
@@ -166,9 +159,6 @@ class _Centred(nn.Module):
     def __init__(self, span: tuple[float, float] | None) -> None:
         super().__init__()
         self.span = span
-
-    def extra_repr(self) -> str:
-        return f"{self.span}"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.span is None:

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from flwr.app import Context, Message
@@ -35,6 +38,7 @@ from ldpkernels.releases.summed import Summed
 from ldpkernels.releases.vectors import ClippedUpdate
 from ldpkernels.secure_sums import ProtocolError, State
 
+Alarms: TypeAlias = dict[int, tuple[float, float]]
 logger = logging.getLogger("ldpkernels.flower")
 
 MOST_MODS = 16  # that are kept for nodes and runs
@@ -227,8 +231,12 @@ class LdpMod:
         turn: Turn | None,
     ) -> tuple[Message, State | None] | None:
         """The report of what the app trained; None where it failed, for whatever reason, which the log has."""
+        alarms = _alarms()
         try:
-            reply = call_next(message, context)
+            try:
+                reply = call_next(message, context)
+            finally:
+                _set(alarms)
             if reply.has_error():
                 raise RuntimeError(f"the app answers with error {reply.error.code}: {reply.error.reason}")
             update = changed(before, received, records.arrays_of(reply.content, "the app's reply"), self.upload)
@@ -262,6 +270,19 @@ class LdpMod:
 
     def _opened(self, context: Context) -> AbstractContextManager[Ledger | None]:
         return self.budget.opened(context.node_config)
+
+
+def _alarms() -> Alarms:
+    """The timers as they are set; of the thread that handles their signals alone."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        return {}
+    return {timer: signal.getitimer(timer) for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)}
+
+
+def _set(alarms: Alarms) -> None:
+    """Set timers as they were: one that a failed training leaves behind would end the report, and tell of it."""
+    for timer, left in alarms.items():
+        signal.setitimer(timer, *left)
 
 
 class NodesMod:

@@ -52,7 +52,7 @@ class Member:
     """A client's side: with a roster its number and private key on it, else the node's number is the client's."""
 
     summed: Summed
-    identity: tuple[int, bytes] | None = None
+    identity: tuple[int, bytes] | None = field(default=None, repr=False)
     claims: Path | None = None  # the folder of files by which steps are claimed; None for one of the user's
 
     def __post_init__(self) -> None:

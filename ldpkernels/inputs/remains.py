@@ -36,7 +36,7 @@ _LISTS: frozenset[type] = frozenset({tuple, list, set, frozenset})
 _KNOWN = _SINGLE | _MAPPINGS | _LISTS
 _FEW = 16  # numbers that a list or a mapping may have: sizes and settings, and no weights
 _MANY = 256  # that an attribute may have in all: the settings of the largest models have half as many
-_LONGEST = 1000  # characters of a name
+_LONGEST = 1000  # characters of a name, and of all text that an attribute may have
 _REGISTRIES = ("_parameters", "_buffers", "_modules")  # of a module: walked already
 
 
@@ -80,7 +80,9 @@ def refuse_remains(modules: Modules, perturbed: Named, keep: bool, sharded: bool
             if not keep:
                 search.refuse(prefix + key, value)
         if kind.own_state and not keep:
-            search.refuse(prefix + "__getstate__()", dict(enumerate(_stored(module))))
+            for part in _stored(module):  # a state's values are attributes
+                for value in part.values() if type(part) is dict else [{0: part}]:
+                    search.refuse(prefix + "__getstate__()", value)
 
 
 def _refuse_shards(named: Sequence[tuple[str, object]]) -> None:
@@ -179,7 +181,7 @@ class _Search:
         # Classes of torch's own that hold no weights but those of the model: torch.compile's, and around shards theirs.
         self._tools = ("torch._dynamo.", "torch.distributed.") if sharded else ("torch._dynamo.",)
         self._seen: dict[int, object] = {}  # which lets nothing go: another object could have its number
-        self._numbers = 0  # of an attribute
+        self._numbers = self._text = 0  # of an attribute
 
     @cached_property
     def _modules(self) -> set[int]:
@@ -192,7 +194,7 @@ class _Search:
 
     def refuse(self, name: str, value: object) -> None:
         """Raise for what a module's attribute holds."""
-        self._numbers = 0
+        self._numbers = self._text = 0
         found = self._found(value, alone=True)
         if found:
             raise ValueError(
@@ -203,7 +205,7 @@ class _Search:
     def refuse_on_parameter(self, name: str, attributes: Mapping[str, object]) -> None:
         """Raise for what a parameter's attributes hold."""
         for key, value in attributes.items():
-            self._numbers = 0
+            self._numbers = self._text = 0
             found = self._found(value, alone=True)
             if found:
                 raise ValueError(
@@ -219,8 +221,11 @@ class _Search:
         kind = type(value)
         if kind in _SINGLE or isinstance(value, (np.number, np.bool_)):
             self._numbers += kind not in (str, type(None))
+            self._text += len(value) if isinstance(value, str) else 0
             if _is_long(value):
                 return "a long number or text"
+            if self._text > _LONGEST:
+                return f"more than {_LONGEST:,} characters of text"
             if self._numbers > _MANY:
                 return f"more than {_MANY} numbers"
             return "" if alone or kind in _IN_LISTS else "numbers in a list"

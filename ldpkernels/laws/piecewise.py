@@ -54,8 +54,8 @@ class CellMechanism:
 
     @property
     def event(self) -> PureEvent:
-        """What one report of one weight costs; with more than two outcomes it is not a randomized response."""
-        return PureEvent(self.effective_eps, scope=LOCAL.per(Unit.WEIGHT))
+        """What one weight costs, by a report or by `perturb_`, whose integers differ; it has more than two outcomes."""
+        return PureEvent(self.eps, scope=LOCAL.per(Unit.WEIGHT))
 
     @property
     def worst_variance(self) -> float:

@@ -99,11 +99,7 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
         key: torch.Tensor = fresh_key(device)
         return key
     if isinstance(generator, torch.Generator):
-        if generator.initial_seed() == _UNSEEDED:
-            raise ValueError(
-                "generator was never seeded, and such a torch.Generator is the same everywhere: seed it, or pass none "
-                "for a key from the operating system"
-            )
+        refuse_unseeded(generator)
         if generator.device.type == "cpu":
             refuse_capture(device)
         words = torch.randint(
@@ -114,6 +110,15 @@ def torch_key(generator: Generator, device: torch.device) -> torch.Tensor:
         f"generator={described(generator)} must be None, 'secure', an ldpkernels key, an int64 key tensor or a "
         "torch.Generator"
     )
+
+
+def refuse_unseeded(generator: torch.Generator) -> None:
+    """A key from such a generator would be the same everywhere."""
+    if generator.initial_seed() == _UNSEEDED:
+        raise ValueError(
+            "generator was never seeded, and such a torch.Generator is the same everywhere: seed it, or pass none "
+            "for a key from the operating system"
+        )
 
 
 def torch_key_on_host(generator: Generator, device: torch.device) -> Key:

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from ldpkernels.accounting import SILO, SUMMED, Event, PrivacyResult, Relation, Unit, composed_epsilon
 from ldpkernels.accounting.records import rounded_up
 from ldpkernels.common import arguments
-from ldpkernels.laws.distributed import WRAP, DistributedGaussian, rounded_square
+from ldpkernels.laws.distributed import FAR_APART, WRAP, DistributedGaussian, executed_row, rounded_square
 from ldpkernels.laws.noise_table import MOST_STDDEV
 from ldpkernels.planning import calibration
 from ldpkernels.planning.answer import FOLLOWED, REAL, Unsuitable
@@ -25,6 +25,7 @@ Below = Literal["example", "person"]
 BELOW: tuple[Below, ...] = get_args(Below)  # a client
 BITS = 32
 ROOMY = 16  # times the norm of a batch whose gradients all point one way: who has more people is not cut
+FEW_ROUNDINGS = 0.01  # of a row's norm; longer sums than a whole batch are cut before fp32 moves them by more
 ONE_SILO = "all records of a person are in one silo, under one name"
 DRAWN = (
     "{} joins each batch by a draw of its own with probability q = {:.6g}, which the silo keeps secret: shuffled"
@@ -258,15 +259,17 @@ def _share(setting: SiloSetting, sigma: float) -> DistributedGaussian:
     assert setting.weights is not None
     clients, s = setting.clients, MOST_STDDEV
     padded = 1 << (setting.weights - 1).bit_length()
+    roomy = max(setting.batch, FEW_ROUNDINGS / executed_row(0.0, 1.0, padded))
+    most = min(ROOMY * setting.batch, roomy)
     square = clients * (s / sigma) ** 2 * (1 - 1e-9)
     low, high = 0.0, math.sqrt(square)
     for _ in range(60):
         middle = (low + high) / 2
-        fits = rounded_square(middle, padded, 2.0**-64) <= square
+        fits = rounded_square(executed_row(middle, middle * most, padded), padded, FAR_APART) <= square
         low, high = (middle, high) if fits else (low, middle)
     if low < 1:
         raise Unsuitable(f"{setting.weights:,} weights are too many for this much noise on a grid: train fewer")
-    most = min(ROOMY * setting.batch, 2.0**29 / low)
+    most = min(most, 2.0**29 / low)
     law = DistributedGaussian(setting.weights, setting.norm * most, clients, low * most, s, BITS, clients + COLLUDERS)
     if law.wrap_probability(law.invited) > WRAP:
         raise Unsuitable(f"the sum of so many silos does not fit in a number of {BITS} bits")

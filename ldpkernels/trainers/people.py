@@ -13,6 +13,7 @@ import torch
 
 from ldpkernels.common import arguments
 from ldpkernels.common.arrays import Integers
+from ldpkernels.ops.keys import refuse_unseeded
 
 Source: TypeAlias = "Literal['secure'] | torch.Generator"
 _BITS = 53
@@ -70,6 +71,8 @@ def check_source(generator: Source) -> None:
     """Refuse what randomness does not come from here."""
     if generator != "secure" and not isinstance(generator, torch.Generator):
         raise TypeError(f"generator is a {type(generator).__name__}: pass 'secure' or a torch.Generator")
+    if generator != "secure":
+        refuse_unseeded(generator)
 
 
 def sample(people: int, q: float, generator: Source) -> torch.Tensor:

@@ -17,6 +17,7 @@ from ldpkernels.calls.clipped_noise import clipped_noised_sum
 from ldpkernels.calls.dp_sgd import check_trained, dp_sgd_step
 from ldpkernels.common import arguments
 from ldpkernels.distributed import mean
+from ldpkernels.distributed.shares import check_ranks
 from ldpkernels.laws.distributed import DistributedGaussian
 from ldpkernels.planning.calibration import summed
 from ldpkernels.trainers.linear import clipped_sum, is_chain
@@ -103,7 +104,7 @@ def train_privately(
     for name, layer in model.named_modules(remove_duplicate=False):
         if name not in once and any(True for _ in layer.parameters()):
             raise ValueError(f"layer {name!r} ({type(layer).__name__}) is in the model under another name too: copy it")
-    silos = 1 if shares is None else _silos(shares, sigma, C)
+    silos = 1 if shares is None else _silos(shares, sigma, C, model)
 
     def of_one(weights: Weights, *example: torch.Tensor) -> torch.Tensor:
         x, *rest = (part.unsqueeze(0) for part in example)
@@ -112,28 +113,37 @@ def train_privately(
     by_example = torch.func.vmap(torch.func.grad(of_one), in_dims=(None, *(0 for _ in data)), randomness="different")
     weights = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     by_example(weights, *(torch.zeros_like(part[:1]) for part in data))  # what no example can have is refused here
-    ledger.spend(event, times=steps)
     chain = is_chain(model)
+    exact = chain or shares is not None
+    noise, divisor = (sigma, batch_size) if shares is None else (0.0, 1.0)  # the noise of shares is in their mean
+    for bound, less in ((C, noise), (C * LONG, noise / LONG))[: 1 + chain]:  # and what no sum can have
+        clipped_noised_sum(_none_of(weights, exact), bound, less)
+    ledger.spend(event, times=steps)
     for step in range(steps):
         rows, whose, count = people.drawn(q, generator)
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         weights = {name: p.detach() for name, p in trained.items()}
         parts = [part[rows.to(part.device)] for part in data]
-        grads = {name: p.new_zeros((0, *p.shape)) for name, p in weights.items()}
+        grads = _none_of(weights, exact)
         total = _sum(model, loss, parts, whose, count, C) if chain and count else None
         if count and total is None:
             grads = {name: means(one, whose, count) for name, one in _gradients(by_example, weights, parts).items()}
-        noise, divisor = (sigma, batch_size) if shares is None else (0.0, 1.0)  # the noise of shares is in their mean
-        bound, noise = (C, noise) if total is None else (C * LONG, noise / LONG)  # the same noise on one row, as it is
-        if chain:  # in one format, whoever is in the batch: noise and sum are added there, and rounded together
+        one_row = (C, noise) if total is None else (C * LONG, noise / LONG)  # the same noise on one row, as it is
+        if exact:  # in one format, whoever is in the batch: noise and sum are added there, and rounded together
             grads = {name: one.double() for name, one in (grads if total is None else total).items()}
-        dp_sgd_step(model, None, bound, noise, batch_size=divisor, grads=grads, generator=generator)
-        if shares is not None:
-            found = _mean_of_silos({name: p.grad for name, p in trained.items()}, shares, step)
+        if shares is None:
+            dp_sgd_step(model, None, *one_row, batch_size=divisor, grads=grads, generator=generator)
+        else:  # a sum that was rounded before its noise would move by more than C where one person is added
+            found = _mean_of_silos(clipped_noised_sum(grads, *one_row, generator=generator), shares, step)
             for name, p in trained.items():
                 p.grad = (found[name] * (silos / batch_size)).to(p)
         optimizer.step()
     return ledger.result
+
+
+def _none_of(weights: Weights, exact: bool) -> Weights:
+    """No gradient of any example."""
+    return {name: p.new_zeros((0, *p.shape), dtype=torch.float64 if exact else p.dtype) for name, p in weights.items()}
 
 
 def _sum(
@@ -239,7 +249,7 @@ def _of_unit(scope: Scope, persons: torch.Tensor | None) -> Scope:
     return scope.per(Unit.EXAMPLE if persons is None else Unit.PERSON)
 
 
-def _silos(shares: DistributedGaussian, sigma: float, C: float) -> int:
+def _silos(shares: DistributedGaussian, sigma: float, C: float, model: torch.nn.Module) -> int:
     """How many silos are in a sum, whose noise is what the ledger counts at least."""
     if not isinstance(shares, DistributedGaussian):
         raise TypeError(f"shares is a {type(shares).__name__}: pass a DistributedGaussian, the .law of a plan")
@@ -248,13 +258,16 @@ def _silos(shares: DistributedGaussian, sigma: float, C: float) -> int:
             f"sigma = {sigma} is more than the {shares.multiplier(C):.5g} of shares for rows of norm C = {C}: pass the"
             " sigma and C that it was planned with"
         )
-    return dist.get_world_size()
+    weights = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    if weights != shares.dimension:
+        raise ValueError(f"shares is a law of {shares.dimension} weights, and {weights} are trained: plan with these")
+    silos = dist.get_world_size()
+    check_ranks(shares, silos, 0, 0)
+    return silos
 
 
-def _mean_of_silos(sums: dict[str, torch.Tensor | None], shares: DistributedGaussian, step: int) -> Weights:
+def _mean_of_silos(sums: Weights, shares: DistributedGaussian, step: int) -> Weights:
     """The mean over the silos of their sums, with all silos' noise."""
-    own = {name: value for name, value in sums.items() if value is not None}
-    length = float(torch.stack([value.double().norm() for value in own.values()]).norm())
+    length = float(torch.stack([value.norm() for value in sums.values()]).norm())
     scale = min(1.0, shares.rows_norm / length) if length else 1.0
-    found = mean({name: value * scale for name, value in own.items()}, law=shares, round=step)
-    return cast("Weights", found)
+    return cast("Weights", mean({name: value * scale for name, value in sums.items()}, law=shares, round=step))

@@ -5,6 +5,7 @@ import importlib
 import io
 import logging
 import math
+import signal
 import time
 
 import numpy as np
@@ -259,6 +260,34 @@ def test_no_answer_leaves_before_its_time():
     assert reply.metadata.ttl <= asked.metadata.ttl - 0.3
     with pytest.raises(ValueError, match="answer_after"):
         LdpMod(1.0, answer_after=-1.0)
+
+
+def test_an_alarm_of_a_training_that_failed_does_not_end_its_report():
+    """An app that limits its training sets an alarm, and cancels it only where it succeeds."""
+    rang = []
+
+    def late(*_):
+        rang.append(True)
+        raise TimeoutError("training took too long")
+
+    def fails(message, context):
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        raise IndexError("Target 12 is out of bounds.")
+
+    def dawdles(message, context):
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        time.sleep(5.0)
+
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        for app, rings in ((fails, 0), (dawdles, 1)):
+            assert not LdpMod(1.0, answer_after=0.5)(message_of(), context_of(), app).has_error()
+            assert len(rang) == rings
+        signal.setitimer(signal.ITIMER_REAL, 60.0)  # one that was there before goes on
+        LdpMod(1.0)(message_of(), context_of(), fails)
+        assert 50.0 < signal.setitimer(signal.ITIMER_REAL, 0.0)[0] <= 60.0
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_an_app_that_trains_in_place_is_compared_with_what_it_received():

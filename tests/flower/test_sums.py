@@ -168,6 +168,7 @@ def test_a_roster_has_its_clients_sign():
     identities = {number: new_identity() for number in range(6)}
     roster = {number: public for number, (_, public) in identities.items()}
     mods = {node: LdpMod(**TERMS, roster=roster, identity=(i, identities[i][0])) for i, node in enumerate(FEW)}
+    assert repr(identities[0][0]) not in repr(mods[FEW[0]].member)
     apps = {node: app_of(mod) for node, mod in mods.items()}
     grid = LocalGrid(lambda message, context: apps[context.node_id](message, context), FEW)
     result = started(LdpFedAvg(**TERMS, roster=roster), grid)

@@ -15,7 +15,8 @@ from ldpkernels.accounting import (
     composed_epsilon,
 )
 from ldpkernels.audit.measure import AuditFailure, measure
-from ldpkernels.trainers import linear, measure_privately, train_privately
+from ldpkernels.planning import plan
+from ldpkernels.trainers import linear, measure_privately, private, train_privately
 from ldpkernels.trainers.people import sample
 
 N = 12
@@ -305,6 +306,70 @@ def test_low_bits_of_a_chains_noised_sum_do_not_tell_who_is_there(dtype):
         near = found[found.abs() < small]
         assert len(near) > 200
         assert float((torch.remainder(near, grid) == 0).double().mean()) < 0.2  # 1.0 where the sum came afterwards
+
+
+def shares_of(weights, persons=4112):
+    setting = {"rounds": 1, "examples": persons, "batch": persons, "most": 1, "clients": 2, "weights": weights}
+    return next(one for one in plan(2.0, unit="person", **setting) if one.law)
+
+
+@pytest.fixture
+def summed(monkeypatch):
+    """What a silo of three hands to the sum, which is then the mean."""
+    found = []
+
+    def mean(update, *, law, round):
+        found.append({name: value.double() for name, value in update.items()})
+        return {name: value / 3 for name, value in update.items()}
+
+    monkeypatch.setattr(private, "mean", mean)
+    monkeypatch.setattr(private.dist, "get_world_size", lambda: 3)
+    return found
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["chain", "any"])
+def test_a_person_moves_a_silos_sum_by_no_more_than_C_whatever_the_models_format(summed, kind, dtype):
+    """A sum of 4,112 people in sixteen bits is a multiple of 32; with one person more it was the next multiple."""
+    d, persons = 256, 4112
+    one = shares_of(d, persons)
+    x = torch.full((persons + 1, d), 1 / 16, dtype=dtype)
+    x[-1] = 0.002
+    for there in (0, 1):
+        layer = torch.nn.Linear(d, 1, bias=False)
+        model = (layer if kind == "chain" else torch.nn.Sequential(layer, torch.nn.Softplus())).to(dtype)
+        assert linear.is_chain(model) == (kind == "chain")
+        torch.nn.init.zeros_(layer.weight)
+        data = x[: persons + there], torch.ones(persons + there, dtype=dtype)
+        options = {"steps": 1, "q": 1.0, "C": 1.0, "sigma": one.parameter, "batch_size": 3.0 * persons}
+        loss = lambda output, y: 2 * (output * y).sum() if kind == "any" else (output * y).sum()  # noqa: E731
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        train_privately(model, optimizer, loss, data, Ledger(None, epsilon=2.0), shares=one.law, **options)
+        assert float(layer.weight.detach().abs().min()) > 0.01
+    without, with_ = (torch.cat([value.flatten() for value in sums.values()]) for sums in summed)
+    assert float(without.norm()) == pytest.approx(persons, rel=1e-2)
+    assert float((with_ - without).norm()) == pytest.approx(0.032, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"C": 1e-150}, "C=1e-150"),
+        ({"generator": torch.Generator()}, "never seeded"),
+        ({"shares": shares_of(400).law, "sigma": 0.5}, "law of 400 weights, and 4 are trained"),
+        ({"shares": shares_of(4).law.with_clients(3), "sigma": 0.5}, "law.clients=3 needs the noise"),
+    ],
+)
+def test_what_no_step_can_have_is_refused_before_anything_is_spent(options, said, summed):
+    model, optimizer, data = silo()
+    ledger = Ledger(None, epsilon=50.0)
+    with pytest.raises(ValueError, match=said):
+        train(model, optimizer, data, ledger, **{"C": 1.0, **options})
+    if "generator" in options:
+        metrics = {"loss": (torch.nn.functional.mse_loss, 4.0)}
+        with pytest.raises(ValueError, match=said):
+            measure_privately(model, metrics, data, ledger, sigma=10.0, size=N, **options)
+    assert ledger.epsilon == 0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import ldpkernels
 from ldpkernels.__main__ import main
 from ldpkernels.accounting import Ledger, composed_epsilon
-from ldpkernels.laws.distributed import rounded_square
+from ldpkernels.laws.distributed import FAR_APART, executed_row, rounded_square
 from ldpkernels.planning import SiloSetting, plan
 from ldpkernels.planning.answer import Unsuitable
 from ldpkernels.planning.silos import shares_of_noise
@@ -81,7 +81,7 @@ def test_two_sums_that_a_row_tells_apart_are_no_further_as_integers(shared):
     rest = rng.standard_normal(100) * law.rows_norm / 25
     row = rng.standard_normal(100)
     row /= np.linalg.norm(row)
-    apart = math.sqrt(rounded_square(1.0 / law.unit, law.padded, 2.0**-64))
+    apart = math.sqrt(rounded_square(executed_row(1.0 / law.unit, law.grid_norm, law.padded), law.padded, FAR_APART))
 
     def integers(x):
         return ldpkernels.updates.encode(x, quiet, key, generator=ldpkernels.key(7)).astype(np.int32)
