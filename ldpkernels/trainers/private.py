@@ -115,9 +115,10 @@ def train_privately(
     by_example(weights, *(torch.zeros_like(part[:1]) for part in data))  # what no example can have is refused here
     chain = is_chain(model)
     exact = chain or shares is not None
-    noise, divisor = (sigma, batch_size) if shares is None else (0.0, 1.0)  # the noise of shares is in their mean
-    for bound, less in ((C, noise), (C * LONG, noise / LONG))[: 1 + chain]:  # and what no sum can have
-        clipped_noised_sum(_none_of(weights, exact), bound, less)
+    noise = sigma if shares is None else 0.0  # that of shares is in their mean
+    of_grads, of_sum = (C, noise), (C * LONG, noise / LONG)  # the same noise; a sum, which is one row, stays as it is
+    for bound_and_noise in (of_grads, of_sum) if chain else (of_grads,):
+        clipped_noised_sum(_none_of(weights, exact), *bound_and_noise)  # and what no sum can have
     ledger.spend(event, times=steps)
     for step in range(steps):
         rows, whose, count = people.drawn(q, generator)
@@ -128,13 +129,13 @@ def train_privately(
         total = _sum(model, loss, parts, whose, count, C) if chain and count else None
         if count and total is None:
             grads = {name: means(one, whose, count) for name, one in _gradients(by_example, weights, parts).items()}
-        one_row = (C, noise) if total is None else (C * LONG, noise / LONG)  # the same noise on one row, as it is
+        bound_and_noise = of_grads if total is None else of_sum
         if exact:  # in one format, whoever is in the batch: noise and sum are added there, and rounded together
             grads = {name: one.double() for name, one in (grads if total is None else total).items()}
         if shares is None:
-            dp_sgd_step(model, None, *one_row, batch_size=divisor, grads=grads, generator=generator)
+            dp_sgd_step(model, None, *bound_and_noise, batch_size=batch_size, grads=grads, generator=generator)
         else:  # a sum that was rounded before its noise would move by more than C where one person is added
-            found = _mean_of_silos(clipped_noised_sum(grads, *one_row, generator=generator), shares, step)
+            found = _mean_of_silos(clipped_noised_sum(grads, *bound_and_noise, generator=generator), shares, step)
             for name, p in trained.items():
                 p.grad = (found[name] * (silos / batch_size)).to(p)
         optimizer.step()
