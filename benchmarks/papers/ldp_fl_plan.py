@@ -203,12 +203,11 @@ def adaptive() -> list[Setting]:
 
 
 def tries() -> list[Setting]:
-    """What has a seed of each: runs of an hour that by_few's stand for, what may bring CIFAR-10 nearer, networks."""
+    """What has a seed of each: runs by all clients, for which those by 20 stand; networks; what may help CIFAR-10."""
     whole = [setting("cifar10", eps, **kind) for eps in (10.0, 5.0) for kind in (ADAPTIVE, FIXED)]
-    other: dict[str, Any] = {"network": "ldp-fed-cnn"}
-    whole += [setting("fashion-mnist", 10.0, **kind, **other) for kind in ({"norms": 1.0}, ADAPTIVE)]
-    whole.append(setting("fashion-mnist", 4.0, norms=1.0, epochs=15, **other))
-    whole += [setting("fashion-mnist", eps, **kind, **other) for eps, kind in ((5.0, {"norms": 1.0}), (4.0, ADAPTIVE))]
+    ways: list[tuple[float, dict[str, Any]]] = [(eps, {"norms": 1.0}) for eps in (5.0, 10.0)]
+    ways += [(eps, ADAPTIVE) for eps in (4.0, 10.0)] + [(4.0, {"norms": 1.0, "epochs": 15})]
+    whole += [setting("fashion-mnist", eps, network="ldp-fed-cnn", **way) for eps, way in ways]
     small = "small-vgg-normalised"
     changes: list[dict[str, Any]] = [{"network": "wide-cnn"}, {"epochs": 50}, {"start": 2.0}, {"start": 3.0}]
     alone = [setting("cifar10", None, network=n) for n in (f"{small} plain", "tutorial")]

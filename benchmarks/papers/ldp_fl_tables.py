@@ -199,16 +199,8 @@ def network_table(kept: Kept) -> str:
         ran = [str(s.trained or "all"), str(s.epochs)]
         first = [perturbed(replace(s, network="")), eps_of(s), *ran, percent(paper)]
         body.append([*first, spread(usual), spread(finals(kept, s)), of_training])
-    heads = [
-        "perturbed",
-        "eps",
-        "train",
-        "E",
-        "paper",
-        "21,840 weights",
-        "29,034 weights",
-        "the same, of training examples",
-    ]
+    networks = ["21,840 weights", "29,034 weights", "the same, of training examples"]
+    heads = ["perturbed", "eps", "train", "E", "paper", *networks]
     return markdown_table(heads, body)
 
 
